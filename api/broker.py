@@ -81,7 +81,7 @@ class BrokerEnvironment:
     clock: Clock
     transport: Transport
     secret: bytes  # of the cluster
-    rng: random.Random
+    rng: random.Random  # for ids that are rights, too: a broker takes the kernel's
     run_syncs: RunSyncs
     on_fatal: Callable[[BaseException], None]  # a broken invariant: the process must end
     on_older_copy: Callable[[], None]  # the disk is an older copy: the broker must stop and start again

@@ -54,7 +54,7 @@ class BrokerGroups:
         self.coordinators: dict[int, GroupCoordinator] = {}  # by partition of ``__offsets``
         self._topics = ConsumedTopics(controller, gateway)
         self._jobs = BrokerJobs(controller, gateway, clock)
-        offsets_topic = CreatedTopic(
+        self._offsets_topic = offsets_topic = CreatedTopic(
             TOPIC,
             "consumer groups",
             controller,
@@ -71,6 +71,7 @@ class BrokerGroups:
         """The coordinator of a partition of ``__offsets`` whose replica is being opened here."""
         if target.topic != TOPIC:
             return None
+        count = self._offsets_topic.partition_count or self._settings.offsets_partitions
         coordinator = GroupCoordinator(
             str(target),
             self._clock,
@@ -80,6 +81,7 @@ class BrokerGroups:
             queue_limits=QueueLimits(
                 queue_max=self._settings.open_jobs_queue_max, total_max=self._settings.open_jobs_max
             ),
+            state_bytes_max=self._settings.state_bytes_max // count,
         )
         self.coordinators[target.partition] = coordinator
         return coordinator

@@ -56,7 +56,7 @@ class BrokerTransactions:
             (number,) = await controller.allocate_producer_ids(1, timeout_ms)
             return producer_ids.id_of(number)
 
-        topic = CreatedTopic(
+        self._topic = topic = CreatedTopic(
             TOPIC,
             "transactions",
             controller,
@@ -72,12 +72,14 @@ class BrokerTransactions:
         """The coordinator of a partition of ``__transactions`` whose replica is being opened here."""
         if target.topic != TOPIC:
             return None
+        count = self._topic.partition_count or self._settings.partitions
         coordinator = TransactionCoordinator(
             str(target),
             self._clock,
             self._markers,
             id_retention_ms=self._settings.id_retention_ms,
             key_retention_ms=self._settings.key_retention_ms,
+            state_bytes_max=self._settings.state_bytes_max // count,
         )
         self.coordinators[target.partition] = coordinator
         return coordinator

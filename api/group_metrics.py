@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import nsmallest
-from itertools import islice
+from heapq import merge
+from itertools import islice, repeat
+from operator import itemgetter
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -42,15 +43,20 @@ class GroupMetrics(Collector):
             sum(each.tally.members_expired for each in coordinators),
         )
         yield from _queue_metrics(coordinators)
-        found: dict[str, GroupCoordinator] = {}
-        for each in coordinators:
-            found.update(dict.fromkeys(() if each.coordinated is None else each.coordinated.groups, each))
-        shown = {name: found[name] for name in nsmallest(self._shown_max, found)}
-        yield GaugeMetricFamily("raftlog_groups", "Groups that this broker coordinates.", len(found))
+        led = [(each, each.decisions.state) for each in coordinators if each.decisions is not None]
+        count = sum(len(state.names) for _, state in led)
+        named = (zip(state.names, repeat(each)) for each, state in led)
+        shown = dict(islice(merge(*named, key=itemgetter(0)), self._shown_max))
+        yield GaugeMetricFamily("raftlog_groups", "Groups that this broker coordinates.", count)
+        yield GaugeMetricFamily(
+            "raftlog_group_state_bytes",
+            "Bytes of the groups that this broker coordinates, and of their offsets.",
+            sum(state.used.total for _, state in led),
+        )
         yield GaugeMetricFamily(
             "raftlog_groups_not_shown",
             "Groups omitted because of limits.group_metrics_max.",
-            len(found) - len(shown),
+            count - len(shown),
         )
         yield from _group_metrics(shown)
         yield from self._lag_metrics(shown)

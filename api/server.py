@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import random
-import secrets
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -108,11 +107,14 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
 
     environment = equip(_environment(settings, secret, descriptors, begin_again))
     broker = Broker(settings, environment, str(settings.data_directory), settings.http_url)
-    services = services_of(broker, random.Random(secrets.randbits(64)))
+    services = services_of(broker, environment.rng)
     ProcessCollector(registry=services.registry)
     PlatformCollector(registry=services.registry)
     listener = HttpListener(
-        RequestPipeline(services), shutdown_timeout_s=HTTP_STOP_S, connections_max=descriptors.connections_max
+        RequestPipeline(services),
+        shutdown_timeout_s=HTTP_STOP_S,
+        connections_max=descriptors.connections_max,
+        connections_client_max=settings.limits.connections_client_max,
     )
     delay, returning = LoopDelay(services.registry), freed_memory.Returning()
     long_lived = LongLived(lambda: (broker.host.groups_opened, len(broker.host.groups)))
@@ -154,7 +156,7 @@ def _environment(
     settings: BrokerSettings, secret: bytes, descriptors: Descriptors, begin_again: Callable[[], None]
 ) -> BrokerEnvironment:
     clock = SystemClock()
-    rng = random.Random(secrets.randbits(128))
+    rng = random.SystemRandom()  # of the kernel: who sees many ids of leases or messages foretells none
     transport = TcpTransport(
         NodeId(settings.broker_id),
         settings.cluster_id,

@@ -70,6 +70,7 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
             untaken_bytes_max=limits.response_bytes_in_flight_max,
             fetch_bytes_max=limits.fetch_bytes_max,
             wait_ms_max=limits.wait_ms_max,
+            prepared_ms_max=broker.settings.transactions.prepared_ms_max,
         ),
         own_names=names_of((settings.http.url, settings.http_url)),
         allowed_hosts=frozenset(settings.http.allowed_hosts),

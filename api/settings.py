@@ -129,6 +129,7 @@ class Limits(BaseModel):
     partition_metrics_max: Annotated[int, Field(ge=0)] = 1000  # replicas listed individually by /metrics
     group_metrics_max: Annotated[int, Field(ge=0)] = 1000  # groups, and offsets of groups, that it lists
     connections_max: Annotated[int, Field(ge=1)] | None = None  # of HTTP clients; None for the default
+    connections_client_max: Annotated[int, Field(ge=1)] | None = None  # of one address; None for a quarter
     producers_max: Annotated[int, Field(ge=1)] = 250_000  # entries on this broker, about 400 bytes each
     scrub_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # scrubbed; 0 for never
     compaction_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # read by compaction; 0 for never
@@ -185,6 +186,8 @@ class Groups(BaseModel):
 
     offsets_partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     offsets_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of groups without members
+    # of groups and their offsets, in the partitions of ``__offsets`` together; a quarter for one client
+    state_bytes_max: Annotated[int, Field(ge=16 << 20)] = 256 << 20
     open_jobs_max: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000  # of one partition of ``__offsets``
     open_jobs_queue_max: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000  # of one queue
 
@@ -195,6 +198,9 @@ class TransactionSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
+    prepared_ms_max: Annotated[int, Field(ge=3_600_000, le=86_400_000)] = 3_600_000  # readers wait so long
+    # of ids and sinks, in the partitions of ``__transactions`` together; a quarter for one client
+    state_bytes_max: Annotated[int, Field(ge=16 << 20)] = 256 << 20
     id_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of transactional ids without use
     key_retention_ms: Annotated[int, Field(ge=60_000)] = 86_400_000  # of answers to idempotency keys
 

@@ -42,6 +42,22 @@ class TransactionMetrics(Collector):
             if state not in IDLE:
                 states.add_metric([state.value], counts[state])
         yield states
+        led = [each.decisions.state for each in coordinators if each.decisions is not None]
+        yield GaugeMetricFamily(
+            "raftlog_transaction_state_bytes",
+            "Bytes of the transactional ids and sinks that this broker coordinates.",
+            sum(state.used.total for state in led),
+        )
+        yield GaugeMetricFamily(
+            "raftlog_idempotency_keys",
+            "Keys of requests that are kept.",
+            sum(state.keys.total for state in led),
+        )
+        yield GaugeMetricFamily(
+            "raftlog_idempotency_answer_bytes",
+            "Bytes of the answers that are kept for these keys.",
+            sum(state.answers.total for state in led),
+        )
         now_ms = self._clock.wall_ms()
         began_ms = min((transaction.began_ms for transaction in found), default=now_ms)
         yield GaugeMetricFamily(

@@ -20,7 +20,7 @@ from delayed.requests import Found, Reply, Request, Reschedule, is_reading
 from delayed.room import MoveRoom
 from delayed.state import DelayedState, was_delivered
 from delayed.tally import Tally
-from delayed.values import BytesMax, Move, Redirected, Sweep
+from delayed.values import BytesMax, Move, Redirected, Sweep, SweepTopics
 from raftlog.clock import TrustedClock
 from raftlog.errors import (
     DelayedAlreadyDelivered,
@@ -177,6 +177,9 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         if isinstance(effect, Sweep):
             self.do_beside(self._sweep(effect, self.decisions))
             return
+        if isinstance(effect, SweepTopics):
+            self.do_beside(self._sweep_topics(effect, self.decisions))
+            return
         assert isinstance(effect, Move)
         self.do_beside(self._carry(effect, self.decisions))
 
@@ -188,6 +191,18 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             return
         if gone and decisions is self.decisions:
             decisions.gone(sweep, sorted(gone))
+            self.carry_out()
+
+    async def _sweep_topics(self, sweep: SweepTopics, decisions: Decisions) -> None:
+        """A topic has a partition 0 as long as it exists."""
+        try:
+            gone = await self._delivery.gone({LaneKey(topic, 0) for topic in sweep.topics})
+        except RaftlogError as error:
+            _log.info("%s: topics are looked at later: %s", self._name, error)
+            return
+        if decisions is self.decisions:
+            topics = sorted(lane.topic for lane in gone)
+            decisions.topics_gone(topics, self._now_ms(), self._clock.wall_ms())
             self.carry_out()
 
     async def _carry(self, move: Move, decisions: Decisions) -> None:

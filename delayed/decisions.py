@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from delayed.draft import Draft, Output
+from delayed.gone_topics import GoneTopics
 from delayed.lanes import Lanes
 from delayed.records import (
     ChangeKey,
@@ -54,13 +55,14 @@ from delayed.values import BytesMax, Move, Sweep
 from raftlog.errors import (
     DelayedAlreadyDelivered,
     InvalidRequest,
-    Overloaded,
     RaftlogError,
     UnknownDelayed,
 )
+from raftlog.hosting.budget import Budget
 from raftlog.hosting.decisions import Answer, RequestId
 
 UNKNOWN_TIME_MS: Final = 1_000  # before the clock is looked at again
+RETRY_AFTER_MS: Final = (1_000, 3_600_000)  # the shortest, and the longest: an hour
 DUE_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 
 
@@ -90,9 +92,17 @@ class Decisions:
         self.is_time_known = is_time_known  # while it is not, nothing is due: late is better than early
         tally = tally or Tally()
         self._draft = Draft(state.copy(), now_ms, wall_ms)
-        self._pending_max = pending_max
+        self._budget = Budget(
+            "pending delayed messages",
+            pending_max,
+            "wait until some are delivered, cancel some, or raise delayed.pending_max",
+        )
+        self._failed_budget = Budget(
+            "failed delayed messages", pending_max, "cancel some, or raise delayed.pending_max"
+        )
         self._lanes = Lanes(self._draft, batch_bytes_max, tally)
-        self._schedules = Scheduling(self._draft, tally, lambda: self._has_room(1), self._lanes.add)
+        self._gone_topics = GoneTopics(self._draft, self._lanes.is_moving)
+        self._schedules = Scheduling(self._draft, tally, self._has_room, self._lanes.add)
         self._collect()
 
     @property
@@ -114,7 +124,8 @@ class Decisions:
         """When the next message is due; soon enough to notice a clock that jumps."""
         if not self.is_time_known:
             return self._draft.now_ms + UNKNOWN_TIME_MS
-        return min(self._lanes.deadline_ms(), self._schedules.deadline_ms())
+        parts = (self._lanes, self._schedules, self._gone_topics)
+        return min(part.deadline_ms() for part in parts)
 
     def forget(self, request_id: RequestId, request: Request) -> None:
         """Nothing waits here."""
@@ -141,6 +152,7 @@ class Decisions:
     def _collect(self) -> None:
         if self.is_time_known:
             self._schedules.collect()
+            self._gone_topics.collect()
             self._lanes.collect()
 
     # Outcomes of effects.
@@ -187,6 +199,12 @@ class Decisions:
         """See ``Lanes.gone``."""
         self._lanes.gone(sweep, lanes)
 
+    def topics_gone(self, topics: Iterable[str], now_ms: int, wall_ms: int) -> None:
+        """See ``GoneTopics.gone``."""
+        self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
+        self._gone_topics.gone(topics)
+        self._collect()
+
     # Requests.
 
     def _reply_to(self, request: Request) -> Reply:
@@ -219,13 +237,8 @@ class Decisions:
                 continue
             due.append(self._due_ms(message.when, request.delay_ms_max))
             rows.append(Row(MessageKey(message.id), _message(request, message, due[-1], self._draft.wall_ms)))
-        if rows and not self._has_room(len(rows)):
-            raise Overloaded(
-                f"this partition of __delayed has {len(state.waiting) - len(state.failed)} pending and "
-                f"{len(state.failed)} failed messages, of {self._pending_max} each; retry when some are "
-                "delivered, cancel failed ones, or raise delayed.pending_max",
-                retry_after_ms=1_000,
-            )
+        self._check_room(request.topic, len(rows))
+        self._gone_topics.added(request.topic)
         if rows and state.producer_id is None:
             rows.insert(0, Row(ProducerKey(), Producer(request.new_producer_id)))
         self._draft.write(*rows)
@@ -291,10 +304,26 @@ class Decisions:
         if self._lanes.is_moving(id_):
             raise DelayedAlreadyDelivered("the message is being delivered; it is too late to change it")
 
-    def _has_room(self, count: int) -> bool:
-        """Failed messages hold nobody back, until there are as many of them."""
-        failed = len(self.state.failed)
-        return len(self.state.waiting) - failed + count <= self._pending_max and failed <= self._pending_max
+    def _check_room(self, topic: str, count: int) -> None:
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if there may not be so many more.
+
+        Failed messages hold back none, until there are as many of them.
+        """
+        due_ms = self._lanes.next_due_ms()
+        left_ms = 0 if due_ms is None else due_ms - self._draft.wall_ms
+        retry_after_ms = min(max(left_ms, RETRY_AFTER_MS[0]), RETRY_AFTER_MS[1])
+        self._budget.check(self.state.open, "topic", topic, count, retry_after_ms)
+        if self.state.failures.total:
+            self._failed_budget.check(self.state.failures, "topic", topic, min(count, 1), RETRY_AFTER_MS[1])
+
+    def _has_room(self, topic: str) -> bool:
+        """Whether a schedule may fire a message for this topic."""
+        try:
+            self._check_room(topic, 1)
+        except RaftlogError:
+            return False
+        self._gone_topics.added(topic)
+        return True
 
 
 def _message(request: Add, new: NewMessage, due_ms: int, wall_ms: int) -> Message:

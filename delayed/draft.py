@@ -11,13 +11,13 @@ from typing import Final
 from delayed.records import Change, ChangeKey, MessageKey, Outcome, Row
 from delayed.requests import Reply
 from delayed.state import DelayedState
-from delayed.values import Move, Sweep
+from delayed.values import Move, Sweep, SweepTopics
 from raftlog.hosting.decisions import Answer, Write
 
 LOOK_MS: Final = 1_000  # a wall clock that jumps is noticed after this time
 IDLE_MS: Final = 600_000
 
-Output = Answer[Reply] | Write[Row] | Move | Sweep
+Output = Answer[Reply] | Write[Row] | Move | Sweep | SweepTopics
 
 
 @dataclass(slots=True)

@@ -226,6 +226,10 @@ class Pending(Mapping[bytes, Waiting]):
         """With their digests, in order."""
         return sorted(self._targets.items())
 
+    def counted(self) -> Iterator[tuple[Target, int]]:
+        """Each target with the number of its messages."""
+        return ((target, self._counts[digest]) for digest, target in self._targets.items())
+
     @property
     def counts(self) -> list[int]:
         """The messages of each shard."""

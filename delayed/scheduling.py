@@ -49,6 +49,7 @@ from delayed.requests import (
 from delayed.state import left_as
 from delayed.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, UnknownSchedule
+from raftlog.hosting.budget import SHARE
 from raftlog.hosting.deadlines import Deadlines
 
 SCHEDULES_MAX: Final = 1_000  # of one partition of ``__delayed``
@@ -68,9 +69,9 @@ class Scheduling:
     """All schedules of one partition, in one epoch of its leader."""
 
     def __init__(
-        self, draft: Draft, tally: Tally, has_room: Callable[[], bool], add: Callable[[bytes], None]
+        self, draft: Draft, tally: Tally, has_room: Callable[[str], bool], add: Callable[[bytes], None]
     ) -> None:
-        """``add`` takes the ids of messages that wait from now on."""
+        """``has_room`` takes a topic, ``add`` the ids of messages that wait from now on."""
         self._draft = draft
         self._state = draft.state
         self._tally = tally
@@ -140,6 +141,12 @@ class Scheduling:
         if len(self._state.schedules) >= SCHEDULES_MAX:
             raise Conflict(
                 f"this partition of __delayed has {SCHEDULES_MAX} schedules; delete one, or choose another id"
+            )
+        of_topic = sum(each.topic == wanted.topic for each in self._state.schedules.values())
+        if of_topic >= SCHEDULES_MAX // SHARE:
+            raise Conflict(
+                f"this partition of __delayed has {of_topic} schedules of topic {wanted.topic}, the maximum "
+                "of one topic; delete one, or choose another id"
             )
         cron.check(wanted.cron, wanted.time_zone, wall_ms)
         schedule = replace(wanted, created_ms=wall_ms, after_ms=wall_ms)
@@ -213,7 +220,7 @@ class Scheduling:
         if first_ms is None or first_ms > self._draft.wall_ms:
             self._look_at(name, first_ms)
             return
-        if not self._has_room():
+        if not self._has_room(schedule.topic):
             self._look_at(name, self._draft.wall_ms + AGAIN_MS)
             return
         instants, last_ms = self._instants(name, schedule, first_ms)

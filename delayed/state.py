@@ -34,6 +34,7 @@ from delayed.records import (
     ScheduleKey,
     Value,
 )
+from raftlog.hosting.budget import Usage
 from raftlog.records.batch import Batch
 from raftlog.records.reader import read_records
 
@@ -88,6 +89,10 @@ class DelayedState:
         self.lanes: dict[LaneKey, Lane] = {}
         self.schedules: dict[str, Schedule] = {}
         self.recent = Recent()
+        self.open, self.failures = (
+            Usage(),
+            Usage(),
+        )  # messages by topic: those that have failed, and the others
 
     def copy(self) -> DelayedState:
         """The same values, to be changed apart."""
@@ -98,6 +103,7 @@ class DelayedState:
         copied.lanes = dict(self.lanes)
         copied.schedules = dict(self.schedules)
         copied.recent = self.recent.copy()
+        copied.open, copied.failures = self.open.copy(), self.failures.copy()
         return copied
 
     def apply(self, entry: Batch) -> None:
@@ -157,6 +163,11 @@ class DelayedState:
         self.lanes = dict(found.lanes)
         self.recent = Recent(found.recent)
         self.schedules = dict(found.schedules)
+        for (topic, _), count in self.waiting.counted():
+            self.open.add(topic, count)
+        for id_ in self.failed:
+            self.open.add(self.waiting[id_].topic, -1)
+            self.failures.add(self.waiting[id_].topic, 1)
 
     def _take(
         self, key: Key, value: Value | None, outcome: Outcome | None, due_ms: int, offset: int, at_ms: int
@@ -165,17 +176,21 @@ class DelayedState:
         match key:
             case MessageKey():  # nearly always
                 id_ = key.id
+                self._count(id_, -1)
                 if isinstance(value, Message):
+                    self.open.add(value.topic, 1)
                     place = (value.topic, value.partition)
                     self.waiting.put(id_, Waiting(value.due_ms, offset, size_of(value), *place))
                     return
                 self._leave(id_)
                 self._remember(id_, outcome, due_ms, at_ms)
             case ChangeKey(id_) if isinstance(value, Change) and id_ in self.waiting:
+                self._count(id_, -1)
                 self.waiting.change(id_, value.due_ms, value.partition)
                 self.failed.pop(id_, None)
                 if value.failed:
                     self.failed[id_] = value.failed
+                self._count(id_, 1)
             case LaneKey() if isinstance(value, Lane):
                 self.lanes[key] = value
             case LaneKey():
@@ -187,6 +202,12 @@ class DelayedState:
                 self._remember(left_as(name), outcome, due_ms, at_ms)
             case ProducerKey() if isinstance(value, Producer):
                 self.producer_id = value.producer_id
+
+    def _count(self, id_: bytes, amount: int) -> None:
+        """Count a message that waits or has failed, or count it no longer."""
+        one = self.waiting.find(id_)
+        if one is not None:
+            (self.failures if id_ in self.failed else self.open).add(one.topic, amount)
 
     def _leave(self, id_: bytes) -> None:
         self.waiting.remove(id_)

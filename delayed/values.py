@@ -35,6 +35,13 @@ class Redirected:
 
 
 @dataclass(frozen=True, slots=True)
+class SweepTopics(Effect):
+    """Find out which of these topics are deleted, then report them."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep(Effect):
     """Find out which of these idle lanes lead to partitions that are gone, then report them."""
 

@@ -35,12 +35,14 @@ from groups.requests import (
     Request,
     Sync,
 )
-from groups.state import GroupsState
+from groups.state import ROW_BYTES, GroupsState
 from groups.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError, RebalanceInProgress, UnknownGroup
+from raftlog.hosting.budget import Budget
 from raftlog.hosting.decisions import RequestId
 
 DROPPED_MAX: Final = 1_000  # offsets of removed partitions in one batch
+STATE_BYTES_MAX: Final = 16 << 20  # of one partition
 SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
 
 
@@ -58,12 +60,18 @@ class Coordination:
         tally: Tally | None = None,
         queue_limits: QueueLimits = DEFAULTS,
         known_until: KnownUntil | None = None,
+        state_bytes_max: int = STATE_BYTES_MAX,
     ) -> None:
         """``known_until`` is that of decisions of this leader that were dropped."""
         self._outputs = Outputs(state.copy(), tally or Tally())
         self._topics = topics
         self._beginnings_seen: Mapping[tuple[str, int], int] = {}
         self._offsets_retention_ms = offsets_retention_ms
+        self._budget = Budget(
+            "bytes of consumer groups",
+            state_bytes_max,
+            "delete groups or offsets, send less metadata, or raise groups.state_bytes_max",
+        )
         self._memberships: dict[str, Membership] = {}
         self.known_until: KnownUntil = known_until or {}
         self._deadlines: list[tuple[int, str]] = []
@@ -75,6 +83,11 @@ class Coordination:
                 self._membership(name).take_over(now_ms)
                 self._schedule(name)
         self._drop_offsets_of_removed()
+
+    @property
+    def state_bytes_max(self) -> int:
+        """Of this partition."""
+        return self._budget.total_max
 
     @property
     def state(self) -> GroupsState:
@@ -147,6 +160,7 @@ class Coordination:
         match request:
             case Join():
                 self.queues.check_free(name, request.topics)
+                self._check_budget(name, request.client, self._growth_of(request), now_ms)
                 self._membership(name).join(request_id, request, now_ms, wall_ms)
             case Sync():
                 self._existing(name).sync(request_id, request, now_ms, wall_ms)
@@ -171,6 +185,7 @@ class Coordination:
                 self._outputs.answer(request_id, Done())
             case Receive():
                 self._check_unused(name, "receive in another group", known=False)
+                self._check_budget(name, "", 0 if name in self.state.groups else ROW_BYTES, now_ms)
                 self.queues.receive(request_id, request, now_ms, wall_ms)
             case Settle() | Abandon() | Reopen() | ReadQueue() | DeleteQueue():
                 self.queues.receive(request_id, request, now_ms, wall_ms)
@@ -182,14 +197,14 @@ class Coordination:
         self.queues.check_free(ask.group, {commit.topic for commit in ask.offsets})
         if not ask.is_forced or ask.member_id or ask.generation >= 0:
             self._check_committer(ask, now_ms)
-        self._write(ask.group, commits.committed_rows(self.state, ask, wall_ms), wall_ms)
+        self._write(ask, commits.committed_rows(self.state, ask, wall_ms), now_ms, wall_ms)
         self._outputs.answer(request_id, Done())
 
     def _add_offsets(self, request_id: RequestId, ask: AddOffsets, now_ms: int, wall_ms: int) -> None:
         """All offsets or none; they count once the transaction is committed."""
         self.queues.check_free(ask.group, {commit.topic for commit in ask.offsets})
         self._check_committer(ask, now_ms)
-        self._write(ask.group, [commits.added_row(self.state, ask, wall_ms)], wall_ms)
+        self._write(ask, [commits.added_row(self.state, ask, wall_ms)], now_ms, wall_ms)
         self._outputs.answer(request_id, Done())
 
     def _end_offsets(self, request_id: RequestId, ask: EndOffsets, wall_ms: int) -> None:
@@ -220,13 +235,28 @@ class Coordination:
                     retry_after_ms=RETRY_AFTER_MS,
                 )
 
-    def _write(self, group: str, rows: Sequence[Row], wall_ms: int) -> None:
+    def _write(self, ask: Commit | AddOffsets, rows: Sequence[Row], now_ms: int, wall_ms: int) -> None:
         """With a record of the group, which the first offset creates."""
-        created: list[Row] = []
+        group, created = ask.group, list[Row]()
         if group not in self.state.groups:
-            created.append((GroupKey(group), Group(changed_ms=wall_ms)))
+            created.append((GroupKey(group), Group(changed_ms=wall_ms, client=ask.client)))
+        growth = sum(self.state.growth(key, value) for key, value in (*created, *rows))
+        self._check_budget(group, ask.client, growth, now_ms)
         if created or rows:
             self._outputs.write(*created, *rows)
+
+    def _check_budget(self, group: str, client: str, growth: int, now_ms: int) -> None:
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if the group, or its creator, has too much state."""
+        retry_after_ms = max(1, self._sweep_ms - now_ms)  # no sooner does time free any
+        found = self.state.groups.get(group)
+        self._budget.check(self.state.used, "group", group, growth, retry_after_ms)
+        creator = client if found is None else found.client
+        self._budget.check(self.state.used_by_client, "client", creator, growth, retry_after_ms)
+
+    def _growth_of(self, ask: Join) -> int:
+        """About what a new member adds to its group."""
+        is_member = ask.group in self.state.groups and ask.member_id in self.state.groups[ask.group].members
+        return 0 if is_member else ROW_BYTES + 2 * generations.size_of(ask)
 
     def _delete_offsets(self, request_id: RequestId, ask: DeleteOffsets) -> None:
         group = self._group(ask.group)

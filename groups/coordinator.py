@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import Final
 
-from groups.coordination import Coordination
+from groups.coordination import STATE_BYTES_MAX, Coordination
 from groups.outputs import Row
 from groups.ports import Jobs, KnownTopics
 from groups.queue_effects import Bury, Look, Looked
@@ -45,6 +45,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         *,
         offsets_retention_ms: int,
         queue_limits: QueueLimits = DEFAULTS,
+        state_bytes_max: int = STATE_BYTES_MAX,
     ) -> None:
         super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = GroupsState()
@@ -53,6 +54,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         self._jobs = jobs
         self._offsets_retention_ms = offsets_retention_ms
         self._queue_limits = queue_limits
+        self._state_bytes_max = state_bytes_max
 
     @property
     def is_coordinating(self) -> bool:
@@ -92,11 +94,11 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         if (decisions := self.decisions) is not None:
             self.step(lambda: decisions.partitions_changed(self._now_ms()))
 
-    async def summaries(self) -> list[tuple[str, str, int]]:
-        """Name, state and number of members of each group. Raises ``NotLeader``."""
+    async def summaries(self, after: str, count_max: int) -> list[tuple[str, str, int]]:
+        """Name, state and number of members of the groups behind a name, in order. Raises ``NotLeader``."""
         decisions = await self.confirmed()
-        groups = decisions.state.groups
-        return [(name, decisions.state_of(name), len(each.members)) for name, each in groups.items()]
+        names, groups = decisions.state.names.after(after, count_max), decisions.state.groups
+        return [(name, decisions.state_of(name), len(groups[name].members)) for name in names]
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
         """See ``Coordinator.ask``. A broker that was deposed does not say that a lease is over."""
@@ -119,6 +121,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             tally=self.tally,
             queue_limits=self._queue_limits,
             known_until=None if before is None else before.known_until,
+            state_bytes_max=self._state_bytes_max,
         )
 
     def reads_only(self, request: Request) -> bool:

@@ -133,6 +133,7 @@ def next_generation(
         topic_ids=ids if members else before.topic_ids,
         former_counts=former if members else before.former_counts,
         changed_ms=wall_ms,
+        client=before.client or (members[order[0]].client if order else ""),
         rebalances=before.rebalances,
     )
 

@@ -40,10 +40,12 @@ from raftlog.errors import (
     UnknownMember,
 )
 from raftlog.hosting.decisions import RequestId
+from raftlog.wire.groups import MEMBERS_MAX
 
-MEMBERS_MAX: Final = 1_000
-GROUP_BYTES_MAX: Final = 4 << 20  # of one record, without the assignments
+GROUP_BYTES_MAX: Final = 1 << 20  # of one record, without the assignments
 REBALANCES_KEPT: Final = 20
+FREE_BYTES: Final = 64 << 10  # a group up to this size begins generations without pauses
+GENERATION_BYTES_PER_S: Final = 256 << 10  # a larger one writes its members at this rate
 RETRY_AFTER_MS: Final = 100
 JOIN_AGAIN_MS: Final = 5_000  # for members whose joins were dropped with the decisions of their coordinator
 
@@ -108,6 +110,7 @@ class Membership:
         self._waiting: dict[RequestId, _Waiting] = {}
         self._phase: _Joining | _Planning | None = None  # None: stable, or without members
         self._revoked_by_ms: int | None = None  # what a stable group withholds
+        self._rests_until_ms = 0  # a large group begins no generation before
 
     @property
     def group(self) -> Group:
@@ -267,8 +270,13 @@ class Membership:
         self._answer_waiting(lambda each: self._rebalancing(), kind=_Kind.SYNC)
 
     def _end_joining_if_all_have(self, now_ms: int, wall_ms: int) -> None:
+        """At the end of its rest at the earliest: each generation is written with all members."""
         joining = self._joining
-        if joining is not None and self.group.members.keys() <= joining.joined.keys():
+        if joining is None or not self.group.members.keys() <= joining.joined.keys():
+            return
+        if now_ms < self._rests_until_ms:
+            joining.deadline_ms = min(joining.deadline_ms, self._rests_until_ms)
+        else:
             self._end_joining(joining, now_ms, wall_ms)
 
     def _end_joining(self, joining: _Joining, now_ms: int, wall_ms: int) -> None:
@@ -290,6 +298,9 @@ class Membership:
             self._topics.beginnings,
         )
         self._outputs.write((GroupKey(self.name), group), *starts)
+        size_bytes = sum(map(generations.size_of, group.members.values()))
+        if size_bytes > FREE_BYTES:
+            self._rests_until_ms = now_ms + size_bytes * 1_000 // GENERATION_BYTES_PER_S
         self._sessions.clear()
         for member_id, member in group.members.items():
             self._touch(member_id, member, now_ms)

@@ -147,7 +147,7 @@ class Queues:
     @property
     def open_jobs(self) -> int:
         """Of all queues."""
-        return self._room.open
+        return self._room.open.total
 
     def has(self, group: str, topic: str) -> bool:
         """Whether anything of this queue is stored."""

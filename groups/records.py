@@ -122,6 +122,7 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     former_counts: dict[str, int] = {}  # of topics that no member subscribes to any more
     rebalance_due: str = ""  # why this generation must end
     changed_ms: int = 0
+    client: str = ""  # the address of its creator; older versions did not write it
     rebalances: tuple[Rebalance, ...] = ()  # the newest last
 
 

@@ -91,6 +91,7 @@ class Commit(_Offsets, tag="commit", frozen=True, kw_only=True):
 
     may_rewind: bool = False
     is_forced: bool = False
+    client: str = ""  # its address
 
 
 class AddOffsets(_Offsets, tag="add_offsets", frozen=True, kw_only=True):
@@ -102,6 +103,7 @@ class AddOffsets(_Offsets, tag="add_offsets", frozen=True, kw_only=True):
     producer_id: int
     epoch: int
     transaction: str  # its name for people
+    client: str = ""  # its address
 
 
 class EndOffsets(_Request, tag="end_offsets", frozen=True, kw_only=True):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from heapq import nsmallest
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -26,10 +28,13 @@ from raftlog.types import NodeId
 ASK: Final = Service("groups.ask", CallClass.GROUPS)
 LIST: Final = Service("groups.list", CallClass.READ)
 LIST_MS: Final = 5_000
+ALL: Final = 1 << 31
 
 
 class _List(Struct, frozen=True, array_like=True):
     partition: int
+    after: str = ""
+    count_max: int = ALL  # older brokers ask for all
 
 
 class GroupSummary(Struct, frozen=True, array_like=True):
@@ -87,13 +92,14 @@ class GroupService:
         if self._topic.partition_count is None:
             await self._topic.create(timeout_ms)
 
-    async def list_groups(self) -> list[GroupSummary]:
-        """All groups, by name. Raises ``NoLeader`` when a partition has no leader."""
+    async def list_groups(self, after: str = "", count_max: int = ALL) -> list[GroupSummary]:
+        """The groups behind a name, in order. Raises ``NoLeader`` when a partition has no leader."""
         count = self._topic.partition_count
         if count is None:
             count = await self._topic.confirmed_count(LIST_MS) or 0
-        found = await asyncio.gather(*(self._list_one(partition) for partition in range(count)))
-        return sorted((summary for some in found for summary in some), key=lambda each: each.group)
+        asked = (_List(partition, after, count_max) for partition in range(count))
+        found = await asyncio.gather(*map(self._list_one, asked))
+        return nsmallest(count_max, chain.from_iterable(found), key=lambda each: each.group)
 
     def coordinator_of(self, group: str) -> tuple[int, NodeId | None] | None:
         """The partition of a group and its leader, as known here; None while there is no topic."""
@@ -103,23 +109,25 @@ class GroupService:
         partition = partition_for_key(group.encode(), count)
         return partition, self._topic.candidates(partition)[0]
 
-    async def _list_one(self, partition: int) -> list[GroupSummary]:
+    async def _list_one(self, asked: _List) -> list[GroupSummary]:
         async def ask_node(node: NodeId) -> list[GroupSummary]:
             if node == self._node_id:
-                return await self._summaries(partition)
-            answer, _ = await self._calls.call(node, LIST, encode_body(_List(partition)), timeout_ms=LIST_MS)
-            return decode_body(answer, list[GroupSummary])
+                return await self._summaries(asked)
+            answer, _ = await self._calls.call(node, LIST, encode_body(asked), timeout_ms=LIST_MS)
+            found = decode_body(answer, list[GroupSummary])
+            return [each for each in found if each.group > asked.after]  # an older broker sends all
 
         deadline = asyncio.get_running_loop().time() + LIST_MS / 1000
-        return await self._coordinators.at_leader(partition, ask_node, deadline)
+        return await self._coordinators.at_leader(asked.partition, ask_node, deadline)
 
-    async def _summaries(self, partition: int) -> list[GroupSummary]:
+    async def _summaries(self, asked: _List) -> list[GroupSummary]:
+        coordinator = self._coordinators.here(asked.partition)
         return [
-            GroupSummary(name, state, members, partition)
-            for name, state, members in await self._coordinators.here(partition).summaries()
+            GroupSummary(name, state, members, asked.partition)
+            for name, state, members in await coordinator.summaries(asked.after, asked.count_max)
         ]
 
     async def _serve_list(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        return encode_body(await self._summaries(decode_body(head, _List).partition)), ()
+        return encode_body(await self._summaries(decode_body(head, _List))), ()

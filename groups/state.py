@@ -7,7 +7,9 @@ Every replica applies the committed records; only the coordinator, the leader, d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
+
+import msgspec
 
 from groups.records import (
     KINDS,
@@ -24,8 +26,11 @@ from groups.records import (
     TransactionOffsets,
     Value,
 )
+from raftlog.hosting.budget import Usage
 from raftlog.hosting.keyed_records import KeyedState
+from raftlog.hosting.names import Names
 
+ROW_BYTES: Final = 600  # about the memory of a row on each replica, beside its texts
 Target = tuple[str, int]  # topic and partition
 Slot = tuple[str, int]  # topic and slot of a job
 Each = TypeVar("Each")
@@ -33,7 +38,11 @@ Kept = TypeVar("Kept")
 
 
 class GroupsState(KeyedState[Key, Value]):
-    """Groups and their offsets by name. A group is here as long as it has a record of its own."""
+    """Groups and their offsets by name. A group is here as long as it has a record of its own.
+
+    ``used`` counts the bytes of each group, ``used_by_client`` those of the address that created it. Jobs
+    have a limit of their own (``room``).
+    """
 
     def __init__(self) -> None:
         super().__init__(KINDS)
@@ -42,6 +51,8 @@ class GroupsState(KeyedState[Key, Value]):
     def clear(self) -> None:
         """No groups."""
         self.groups: dict[str, Group] = {}
+        self.names = Names()  # of the groups
+        self.used, self.used_by_client = Usage(), Usage()
         self.offsets: dict[str, dict[Target, CommittedOffset]] = {}
         self.transactions: dict[str, dict[int, TransactionOffsets]] = {}  # by producer id
         self.pending: dict[str, dict[Target, int]] = {}  # the producer whose transaction has an offset there
@@ -51,7 +62,8 @@ class GroupsState(KeyedState[Key, Value]):
     def copy(self) -> GroupsState:
         """The same values, to be changed apart. A copy takes no snapshots."""
         copied = GroupsState().without_snapshots()
-        copied.groups = dict(self.groups)
+        copied.groups, copied.names = dict(self.groups), self.names.copy()
+        copied.used, copied.used_by_client = self.used.copy(), self.used_by_client.copy()
         copied.offsets = {group: dict(offsets) for group, offsets in self.offsets.items()}
         copied.transactions = {group: dict(producers) for group, producers in self.transactions.items()}
         copied.pending = {group: dict(targets) for group, targets in self.pending.items()}
@@ -61,8 +73,39 @@ class GroupsState(KeyedState[Key, Value]):
 
     def take(self, key: Key, value: Value | None) -> None:
         """What one record says."""
+        name = key.group
+        growth, client = self.growth(key, value), self._client(name)
+        self._take(key, value)
+        if (creator := self._client(name)) != client:
+            self.used_by_client.add(client, -self.used.of(name))
+            self.used_by_client.add(creator, self.used.of(name))
+        self.used.add(name, growth)
+        self.used_by_client.add(creator, growth)
+
+    def growth(self, key: Key, value: Value | None) -> int:
+        """How many bytes more the state has with this record."""
+        return _size_of(key, value) - _size_of(key, self._value(key))
+
+    def _client(self, name: str) -> str:
+        group = self.groups.get(name)
+        return "" if group is None else group.client
+
+    def _value(self, key: Key) -> Value | None:
         match key:
             case GroupKey(name):
+                return self.groups.get(name)
+            case OffsetKey(name, topic, partition):
+                return self.offsets.get(name, {}).get((topic, partition))
+            case TransactionKey(name, producer_id):
+                return self.transactions.get(name, {}).get(producer_id)
+            case QueueKey(name, topic, partition):
+                return self.queues.get(name, {}).get((topic, partition))
+        return None  # of a job, which counts nothing
+
+    def _take(self, key: Key, value: Value | None) -> None:
+        match key:
+            case GroupKey(name):
+                self.names.put(name, is_there=isinstance(value, Group))
                 _set(self.groups, name, value if isinstance(value, Group) else None)
             case OffsetKey(name, topic, partition):
                 committed = value if isinstance(value, CommittedOffset) else None
@@ -98,6 +141,25 @@ class GroupsState(KeyedState[Key, Value]):
         for name in sorted(self.jobs):
             for (topic, slot), job in sorted(self.jobs[name].items()):
                 yield JobKey(name, topic, slot), job
+
+
+def _size_of(key: Key, value: Value | None) -> int:
+    """About the memory of a row: its texts are there decoded and as they were read."""
+    match value:
+        case CommittedOffset():
+            return ROW_BYTES + 2 * (len(key.group) + _bytes_of(value.metadata) + len(value.member_id))
+        case TransactionOffsets(offsets=offsets):
+            texts = sum(len(topic) + _bytes_of(offset.metadata) for topic, _, offset in offsets)
+            return ROW_BYTES * (1 + len(offsets)) + 2 * texts
+        case Group():
+            return ROW_BYTES + 2 * len(msgspec.msgpack.encode(value))
+        case Queue():
+            return ROW_BYTES
+    return 0  # of jobs, and of what is not there
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 def _set(rows: dict[Each, Kept], key: Each, value: Kept | None) -> None:

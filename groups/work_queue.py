@@ -78,7 +78,7 @@ class WorkQueue:
         is_ordered = any(row.is_ordered for row in rows.values())
         self._touched_ms = now_ms
         self._jobs = OpenJobs(jobs, is_ordered=is_ordered, now_ms=now_ms, wall_ms=wall_ms)
-        self._room.open += len(self._jobs)
+        self._room.open.add(self._group, len(self._jobs))
         for partition, row in rows.items():
             self._topic_id = row.topic_id
             self._ahead.add(partition, row.next_offset)
@@ -165,7 +165,7 @@ class WorkQueue:
         Raises ``Overloaded``, and ``NoLeader`` while a partition is not known here.
         """
         rows = list[Row]()
-        if not self._room.has(len(self._jobs), len(ask.jobs)):
+        if not self._room.has(self._group, len(self._jobs), len(ask.jobs)):
             raise no_room(self._group, self._topic, len(self._jobs))
         jobs = ask.jobs if ask.topic_id == self._topic_id else ()
         if any(self._ahead.next_offset(dead.partition) is None for dead in jobs):
@@ -207,7 +207,7 @@ class WorkQueue:
     def end(self) -> None:
         """The queue was deleted, or its topic is another one: nobody waits for it any more."""
         self._dismiss(None)
-        self._room.open -= len(self._jobs)
+        self._room.open.add(self._group, -len(self._jobs))
         self._rows.delete()
         self._ahead = LookAhead()
         self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0)
@@ -276,7 +276,7 @@ class WorkQueue:
         return self._ahead.error or Received()
 
     def _is_full(self) -> bool:
-        return not self._room.has(len(self._jobs))
+        return not self._room.has(self._group, len(self._jobs))
 
     def _lease_to(self, waiter: _Waiter, now_ms: int, wall_ms: int) -> bool:
         """Whether there was a job for a receive."""
@@ -314,7 +314,7 @@ class WorkQueue:
         return (partition, found.offset), self._opened((partition, found.offset), found.key), found.problem
 
     def _opened(self, place: Place, key: bytes) -> Job:
-        self._room.open += 1
+        self._room.open.add(self._group, 1)
         return self._jobs.open(place, key)
 
     def _leased(self, place: Place, ask: Receive, now_ms: int, wall_ms: int) -> Row:
@@ -375,7 +375,7 @@ class WorkQueue:
         return self._rows.job(self._jobs.slot_of(place), job)
 
     def _closed(self, place: Place) -> Row:
-        self._room.open -= 1
+        self._room.open.add(self._group, -1)
         return self._rows.job(self._jobs.close(place), None)
 
     def _delivered(self, place: Place) -> Delivered:

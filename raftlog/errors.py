@@ -38,7 +38,7 @@
     │   ├── NoLeader                an election is under way; retry
     │   ├── NotEnoughReplicas       fewer healthy voters than min.insync.replicas; retry
     │   ├── Overloaded              too much in flight; wait and retry
-    │   ├── QuotaExceeded           this client has too much in flight; wait and retry
+    │   ├── QuotaExceeded           the share of a client, group or topic is used up; wait and retry
     │   ├── Draining                the broker is stopping; ask another
     │   ├── StorageFull             the disk has no room; reads go on
     │   └── NotSent                 it never left this client
@@ -340,7 +340,7 @@ class Overloaded(Rejected):
 
 
 class QuotaExceeded(Rejected):
-    """This connection or client has too much in flight. ``retry_after_ms`` says when to come back."""
+    """The share of a client, a group or a topic is used up. ``retry_after_ms`` says when to come back."""
 
     code = "quota_exceeded"
     retryable = True

@@ -16,7 +16,7 @@ from raftlog.errors import RaftlogError, UnknownGroup, UnknownPartition, Unknown
 from raftlog.hosting.coordinator import Coordinator
 from raftlog.hosting.decisions import Effect
 from raftlog.records.batch import Batch
-from transactions.decisions import Decisions
+from transactions.decisions import STATE_BYTES_MAX, Decisions
 from transactions.outputs import Mark, Row
 from transactions.records import KINDS, Handle, Participant
 from transactions.requests import (
@@ -67,7 +67,14 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     """One partition. It is the derived state of its replica."""
 
     def __init__(
-        self, name: str, clock: TrustedClock, markers: Markers, *, id_retention_ms: int, key_retention_ms: int
+        self,
+        name: str,
+        clock: TrustedClock,
+        markers: Markers,
+        *,
+        id_retention_ms: int,
+        key_retention_ms: int,
+        state_bytes_max: int = STATE_BYTES_MAX,
     ) -> None:
         super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = TransactionsState()
@@ -75,6 +82,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self._markers = markers
         self._id_retention_ms = id_retention_ms
         self._key_retention_ms = key_retention_ms
+        self._state_bytes_max = state_bytes_max
 
     # What the replica tells.
 
@@ -104,6 +112,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             wall_ms=self._clock.wall_ms(),
             id_retention_ms=self._id_retention_ms,
             key_retention_ms=self._key_retention_ms,
+            state_bytes_max=self._state_bytes_max,
             tally=self.tally,
             before=before,
         )

@@ -14,7 +14,7 @@ that no clock can end a transaction too early. What is forgotten by its age goes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, assert_never
 
 import msgspec
@@ -22,11 +22,11 @@ import msgspec
 from raftlog.errors import (
     InvalidRequest,
     OutcomeForgotten,
-    Overloaded,
     ProducerFenced,
     RaftlogError,
     UnknownTransaction,
 )
+from raftlog.hosting.budget import Budget
 from raftlog.hosting.deadlines import Deadlines
 from raftlog.hosting.decisions import RequestId
 from transactions import batches, keyed_requests, sinks
@@ -49,6 +49,7 @@ from transactions.requests import (
     AbortOpen,
     AnsweredBefore,
     BeginRun,
+    Claim,
     CommitBatch,
     Described,
     Done,
@@ -70,9 +71,11 @@ from transactions.state import TransactionsState
 from transactions.tally import AbortReason, Tally
 
 SWEEP_MS: Final = 600_000  # how often ids that nobody uses are looked for
-IDS_MAX: Final = 100_000  # of one partition, and as many sinks
+LOOK_MS: Final = 1_000  # keys that expire are looked for so often, while there is no room
+STATE_BYTES_MAX: Final = 16 << 20  # of one partition, without keyed requests
 PARTITIONS_MAX: Final = 1_000  # of one transaction
 GROUPS_MAX: Final = 100
+_NEW: Final = Transaction(producer_id=0, epoch=0, state=State.EMPTY)
 
 
 class Decisions:
@@ -86,6 +89,7 @@ class Decisions:
         wall_ms: int,
         id_retention_ms: int,
         key_retention_ms: int,
+        state_bytes_max: int = STATE_BYTES_MAX,
         tally: Tally | None = None,
         before: Decisions | None = None,
     ) -> None:
@@ -94,12 +98,19 @@ class Decisions:
         self._outputs = Outputs(state.copy())
         self._id_retention_ms = id_retention_ms
         self._key_retention_ms = key_retention_ms
+        self._keys_due_ms = 0  # when the first answer is too old, at the earliest
+        self._budget = Budget(
+            "bytes of transactional ids and sinks",
+            state_bytes_max,
+            "use fewer, wait until some are forgotten, or raise transactions.state_bytes_max",
+        )
         self._waiting: dict[str, dict[RequestId, Request]] = {}  # for a transaction to be complete
         self._waits_for: dict[RequestId, str] = {}
         # When an open transaction is aborted.
         self._due: Deadlines[str] = Deadlines(None if before is None else before._due)
         self._sweep_ms = now_ms + SWEEP_MS
         self._now_ms, self._wall_ms = now_ms, wall_ms
+        self._trusted_ms: int | None = None  # as far as ``expire`` was told
         for name, transaction in self.state.transactions.items():
             self._schedule(name, transaction, self._due.resume)
             if transaction.state in ENDING:
@@ -159,12 +170,12 @@ class Decisions:
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
         """Forget ids and sinks that nobody has used for the whole retention, and old answers."""
+        self._trusted_ms = trusted_ms
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + SWEEP_MS
+            self._expire_keys()
             if trusted_ms is not None:
                 self._forget_older(trusted_ms - self._id_retention_ms)
-                for row in keyed_requests.expired(self.state, trusted_ms - self._key_retention_ms):
-                    self._outputs.write(row)
 
     # Requests.
 
@@ -193,7 +204,7 @@ class Decisions:
                     newest = self._existing(request.transactional_id)
                     self._outputs.answer(request_id, Described(transaction=newest))
                 case ListTransactions():
-                    self._outputs.answer(request_id, self._listed(request.open_only))
+                    self._outputs.answer(request_id, self._listed(request))
                 case ReadOutcomes():
                     found = known(self.state.transactions.values(), request.transactions)
                     self._outputs.answer(request_id, found)
@@ -211,7 +222,7 @@ class Decisions:
             if before is not None:
                 self._answer_before(request_id, ask, before)
                 return
-            keyed_requests.check_room(ask.claim, self.state)
+            self._check_key_room(ask.claim)
         if found is not None and _is_repeated(ask, found):
             self._outputs.answer(request_id, Opened(producer_id=found.producer_id, epoch=found.epoch))
             return
@@ -221,7 +232,7 @@ class Decisions:
                 current_epoch=-1 if found is None else found.epoch,
             )
         if found is None:
-            _check_room(self.state.transactions, "transactional ids")
+            self._check_room(name, ask.client, None, _NEW)
         if found is not None and found.state in ENDING:
             self._wait(request_id, name, ask)
         elif found is not None and found.state is State.PREPARED:
@@ -254,6 +265,7 @@ class Decisions:
             last=None if before is None else before.last,
             request=b"" if claim is None else claim.digest,
             run_epoch=ask.run_epoch,
+            client=ask.client if before is None else before.client,
         )
         handle = Handle(name, producer_id, epoch)
         rows = () if claim is None else (keyed_requests.claimed(claim, handle, self._wall_ms),)
@@ -286,6 +298,7 @@ class Decisions:
             joined = msgspec.structs.replace(
                 found, partitions=partitions, groups=groups, changed_ms=self._wall_ms
             )
+            self._check_room(name, found.client, found, joined)
             if found.state in IDLE:
                 joined = msgspec.structs.replace(joined, state=State.ONGOING, began_ms=self._wall_ms)
             self._put(name, joined)
@@ -337,7 +350,7 @@ class Decisions:
         before = self.state.sinks.get(ask.key)
         sinks.check_driver(ask, before)
         if before is None:
-            _check_room(self.state.sinks, "sinks")
+            self._check_room(ask.key, ask.client, None, _NEW)
         if before is None or sinks.is_new_batch(ask, before):
             chosen = batches.chosen(ask.key, ask.handles, self._existing)
             sink = sinks.after(ask, before, self._wall_ms)
@@ -351,7 +364,7 @@ class Decisions:
     def _begin_run(self, request_id: RequestId, ask: BeginRun) -> None:
         before = self.state.sinks.get(ask.key)
         if before is None:
-            _check_room(self.state.sinks, "sinks")
+            self._check_room(ask.key, ask.client, None, _NEW)
         sink = sinks.registered(ask, before, self._wall_ms)
         if sink is not None:
             self._outputs.write((SinkKey(ask.key), sink))
@@ -386,8 +399,10 @@ class Decisions:
 
     # Parts.
 
-    def _listed(self, open_only: bool) -> Listed:
-        return Listed(transactions=dict(self.state.open if open_only else self.state.transactions))
+    def _listed(self, ask: ListTransactions) -> Listed:
+        names = self.state.open_names if ask.open_only else self.state.names
+        known = self.state.transactions
+        return Listed(transactions={name: known[name] for name in names.after(ask.after, ask.count_max)})
 
     def _existing(self, name: str) -> Transaction:
         found = self.state.transactions.get(name)
@@ -444,6 +459,7 @@ class Decisions:
                 changed_ms=self._wall_ms,
                 last=Outcome(found.producer_id, found.epoch, is_commit),
                 run_epoch=found.run_epoch,
+                client=found.client,
             ),
         )
 
@@ -477,6 +493,31 @@ class Decisions:
         if transaction.state is State.ONGOING and name in self._due:
             return  # another partition gives it no more time
         (set_due or self._due.set)(name, self._now_ms + limit_ms)
+
+    def _check_room(
+        self, name: str, client: str, before: Transaction | None, after: Transaction | None
+    ) -> None:
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if an id or a sink may not take so much more."""
+        growth = self.state.growth(name, before, after)
+        self._budget.check(self.state.used, "client", client, growth, max(1, self._sweep_ms - self._now_ms))
+
+    def _check_key_room(self, claim: Claim) -> None:
+        """Raise as ``keyed_requests.check_room``; the first keys to expire make room at once."""
+        try:
+            keyed_requests.check_room(claim, self.state, self._keys_due_ms - self._wall_ms)
+        except RaftlogError:
+            if self._keys_due_ms > self._wall_ms:
+                raise
+            self._expire_keys()
+            keyed_requests.check_room(claim, self.state, self._keys_due_ms - self._wall_ms)
+
+    def _expire_keys(self) -> None:
+        """Forget answers that are too old, and find out when the next ones are."""
+        if self._trusted_ms is not None:
+            for row in keyed_requests.expired(self.state, self._trusted_ms - self._key_retention_ms):
+                self._outputs.write(row)
+        oldest_ms = min((each.changed_ms for each in self.state.requests.values()), default=self._wall_ms)
+        self._keys_due_ms = max(oldest_ms + self._key_retention_ms, self._wall_ms + LOOK_MS)
 
     def _forget_older(self, oldest_ms: int) -> None:
         for name, found in list(self.state.transactions.items()):
@@ -514,12 +555,3 @@ def _goes_on(after: Handle, found: Transaction) -> bool:
     last = found.last
     is_last = last is not None and (last.producer_id, last.epoch) == (after.producer_id, after.epoch)
     return is_last and found.producer_id == after.producer_id and found.epoch == after.epoch + 1
-
-
-def _check_room(known: Sized, what: str) -> None:
-    """Raise ``Overloaded`` for one more than a partition may have."""
-    if len(known) >= IDS_MAX:
-        raise Overloaded(
-            f"there are {IDS_MAX} {what} here; use fewer, or wait until some are forgotten",
-            retry_after_ms=1_000,
-        )

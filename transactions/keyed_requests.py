@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from raftlog.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused, Overloaded
+from raftlog.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused
+from raftlog.hosting.budget import Budget
 from transactions.fencing import ENDING, is_newest
 from transactions.outputs import Row
 from transactions.records import (
@@ -59,7 +60,11 @@ def waits_for(before: KeyedRequest, state: TransactionsState) -> str | None:
 def claimed(claim: Claim, transaction: Handle, wall_ms: int) -> Row:
     """The record of a request whose transaction begins."""
     return RequestKey(claim.digest), KeyedRequest(
-        fingerprint=claim.fingerprint, transaction=transaction, attempt=claim.attempt, changed_ms=wall_ms
+        fingerprint=claim.fingerprint,
+        transaction=transaction,
+        attempt=claim.attempt,
+        changed_ms=wall_ms,
+        client=claim.client,
     )
 
 
@@ -74,6 +79,7 @@ def decided(digest: bytes, answer: bytes | None, state: TransactionsState, wall_
         attempt=before.attempt,
         changed_ms=wall_ms,
         answer=answer,
+        client=before.client,
     )
 
 
@@ -97,14 +103,13 @@ def _is_running(request: KeyedRequest, state: TransactionsState) -> bool:
     return found is not None and is_newest(request.transaction, found)
 
 
-def check_room(claim: Claim, state: TransactionsState) -> None:
-    """Raise ``Overloaded`` where there is no room for another request."""
+def check_room(claim: Claim, state: TransactionsState, retry_after_ms: int) -> None:
+    """Raise ``QuotaExceeded`` or ``Overloaded`` where there is no room for another request."""
     if claim.digest in state.requests:
         return
-    if len(state.requests) >= KEYS_MAX or state.answer_bytes >= ANSWERS_BYTES_MAX:
-        raise Overloaded(
-            f"there are {len(state.requests)} idempotency keys here, with answers of {state.answer_bytes} "
-            f"bytes; {KEYS_MAX} and {ANSWERS_BYTES_MAX} are allowed. Use fewer keys, or shorten "
-            "transactions.key_retention_ms",
-            retry_after_ms=RETRY_AFTER_MS,
-        )
+    remedy = "use fewer keys, or shorten transactions.key_retention_ms"
+    for what, most, used in (
+        ("idempotency keys", KEYS_MAX, state.keys),
+        ("bytes of answers to idempotency keys", ANSWERS_BYTES_MAX, state.answers),
+    ):
+        Budget(what, most, remedy).check(used, "client", claim.client, 1, retry_after_ms)

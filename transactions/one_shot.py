@@ -60,10 +60,12 @@ class OneShots:
         claim: Claim | None,
         spread: int,
         timeout_ms: int,
+        client: str = "",
     ) -> Answered:
         """Carry out ``work`` in a transaction, unless an equal request was committed before.
 
         ``partitions`` are those that it writes to; the coordinator knows them from the beginning.
+        ``client`` is the address of the client, to whom a new transactional id belongs.
         ``spread`` is any number: equal requests without a transactional id have the same one. Raises
         ``CommitUnknown`` with ``committed`` None where the outcome is not known; ``transaction`` has the id.
         After every other error nothing of this attempt is visible.
@@ -78,6 +80,7 @@ class OneShots:
             timeout_ms=timeout_ms + GRACE_MS,
             partitions=tuple(partitions),
             claim=claim,
+            client="" if transactional_id is None else client,
         )
         try:
             answered = await self._run(work, request, deadline)

@@ -99,6 +99,7 @@ class Transaction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     last: Outcome | None = None  # of the transaction before
     request: bytes = b""  # while it is open: the digest of the keyed request that it carries out
     run_epoch: int = 0  # of the sink's run that has opened it; 0: none
+    client: str = ""  # the address of its creator; older versions did not write it
 
 
 class Sink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -115,6 +116,7 @@ class Sink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     retired: tuple[str, ...] = ()  # the runs before, the newest last
     epoch: int = 0  # of ``run``
     owner_before: str = ""  # of the newest batch, until the owner has committed one
+    client: str = ""  # the address of its creator; older versions did not write it
 
 
 class KeyedRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -125,6 +127,7 @@ class KeyedRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     attempt: int  # which of several equal requests it is
     changed_ms: int
     answer: bytes | None = None  # opaque here
+    client: str = ""  # the address of its creator; older versions did not write it
 
 
 Key = TransactionKey | SinkKey | RequestKey

@@ -9,6 +9,7 @@ import msgspec
 
 from transactions.records import Handle, Participant, Transaction
 
+ALL = 1 << 31  # transactions: older brokers ask for all
 TransactionNumber = tuple[int, int]
 """Producer id and epoch."""
 
@@ -19,6 +20,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     digest: bytes
     fingerprint: bytes
     attempt: int
+    client: str = ""  # its address
 
 
 class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
@@ -38,6 +40,7 @@ class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
     partitions: tuple[Participant, ...] = ()
     claim: Claim | None = None
     run_epoch: int = 0
+    client: str = ""  # its address; none for ids of brokers
 
 
 class Join(msgspec.Struct, tag="join", frozen=True, kw_only=True):
@@ -93,6 +96,7 @@ class BeginRun(msgspec.Struct, tag="begin-run", frozen=True, kw_only=True):
     run: str
     sequence: int
     is_takeover: bool = False
+    client: str = ""  # its address
 
     @property
     def transactional_id(self) -> str:
@@ -111,6 +115,7 @@ class CommitBatch(msgspec.Struct, tag="commit-batch", frozen=True, kw_only=True)
     handles: tuple[Handle, ...]
     run: str = ""
     run_epoch: int = 0
+    client: str = ""  # its address
 
     @property
     def transactional_id(self) -> str:
@@ -151,9 +156,14 @@ class ReadTransaction(msgspec.Struct, tag="read", frozen=True, kw_only=True):
 
 
 class ListTransactions(msgspec.Struct, tag="list", frozen=True, kw_only=True):
-    """The newest transactions of all ids of one coordinator, or only those that hold back readers."""
+    """The newest transactions of one coordinator, or only those that hold back readers.
+
+    Up to ``count_max`` behind an id, in the order of the ids.
+    """
 
     open_only: bool
+    after: str = ""
+    count_max: int = ALL
 
 
 class ReadOutcomes(msgspec.Struct, tag="read-outcomes", frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from heapq import nsmallest
 from typing import Final
 
 import msgspec
@@ -22,6 +23,7 @@ from transactions.batches import partition_of
 from transactions.coordinator import TransactionCoordinator
 from transactions.records import Transaction
 from transactions.requests import (
+    ALL,
     BeginRun,
     End,
     Known,
@@ -72,16 +74,20 @@ class TransactionService:
         count = self._topic.partition_count
         return await self._topic.confirmed_count(timeout_ms) if count is None else count
 
-    async def list_all(self, *, open_only: bool, timeout_ms: int) -> dict[str, Transaction]:
-        """The newest transaction of each transactional id, or only the open ones, ordered by id.
+    async def list_some(
+        self, after: str = "", count_max: int = ALL, *, open_only: bool, timeout_ms: int
+    ) -> dict[str, Transaction]:
+        """The newest transaction of the transactional ids behind one, or only the open ones, ordered by id.
 
         Raises ``NoLeader`` when a coordinator does not answer.
         """
         found: dict[str, Transaction] = {}
-        for reply in await self._ask_all(ListTransactions(open_only=open_only), timeout_ms):
+        request = ListTransactions(open_only=open_only, after=after, count_max=count_max)
+        for reply in await self._ask_all(request, timeout_ms):
             assert isinstance(reply, Listed)
             found |= reply.transactions
-        return dict(sorted(found.items()))
+        names = nsmallest(count_max, (name for name in found if name > after))  # an older broker sends all
+        return {name: found[name] for name in names}
 
     async def known(self, asked: Iterable[TransactionNumber], timeout_ms: int) -> Known:
         """What all coordinators together know of transactions. Raises ``NoLeader``."""

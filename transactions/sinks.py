@@ -45,7 +45,13 @@ def registered(ask: BeginRun, before: Sink | None, wall_ms: int) -> Sink | None:
     """
     if before is None:
         return Sink(
-            sequence=ask.sequence - 1, handles=(), changed_ms=wall_ms, owner=ask.owner, run=ask.run, epoch=1
+            client=ask.client,
+            sequence=ask.sequence - 1,
+            handles=(),
+            changed_ms=wall_ms,
+            owner=ask.owner,
+            run=ask.run,
+            epoch=1,
         )
     if ask.run in before.retired:
         raise _over(ask.run, ask.key, before)
@@ -107,7 +113,7 @@ def after(ask: CommitBatch, before: Sink | None, wall_ms: int) -> Sink:
     """The sink with this batch as its newest."""
     handles = tuple(sorted(ask.handles))
     if before is None:
-        return Sink(sequence=ask.sequence, handles=handles, changed_ms=wall_ms)
+        return Sink(sequence=ask.sequence, handles=handles, changed_ms=wall_ms, client=ask.client)
     return msgspec.structs.replace(
         before, sequence=ask.sequence, handles=handles, changed_ms=wall_ms, owner_before=""
     )

@@ -16,6 +16,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import HttpVersion10, HttpVersion11, RawRequestMessage
 
 from api.app import RequestPipeline
+from api.connections.connection_limit import ConnectionLimit
 from api.connections.fast_path import LINGER_S
 from api.http.errors import HeadersTooLarge, MalformedRequest, UriTooLong
 from raftlog.errors import RaftlogError
@@ -34,20 +35,18 @@ _REFUSED = (http_exceptions.HttpProcessingError, web.RequestPayloadError)
 class AiohttpServer:
     """The connections that have brought a request which the fast path does not handle."""
 
-    def __init__(self, request_pipeline: RequestPipeline, keepalive_s: float) -> None:
+    def __init__(self, request_pipeline: RequestPipeline, keepalive_s: float, limit: ConnectionLimit) -> None:
+        self._limit = limit
         self._request_pipeline = request_pipeline
         self._keepalive_s = keepalive_s
         self._server = web.Server(request_pipeline.answer, request_factory=_request)
         self._log_limit = LogLimit(asyncio.get_running_loop().time)
 
-    @property
-    def connection_count(self) -> int:
-        """The number of connections."""
-        return len(self._server.connections)
-
     def accept(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
-        return _Connection(self._request_pipeline, self._log_limit, self._server, self._keepalive_s)
+        return _Connection(
+            self._request_pipeline, self._log_limit, self._server, self._keepalive_s, self._limit
+        )
 
     async def stop(self, timeout_s: float) -> None:
         """Complete the requests in progress, within the time, and close all connections."""
@@ -57,7 +56,12 @@ class AiohttpServer:
 
 class _Connection(web.RequestHandler):
     def __init__(
-        self, request_pipeline: RequestPipeline, log_limit: LogLimit, server: web.Server, keepalive_s: float
+        self,
+        request_pipeline: RequestPipeline,
+        log_limit: LogLimit,
+        server: web.Server,
+        keepalive_s: float,
+        limit: ConnectionLimit,
     ) -> None:
         super().__init__(
             server,
@@ -74,6 +78,15 @@ class _Connection(web.RequestHandler):
         self._log_limit = log_limit
         self._is_refused = False
         self._is_lost = asyncio.Event()
+        self._limit = limit
+        self._client = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection for its address."""
+        super().connection_made(transport)
+        address = transport.get_extra_info("peername")
+        self._client = str(address[0]) if address else ""
+        self._limit.opened(self._client)
 
     def data_received(self, data: bytes) -> None:
         """Bytes after something that is not HTTP are ignored.
@@ -90,6 +103,7 @@ class _Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """The client has disconnected; stop waiting."""
         self._is_lost.set()
+        self._limit.closed(self._client)
         super().connection_lost(exc)
 
     async def _drain_helper(self) -> None:

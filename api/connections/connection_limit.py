@@ -1,15 +1,17 @@
 """The limit of HTTP connections, and the response beyond it.
 
 A connection takes a file descriptor, and the logs and the peers of a broker need some, too. A connection
-beyond the limit gets ``overloaded`` and is closed. If many arrive at once, the oldest of those without
-a request are closed without a response. Health and metrics are always served, so that a monitor does not
-take the broker for dead.
+beyond the limit gets ``overloaded`` and is closed; one beyond the share of its address gets
+``quota_exceeded``, so that no client keeps all others out. If many arrive at once, the oldest of those
+without a request are closed without a response. Health and metrics are always served, so that a monitor does
+not take the broker for dead.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -17,7 +19,7 @@ from api.connections.handing_over import hand_over
 from api.connections.plain_requests import write_answer
 from api.http.errors import problem_response
 from api.resources.metrics import HttpMetrics
-from raftlog.errors import Overloaded
+from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
 from raftlog.log_limit import LogLimit
 from raftlog.wire import paths
 
@@ -30,43 +32,70 @@ SERVED: Final = (b"GET /healthz/", f"GET {paths.METRICS} ".encode())
 
 
 class ConnectionLimit:
-    """``count`` returns the number of connections, ``serve`` the protocol of an accepted one."""
+    """The open connections by address, and whether there may be more."""
 
-    def __init__(
-        self,
-        count_max: int,
-        count: Callable[[], int],
-        serve: Callable[[], asyncio.BaseProtocol],
-        metrics: HttpMetrics,
-    ) -> None:
-        self.count_max = count_max
-        self.serve = serve
+    def __init__(self, count_max: int, client_max: int, metrics: HttpMetrics) -> None:
         self.refused: dict[RefusedConnection, None] = {}
-        self._count = count
+        self._count_max = count_max
+        self._client_max = client_max
+        self._count = 0
+        self._of_client: Counter[str] = Counter()
         self._metrics = metrics
         self._log_limit = LogLimit(asyncio.get_running_loop().time)
-        metrics.watch_connections(count)
+        metrics.watch_connections(lambda: self._count)
 
-    def refuse(self) -> RefusedConnection | None:
-        """The protocol of a connection beyond the limit; None below the limit."""
-        if self._count() < self.count_max:
-            return None
+    def opened(self, client: str) -> None:
+        """A connection of this address is being served."""
+        self._count += 1
+        self._of_client[client] += 1
+
+    def closed(self, client: str) -> None:
+        """Undo ``opened``."""
+        self._count -= 1
+        self._of_client[client] -= 1
+        if not self._of_client[client]:
+            del self._of_client[client]
+
+    def refusal(self, client: str) -> Overloaded | QuotaExceeded | None:
+        """Why another connection of this address is not served, if so."""
+        if self._count >= self._count_max:
+            self._note_refused("connections_max", self._count_max)
+            return Overloaded(
+                f"this broker has {self._count_max} HTTP connections open, the maximum "
+                f"(limits.connections_max); use fewer, use another broker, or retry later",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+        if self._of_client[client] >= self._client_max:
+            self._note_refused("connections_client_max", self._client_max)
+            return QuotaExceeded(
+                f"this broker has {self._client_max} HTTP connections of this address open, the maximum "
+                f"(limits.connections_client_max); use fewer, or close some and retry",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+        return None
+
+    def _note_refused(self, setting: str, count_max: int) -> None:
         self._metrics.connection_refused()
-        left_out = self._log_limit.left_out("connections_max")
+        left_out = self._log_limit.left_out(setting)
         if left_out is not None:
             _log.warning(
-                "an HTTP connection is refused, %d are open (limits.connections_max); %d more since",
-                self.count_max,
+                "an HTTP connection is refused, %d are open (limits.%s); %d more since",
+                count_max,
+                setting,
                 left_out,
             )
-        return RefusedConnection(self)
 
 
 class RefusedConnection(asyncio.Protocol):
     """A connection beyond the limit: it gets a response to its first bytes, and is closed shortly after."""
 
-    def __init__(self, limit: ConnectionLimit) -> None:
+    def __init__(
+        self, limit: ConnectionLimit, error: RaftlogError, serve: Callable[[], asyncio.BaseProtocol]
+    ) -> None:
+        """``serve`` returns the protocol of a connection that asks for health or metrics."""
         self._limit = limit
+        self._error = error
+        self._serve = serve
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self.is_answered = False
@@ -87,14 +116,11 @@ class RefusedConnection(asyncio.Protocol):
             return
         self.is_answered = True
         if data.startswith(SERVED):
-            hand_over(self._transport, self._limit.serve(), data)
+            hand_over(self._transport, self._serve(), data)
             return
-        error = Overloaded(
-            f"this broker has {self._limit.count_max} HTTP connections open, the maximum "
-            f"(limits.connections_max); use fewer, use another broker, or retry later",
-            retry_after_ms=RETRY_AFTER_MS,
+        write_answer(
+            self._transport, problem_response(self._error, instance="/", request_id=""), is_last=True
         )
-        write_answer(self._transport, problem_response(error, instance="/", request_id=""), is_last=True)
         self._transport.write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:

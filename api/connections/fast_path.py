@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final, Protocol, cast
 
 from aiohttp import web
 
+from api.connections.connection_limit import ConnectionLimit, RefusedConnection
 from api.connections.handing_over import hand_over
 from api.connections.plain_requests import Head, PlainRequest, read_head, write_answer
 from api.http.answers_in_flight import AnswersInFlight
@@ -47,9 +49,11 @@ class FastPathServer:
         fallback: Callable[[], asyncio.BaseProtocol],
         keepalive_s: float,
         answers: AnswersInFlight,
+        limit: ConnectionLimit,
     ) -> None:
         self.application = application
         self.answers = answers
+        self.limit = limit
         self.fallback = fallback
         self.is_stopping = False
         self.connections: dict[FastPathConnection, None] = {}  # in order of arrival
@@ -58,9 +62,9 @@ class FastPathServer:
         self._keepalive_s = keepalive_s
         self._sweep_handle = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
-    def accept(self) -> asyncio.BufferedProtocol:
-        """The protocol of a new connection."""
-        return FastPathConnection(self)
+    def accept(self, *, is_exempt: bool = False) -> asyncio.BufferedProtocol:
+        """The protocol of a new connection, ``is_exempt`` if it is served beyond the limit."""
+        return FastPathConnection(self, is_exempt=is_exempt)
 
     async def stop(self, timeout_s: float) -> None:
         """Complete the requests in progress, within the time, and close all connections."""
@@ -85,7 +89,8 @@ class FastPathServer:
 class FastPathConnection(asyncio.BufferedProtocol):
     """One connection: one request after the other."""
 
-    def __init__(self, server: FastPathServer) -> None:
+    def __init__(self, server: FastPathServer, *, is_exempt: bool) -> None:
+        self._is_exempt = is_exempt
         self.transport: asyncio.Transport | None = None
         self.remote: str | None = None
         self.task: asyncio.Task[None] | None = None
@@ -106,15 +111,24 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self.transport.set_write_buffer_limits(0)  # what is left of a response holds all of it
         address = transport.get_extra_info("peername")
         self.remote = str(address[0]) if address else None
+        if not self._is_exempt and (error := self._server.limit.refusal(self.remote or "")) is not None:
+            serve = partial(self._server.accept, is_exempt=True)
+            hand_over(self.transport, RefusedConnection(self._server.limit, error, serve), b"")
+            return
         if (connected := transport.get_extra_info("socket")) is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # to detect dead clients
         self.idle_since = asyncio.get_running_loop().time()
         self._server.connections[self] = None
+        self._server.limit.opened(self.remote or "")
+
+    def _leave_server(self) -> None:
+        if self._server.connections.pop(self, self) is None:
+            self._server.limit.closed(self.remote or "")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wakes a handler that waits for the body; all other handlers continue."""
         self.transport = None
-        self._server.connections.pop(self, None)
+        self._leave_server()
         self._server.answers.taken(self)
         if self._linger is not None:
             self._linger.cancel()
@@ -227,7 +241,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         """Move the connection to aiohttp."""
         transport = self.transport
         assert transport is not None
-        self._server.connections.pop(self, None)
+        self._leave_server()
         hand_over(transport, self._server.fallback(), data)
 
     async def _serve(self, request: PlainRequest) -> None:

@@ -16,6 +16,7 @@ from api.connections.fast_path import FastPathServer
 from api.descriptors import CONNECTIONS_MAX
 
 KEEPALIVE_S = 75.0
+CLIENT_SHARE = 4  # an address may have this part of all connections
 
 
 class HttpListener:
@@ -32,13 +33,19 @@ class HttpListener:
         *,
         shutdown_timeout_s: float = 10.0,
         connections_max: int = CONNECTIONS_MAX,
+        connections_client_max: int | None = None,
     ) -> None:
+        """``connections_client_max`` is the share of one address, by default a quarter."""
         self._request_pipeline = request_pipeline
         self._shutdown_timeout_s = shutdown_timeout_s
         self._server: asyncio.Server | None = None
         self._plain: FastPathServer | None = None
         self._other: AiohttpServer | None = None
-        self._limit = ConnectionLimit(connections_max, self._count, self._serve, request_pipeline.metrics)
+        self._limit = ConnectionLimit(
+            connections_max,
+            connections_client_max or max(1, connections_max // CLIENT_SHARE),
+            request_pipeline.metrics,
+        )
 
     @property
     def port(self) -> int:
@@ -48,12 +55,16 @@ class HttpListener:
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises ``OSError`` if it cannot."""
-        self._other = AiohttpServer(self._request_pipeline, KEEPALIVE_S)
+        self._other = AiohttpServer(self._request_pipeline, KEEPALIVE_S, self._limit)
         self._plain = FastPathServer(
-            self._request_pipeline, self._other.accept, KEEPALIVE_S, self._request_pipeline.admission.answers
+            self._request_pipeline,
+            self._other.accept,
+            KEEPALIVE_S,
+            self._request_pipeline.admission.answers,
+            self._limit,
         )
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accept, host, port, backlog=1024)
+        self._server = await loop.create_server(self._plain.accept, host, port, backlog=1024)
 
     async def stop(self) -> None:
         """Stop listening, end waiting requests, complete those in progress, within the time."""
@@ -66,14 +77,3 @@ class HttpListener:
             self._request_pipeline.close()
             timeout_s = self._shutdown_timeout_s
             await asyncio.gather(self._other.stop(timeout_s), self._plain.stop(timeout_s))
-
-    def _accept(self) -> asyncio.BaseProtocol:
-        return self._limit.refuse() or self._serve()
-
-    def _serve(self) -> asyncio.BaseProtocol:
-        assert self._plain is not None
-        return self._plain.accept()
-
-    def _count(self) -> int:
-        plain = 0 if self._plain is None else len(self._plain.connections)
-        return plain + (0 if self._other is None else self._other.connection_count)

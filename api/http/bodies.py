@@ -15,7 +15,7 @@ from aiohttp import web
 
 from api.http.admission import Hold
 from api.http.errors import MalformedRequest, RequestTimeout
-from api.http.json_bodies import decode_json
+from api.http.json_bodies import check_values, decode_json
 from api.http.parameters import media_type_of
 from api.http.requests import Request
 from api.http.routes import Call
@@ -100,6 +100,7 @@ async def read_json(call: Call, kind: type[T]) -> T:
         raise unsupported(media_type, (media_types.JSON,))
     with call.admission.bodies.hold(call.request.remote or "", 0) as held:
         body = await read_body(call.request, held, call.services.limits)
+        check_values(body)
         return decode_json(body or b"{}", kind)
 
 

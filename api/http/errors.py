@@ -331,14 +331,16 @@ TABLE: dict[type[RaftlogError], Kind] = {
     errors.Overloaded: Kind(
         503,
         "Too much in flight",
-        "The broker has too many bytes in flight, too many connections, or no file descriptor for a read.",
+        "The broker has too many bytes in flight, too many connections, no file descriptor for a read, or no "
+        "room for more state.",
         "Retry after `retry_after_ms`.",
     ),
     errors.QuotaExceeded: Kind(
         429,
-        "This client has too much in flight",
-        "This client address has too much in flight: bytes of bodies, or waiting requests.",
-        "Retry after `retry_after_ms`; send fewer requests at a time.",
+        "The share of a client, group or topic is used up",
+        "This client address has too many bytes of bodies, waiting requests or connections; or a client, a "
+        "group or a topic has its share of the state, a quarter of what a coordinator keeps.",
+        "Retry after `retry_after_ms`; send fewer requests at a time, or free state as the `detail` says.",
     ),
     errors.Draining: Kind(
         503,

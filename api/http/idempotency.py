@@ -61,7 +61,10 @@ def claim_of(request: Request, key: str, scope: str, body: bytes | bytearray, rn
     content = _hash((request.method, request.path, media_type_of(request), *of_body))
     content.update(body)
     return Claim(
-        digest=_hash((scope, key)).digest(), fingerprint=content.digest(), attempt=rng.getrandbits(62)
+        digest=_hash((scope, key)).digest(),
+        fingerprint=content.digest(),
+        attempt=rng.getrandbits(62),
+        client=request.remote or "",
     )
 
 

@@ -17,6 +17,14 @@ NUMBERS: Final = re.compile("^[0-9]{10}$")
 Item = TypeVar("Item")
 
 
+def asked_page(query: Mapping[str, str], keys: re.Pattern[str]) -> tuple[str, int]:
+    """Behind which key a page begins, and how many items to look for: one more than it may have.
+
+    For lists of which only the page is fetched. Raises ``InvalidRequest`` as ``page`` does.
+    """
+    return _after(query, keys) or "", LIMIT.of(query, "limit") + 1
+
+
 def page(
     items: Sequence[tuple[str, Item]], query: Mapping[str, str], keys: re.Pattern[str]
 ) -> tuple[list[Item], str | None]:
@@ -26,15 +34,20 @@ def page(
     ``InvalidRequest`` for a token that is not a key.
     """
     limit = LIMIT.of(query, "limit")
+    after = _after(query, keys)
+    rest = items if after is None else [item for item in items if item[0] > after]
+    shown = rest[:limit]
+    return [item for _, item in shown], shown[-1][0] if len(rest) > limit else None
+
+
+def _after(query: Mapping[str, str], keys: re.Pattern[str]) -> str | None:
     after = query.get("page_token")
     if after is not None and not keys.fullmatch(after):
         raise InvalidRequest(
             f"page_token is {after[:64]!r}; send the next_page_token of the previous page unchanged",
             field="page_token",
         )
-    rest = items if after is None else [item for item in items if item[0] > after]
-    shown = rest[:limit]
-    return [item for _, item in shown], shown[-1][0] if len(rest) > limit else None
+    return after
 
 
 def number_key(number: int) -> str:

@@ -229,6 +229,7 @@ class Limits:
     produce_timeout_ms_default: int = 30_000
     produce_timeout_ms_max: int = 300_000
     control_timeout_ms: int = 10_000  # topics, configuration, producer ids
+    prepared_ms_max: int = 3_600_000  # the longest wait of a prepared transaction, which holds back readers
     body_timeout_s: float = 60.0  # a body must have arrived
     body_grace_s: float = 5.0  # after this time, the minimum rate
     body_rate_min: int = 16 << 10  # of received bytes per second
@@ -253,7 +254,7 @@ class Services:
     clock: Clock
     producer_ids: ProducerIdCipher
     join_tokens: JoinTokens
-    rng: random.Random  # random choice of the partition for records without keys
+    rng: random.Random  # for choices of partitions, and for ids that are rights: a broker takes the kernel's
     version: str
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     health: HealthProbes = field(default_factory=HealthProbes)

@@ -99,19 +99,25 @@ def openapi(table: Iterable[Route], version: str, limits: Limits) -> JsonObject:
         },
         "servers": [{"url": "/"}],
         "paths": by_path,
-        "components": {"schemas": _plain_tuples(components)},
+        "components": {"schemas": _portable(components)},
     }
 
 
-def _plain_tuples(schema: object) -> object:
-    """Tuples as arrays of any of their parts: many tools do not support ``prefixItems``."""
+def _portable(schema: object) -> object:
+    """The schema for tools of other languages.
+
+    Tuples become arrays of any of their parts: many tools do not support ``prefixItems``. The end of a
+    pattern is ``$``, since ``\\Z`` has no meaning there.
+    """
     if isinstance(schema, list):
-        return [_plain_tuples(part) for part in schema]
+        return [_portable(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    translated = {name: _plain_tuples(part) for name, part in schema.items()}
+    translated = {name: _portable(part) for name, part in schema.items()}
     if "prefixItems" in translated:
         translated["items"] = {"anyOf": translated.pop("prefixItems")}
+    if isinstance(pattern := translated.get("pattern"), str):
+        translated["pattern"] = pattern.removesuffix(r"\Z") + "$" * pattern.endswith(r"\Z")
     return translated
 
 

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from api.http.bodies import read_body, unsupported
 from api.http.idempotency import key_of
-from api.http.json_bodies import decode_json
+from api.http.json_bodies import check_values, decode_json
 from api.http.parameters import media_type_of
 from api.http.producers import own_id
 from api.http.routes import Call, Route, duration, json_answer
@@ -32,6 +32,8 @@ from raftlog.node.computing import computed
 from raftlog.types import TopicPartition
 from raftlog.wire import headers, media_types, paths
 from raftlog.wire import transactions as wire
+from raftlog.wire.bodies import Request
+from raftlog.wire.groups import AddOffsets
 from transactions.decisions import PARTITIONS_MAX
 from transactions.records import Handle
 
@@ -39,9 +41,11 @@ Targets = dict[TopicPartition, list[int]]
 """The numbers of the records for each partition."""
 
 
-class _Parts(wire.ExecuteHead, kw_only=True):
-    """The body, with records that are not decoded yet."""
+class _Parts(Request):
+    """The body, with parts that are not decoded yet."""
 
+    transactional_id: wire.TransactionalId | None = None
+    group_offsets: msgspec.Raw = msgspec.Raw(b"null")
     records: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
 
@@ -99,9 +103,9 @@ async def _validated(call: Call, parts: _Parts, *, is_short: bool) -> tuple[_Wan
 
 
 def _parts_of(body: bytes | bytearray, count_max: int) -> _Parts:
-    json_records.count_records(body, count_max)
+    json_records.count_records(body, count_max, InvalidRequest)
     parts = decode_json(body, _Parts)
-    if parts.records or parts.group_offsets is None:
+    if parts.records or bytes(parts.group_offsets) == b"null":
         json_records.check_count(len(parts.records), count_max)
     if parts.transactional_id is not None:
         own_id(parts.transactional_id, "transactional_id")
@@ -113,9 +117,12 @@ def _records_of(parts: _Parts) -> list[wire.TopicRecord]:
 
 
 async def _offsets_of(call: Call, parts: _Parts) -> Commit | None:
-    if parts.group_offsets is None:
+    text = bytes(parts.group_offsets)
+    if text == b"null":
         return None
-    commit = await commit_of(call, parts.group_offsets.group, parts.group_offsets)
+    check_values(text)
+    added = decode_json(text, AddOffsets, prefix="/group_offsets")
+    commit = await commit_of(call, added.group, added)
     if not commit.offsets:
         return None  # all were of removed partitions
     await call.services.group_offsets.check(commit.offsets)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterable, Mapping
+from random import Random
 
 import msgspec
 
@@ -21,6 +21,7 @@ from raftlog.wire.limits import NAME_CHARACTERS_MAX, NAME_PATTERN
 SESSION_MS = (100, 1_800_000)  # the shortest, the longest
 REBALANCE_MS = (100, 3_600_000)
 HEARTBEATS_PER_SESSION = 3
+MEMBER_ID_BYTES = 16  # a member is known by its id
 _NAME = re.compile(NAME_PATTERN)
 
 GROUP = Parameter("group", "name of a group", {"type": "string", "maxLength": NAME_CHARACTERS_MAX}, "path")
@@ -39,9 +40,9 @@ def name_of(call: Call, field: str) -> str:
     return name
 
 
-def new_member_id() -> str:
+def new_member_id(rng: Random) -> str:
     """The id of a member that has not chosen one."""
-    return f"m-{secrets.token_hex(8)}"
+    return f"m-{rng.randbytes(MEMBER_ID_BYTES).hex()}"
 
 
 def milliseconds(value: wire.Duration, field: str, bounds: tuple[int, int]) -> int:
@@ -66,15 +67,17 @@ async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commi
         raise InvalidRequest("member_id: a commit with a generation needs it, too", field="member_id")
     await call.hear_of_partitions((each.topic, each.partition) for each in wanted.offsets)
     offsets = call.services.group_offsets
+    newest = {(each.topic, each.partition): each for each in wanted.offsets}  # the last one of each counts
     return Commit(
         group=group,
         offsets=tuple(
             offsets.placed(each.topic, each.partition, each.offset, each.leader_epoch, each.metadata)
-            for each in wanted.offsets
+            for each in newest.values()
             if not offsets.is_removed(each.topic, each.partition)
         ),
         member_id=wanted.member_id or "",
         generation=wanted.generation,
+        client=call.request.remote or "",
     )
 
 

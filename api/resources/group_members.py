@@ -40,7 +40,7 @@ async def join(call: Call) -> web.StreamResponse:
     session_ms = milliseconds(wanted.session_timeout, "session_timeout", SESSION_MS)
     request = Join(
         group=name_of(call, "group"),
-        member_id=wanted.member_id or new_member_id(),
+        member_id=wanted.member_id or new_member_id(call.services.rng),
         topics=tuple(dict.fromkeys(wanted.topics)),
         strategies=tuple(dict.fromkeys(wanted.strategies)),
         session_timeout_ms=session_ms,

@@ -139,6 +139,7 @@ async def _acknowledge(state: _Poll) -> str:
         ),
         member_id=state.member,
         generation=state.generation,
+        client=state.call.request.remote or "",
     )
     try:
         if request.offsets:
@@ -251,6 +252,7 @@ async def _reset(state: _Poll, target: TopicPartition) -> int:
             offsets=(offsets.placed(target.topic, target.partition, offset, -1, ""),),
             member_id=state.member,
             generation=state.generation,
+            client=state.call.request.remote or "",
         )
         with contextlib.suppress(*FENCED):
             await offsets.commit(request, timeout_ms=state.call.services.limits.control_timeout_ms)

@@ -34,7 +34,8 @@ Target = tuple[str, int]
 async def list_groups(call: Call) -> web.StreamResponse:
     """All groups, by name."""
     service = call.services.groups
-    found = [(each.group, each) for each in await service.list_groups()]
+    asked = pagination.asked_page(call.query, pagination.NAMES)
+    found = [(each.group, each) for each in await service.list_groups(*asked)]
     shown, token = pagination.page(found, call.query, pagination.NAMES)
     rows = [
         wire.GroupSummaryBody(each.group, each.state, each.members, _coordinator(call, each.group))
@@ -127,7 +128,13 @@ async def reset_offsets(call: Call) -> web.StreamResponse:
     if not is_dry and changes:
         offsets = call.services.group_offsets
         commits = tuple(offsets.placed(each.topic, each.partition, each.after, -1, "") for each in changes)
-        request = Commit(group=name, offsets=commits, may_rewind=True, is_forced=wanted.force)
+        request = Commit(
+            group=name,
+            offsets=commits,
+            may_rewind=True,
+            is_forced=wanted.force,
+            client=call.request.remote or "",
+        )
         await offsets.commit(request, timeout_ms=call.services.limits.control_timeout_ms)
     return json_response(wire.OffsetsReset(is_dry, changes))
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
-import itertools
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from random import Random
@@ -44,15 +43,26 @@ WHOLE_BYTES_MAX = 256 << 10  # of JSON that is decoded in one call: few millisec
 _LINE = re.compile(rb"\S[^\n]*")
 
 
-class _AnyRecord:
-    """Placeholder for a record that is counted and not decoded."""
+class _Counter(threading.local):
+    """How many more records the body that this thread counts may have."""
+
+    count_max = left = 0
 
 
-_ANY_RECORD = _AnyRecord()
+_counter = _Counter()
+
+
+class _AnyRecord(msgspec.Struct):
+    """A record that is counted: none of its fields is decoded."""
+
+    def __post_init__(self) -> None:
+        _counter.left -= 1
+        if _counter.left < 0:
+            raise too_many(_counter.count_max)
 
 
 class _AnyRecords(msgspec.Struct):
-    records: list[_AnyRecord]
+    records: list[_AnyRecord] = []
 
 
 decoder_of(_AnyRecords)  # before any thread decodes one
@@ -98,7 +108,7 @@ def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> 
         check_count(len(lines), count_max)
         parts = (line.group() for line in lines)
     else:
-        count_records(body, count_max)
+        count_records(body, count_max, InvalidRecord)
         if len(body) <= WHOLE_BYTES_MAX:
             records = decode_json(body, bodies.Produce, InvalidRecord).records
             check_count(len(records), count_max)
@@ -222,23 +232,24 @@ def check_count(count: int, count_max: int) -> None:
     if not count:
         raise InvalidRecord("there are no records; send at least one", errors=["/records: empty"])
     if count > count_max:
-        raise RecordTooLarge(
-            f"one request takes {count_max} records at most; send several", limit_records=count_max
-        )
+        raise too_many(count_max)
 
 
-def count_records(body: bytes | bytearray, count_max: int) -> None:
-    """Raise ``RecordTooLarge`` for too many records in a JSON body, before memory is used for them."""
-    if body.count(b"{") <= count_max:
-        return  # each record is an object
-    counted = itertools.count(1)
+def too_many(count_max: int) -> RecordTooLarge:
+    """The error for a request with more records."""
+    return RecordTooLarge(
+        f"one request takes {count_max} records at most; send several", limit_records=count_max
+    )
 
-    def count(_kind: type, _record: object) -> _AnyRecord:
-        check_count(next(counted), count_max)
-        return _ANY_RECORD
 
-    with contextlib.suppress(msgspec.DecodeError, RecursionError):  # decoding has a better error message
-        msgspec.json.decode(body, type=_AnyRecords, dec_hook=count)
+def count_records(body: bytes | bytearray, count_max: int, error: type[InvalidRequest]) -> None:
+    """Raise ``RecordTooLarge`` for too many records in a large JSON body, before memory is used for them.
+
+    Raises ``error`` for records that are not objects.
+    """
+    if len(body) > WHOLE_BYTES_MAX:
+        _counter.count_max = _counter.left = count_max
+        decode_json(body, _AnyRecords, error)
 
 
 def _decoded(part: bytes, pointer: str, kind: type[OneRecord]) -> OneRecord:

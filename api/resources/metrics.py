@@ -46,7 +46,7 @@ class HttpMetrics:
         self._connections = Gauge("raftlog_http_connections", "Open HTTP connections.", registry=registry)
         self._refused = Counter(
             "raftlog_http_connections_refused",
-            "Connections refused because of limits.connections_max.",
+            "Connections refused because of limits.connections_max or limits.connections_client_max.",
             registry=registry,
         )
 

@@ -100,6 +100,7 @@ async def run(
         claim=claim,
         spread=call.services.rng.getrandbits(32) if claim is None else _spread_of(claim),
         timeout_ms=timeout_ms,
+        client=call.request.remote or "",
     )
     return _response(answered.answer, is_replayed=answered.is_replayed)
 

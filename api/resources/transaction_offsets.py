@@ -52,6 +52,7 @@ async def add_to(services: Services, handle: Handle, commit: Commit) -> None:
         producer_id=handle.producer_id,
         epoch=handle.epoch,
         transaction=str(handle),
+        client=commit.client,
     )
     await services.groups.ask(request, timeout_ms=timeout_ms)
 

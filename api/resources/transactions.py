@@ -41,7 +41,7 @@ from transactions.requests import (
 from transactions.sinks import check_request
 
 TIMEOUT_MS = (100, TRANSACTION_MS_MAX)  # the shortest, the longest
-PREPARED_MS = (1_000, 86_400_000)
+PREPARED_MS_MIN = 1_000
 STATES = ("open", "all")
 _IDS = re.compile(TRANSACTIONAL_ID)
 _Wanted = TypeVar("_Wanted", bound=Reply)
@@ -54,7 +54,13 @@ async def open_transaction(call: Call) -> web.StreamResponse:
     after = None if wanted.after is None else handle_of(wanted.after, "after")
     name = own_id(wanted.transactional_id, "transactional_id")
     run_epoch = wanted.run_epoch or 0
-    request = Open(transactional_id=name, timeout_ms=timeout_ms, after=after, run_epoch=run_epoch)
+    request = Open(
+        transactional_id=name,
+        timeout_ms=timeout_ms,
+        after=after,
+        run_epoch=run_epoch,
+        client=call.request.remote or "",
+    )
     opened = await _ask(call, request, Opened)
     handle = Handle(wanted.transactional_id, opened.producer_id, opened.epoch)
     body = wire.OpenedBody(str(handle), handle.transactional_id, handle.producer_id, handle.epoch, timeout_ms)
@@ -65,7 +71,8 @@ async def list_transactions(call: Call) -> web.StreamResponse:
     """Open transactions, or the newest one of each transactional id."""
     open_only = parameters.one_of(call.query, "state", STATES) == "open"
     timeout_ms = call.services.limits.control_timeout_ms
-    found = await call.services.transactions.list_all(open_only=open_only, timeout_ms=timeout_ms)
+    asked = pagination.asked_page(call.query, _IDS)
+    found = await call.services.transactions.list_some(*asked, open_only=open_only, timeout_ms=timeout_ms)
     shown, token = pagination.page([(name, (name, one)) for name, one in found.items()], call.query, _IDS)
     return json_response(wire.TransactionList([_body(name, one) for name, one in shown], token))
 
@@ -111,7 +118,8 @@ async def prepare(call: Call) -> web.StreamResponse:
     """Take no more records, and wait for the decision about a batch."""
     wanted = await read_json(call, wire.PrepareTransaction)
     handle = own_handle_of(call.match_info["transaction"], "transaction")
-    prepared_ms_max = milliseconds(wanted.timeout, "timeout", PREPARED_MS)
+    bounds = PREPARED_MS_MIN, call.services.limits.prepared_ms_max  # its readers wait so long
+    prepared_ms_max = milliseconds(wanted.timeout, "timeout", bounds)
     timeout_ms = call.services.limits.control_timeout_ms
     request = Prepare(transaction=handle, prepared_ms_max=prepared_ms_max)
     await call.services.transactions.ask(request, timeout_ms=timeout_ms)
@@ -128,6 +136,7 @@ async def begin_run(call: Call) -> web.StreamResponse:
         run=wanted.run,
         sequence=wanted.sequence,
         is_takeover=wanted.takeover,
+        client=call.request.remote or "",
     )
     begun = await _ask(call, request, RunBegun)
     return json_response(wire.RunBegunBody(wanted.key, begun.epoch or None, begun.is_committed))
@@ -143,6 +152,7 @@ async def commit_batch(call: Call) -> web.StreamResponse:
         handles=handles,
         run=wanted.run or "",
         run_epoch=wanted.run_epoch or 0,
+        client=call.request.remote or "",
     )
     check_request(request)
     await call.services.transactions.ask(request, timeout_ms=call.services.limits.control_timeout_ms)

@@ -1,7 +1,8 @@
 """The pause before a retry.
 
 Full jitter: a random time below a bound that doubles, so that clients which were disconnected together
-do not reconnect together. ``retry_after_ms`` of a broker takes precedence. An election is over soon, so its
+do not reconnect together. ``retry_after_ms`` of a broker takes precedence, up to a minute: a quota may say
+when state expires, and an operator may make room before. An election is over soon, so its
 bound stays low for about a second.
 """
 
@@ -15,6 +16,7 @@ FIRST_S = 0.02
 MAX_S = 0.5
 ELECTION_MAX_S = 0.08  # while there is no leader
 ELECTION_ATTEMPTS = 20
+ASKED_MAX_S = 60.0  # longer waits that brokers ask for are cut
 
 
 def pause_s(error: RaftlogError | None, attempts: int, rng: random.Random) -> float:
@@ -25,7 +27,7 @@ def pause_s(error: RaftlogError | None, attempts: int, rng: random.Random) -> fl
         return 0.0  # the response named the leader
     asked_ms = error.details.get("retry_after_ms")
     if isinstance(error, Overloaded | QuotaExceeded) and isinstance(asked_ms, int):
-        return asked_ms / 1_000 * rng.uniform(1.0, 1.5)
+        return min(asked_ms / 1_000, ASKED_MAX_S) * rng.uniform(1.0, 1.5)
     is_election = isinstance(error, NoLeader) and attempts <= ELECTION_ATTEMPTS
     bound_s = ELECTION_MAX_S if is_election else MAX_S
     return rng.uniform(0.0, min(bound_s, FIRST_S * 2.0 ** min(attempts, 10)))

@@ -164,9 +164,12 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         request_id = next(self._ids)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._open[request_id] = _Open(request, future, self._rounds + 1)
-        self.step(
-            lambda: decisions.receive(request_id, request, self._now_ms(), self._clock.wall_ms()), request_id
-        )
+
+        def receive() -> None:
+            decisions.expire(self._now_ms(), self._clock.trusted_ms())
+            decisions.receive(request_id, request, self._now_ms(), self._clock.wall_ms())
+
+        self.step(receive, request_id)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await future

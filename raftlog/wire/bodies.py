@@ -21,10 +21,10 @@ def matching(pattern: str) -> msgspec.Meta:
     """The rule that a text matches ``pattern``, from ``^`` to ``$``, as a whole.
 
     msgspec searches for a pattern, and in Python ``$`` also matches before a line break at the end of a text.
-    The OpenAPI document has ``$``, which has no such meaning there.
+    The OpenAPI document has ``$``, which has no such meaning there (``api.resources.documentation``).
     """
     assert pattern[0] + pattern[-1] == "^$", pattern
-    return msgspec.Meta(pattern=rf"{pattern[:-1]}\Z", extra_json_schema={"pattern": pattern})
+    return msgspec.Meta(pattern=rf"{pattern[:-1]}\Z")
 
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=limits.INT64_MAX)]
@@ -34,6 +34,11 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=limits.INT64_MAX)]
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]
 OffsetNumber = Annotated[int, msgspec.Meta(ge=0, le=limits.OFFSET_MAX)]
 
+Brief = Annotated[str, matching(limits.BRIEF_PATTERN)]
+"""A short text: a duration such as ``10s``, a time, a position, a time zone. Its meaning is checked later."""
+RecordText = Annotated[str, msgspec.Meta(max_length=limits.RECORD_TEXT_CHARACTERS_MAX)]
+"""The key of a record, or the name or the value of a header."""
+ConfigText = Annotated[str, msgspec.Meta(max_length=limits.CONFIG_TEXT_CHARACTERS_MAX)]
 Tag = Annotated[
     str,
     msgspec.Meta(min_length=1, max_length=limits.TAG_CHARACTERS_MAX),
@@ -65,13 +70,17 @@ class CreateTopic(Request):
     replication_factor: (
         Annotated[int, msgspec.Meta(extra_json_schema={"enum": [*limits.REPLICATION_FACTORS]})] | None
     ) = None
-    config: dict[str, Int64 | str | bool] = {}
+    config: Annotated[
+        dict[ConfigText, Int64 | ConfigText | bool], msgspec.Meta(max_length=limits.CONFIG_KEYS_MAX)
+    ] = {}
 
 
 class ChangeTopic(Request):
     """Body of ``PATCH`` of a topic or its config: names to values; ``null`` resets to the default."""
 
-    config: dict[str, Int64 | str | bool | None]
+    config: Annotated[
+        dict[ConfigText, Int64 | ConfigText | bool | None], msgspec.Meta(max_length=limits.CONFIG_KEYS_MAX)
+    ]
 
 
 class AddPartitions(Request):
@@ -84,7 +93,7 @@ class AddPartitions(Request):
     expected: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] | None = None
 
 
-PartitionNumbers = list[PartitionNumber]
+PartitionNumbers = Annotated[list[PartitionNumber], msgspec.Meta(max_length=limits.PARTITIONS_MAX)]
 """Numbers of partitions of one topic."""
 
 
@@ -327,16 +336,18 @@ class NewRecord(Request):
     """
 
     value: msgspec.Raw
-    key: str | Int64 | None = None
+    key: RecordText | Int64 | None = None
     encoding: Encoding | None = None
     key_encoding: Literal["utf8", "base64"] = "utf8"
-    headers: dict[str, str | None] = {}
-    headers_raw: list[tuple[str, str | None]] = []
+    headers: Annotated[dict[RecordText, RecordText | None], msgspec.Meta(max_length=limits.HEADERS_MAX)] = {}
+    headers_raw: Annotated[
+        list[tuple[RecordText, RecordText | None]], msgspec.Meta(max_length=limits.HEADERS_MAX)
+    ] = []
     tags: Tags = []
     partition: PartitionNumber | None = None
-    timestamp: Int64 | str | None = None
-    delay: Int64 | str | None = None
-    deliver_at: Int64 | str | None = None
+    timestamp: Int64 | Brief | None = None
+    delay: Int64 | Brief | None = None
+    deliver_at: Int64 | Brief | None = None
 
 
 class Produce(Request):

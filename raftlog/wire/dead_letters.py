@@ -8,7 +8,9 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from raftlog.wire import limits
-from raftlog.wire.bodies import Answer, Encoding, Request
+from raftlog.wire.bodies import Answer, Encoding, RecordText, Request, matching
+
+LetterId = Annotated[str, matching(limits.DEAD_LETTER_ID_PATTERN)]
 
 
 class OriginBody(Answer):
@@ -58,13 +60,15 @@ class DeadLetterList(Answer):
 class SettleDeadLetters(Request):
     """Body of ``:redrive`` and ``:discard``: a selection, or ``all``."""
 
-    ids: Annotated[list[str], msgspec.Meta(min_length=1, max_length=limits.DEAD_LETTERS_MAX)] | None = None
-    reason: Annotated[str, msgspec.Meta(min_length=1)] | None = None
-    key: str | None = None
+    ids: Annotated[list[LetterId], msgspec.Meta(min_length=1, max_length=limits.DEAD_LETTERS_MAX)] | None = (
+        None
+    )
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=limits.CONFIRM_CHARACTERS_MAX)] | None = None
+    key: RecordText | None = None
     all: bool = False
     limit: Annotated[int, msgspec.Meta(ge=1, le=limits.DEAD_LETTERS_MAX)] = 100
     dry_run: bool = False
-    cursor: str | None = None
+    cursor: Annotated[str, matching(limits.CURSOR_PATTERN)] | None = None
 
 
 class DeadLettersSettled(Answer):

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from raftlog.wire.bodies import Answer, Encoding, Int64, Request
+from raftlog.wire.bodies import Answer, Brief, Encoding, Int64, Request
 from raftlog.wire.groups import Duration
 
 DELAYED_RECORDS_MAX = 900  # of one request
@@ -20,7 +20,7 @@ class RescheduleMessage(Request):
     """Body of ``PATCH`` of a delayed message: one of the two."""
 
     delay: Duration | None = None
-    deliver_at: Int64 | str | None = None
+    deliver_at: Int64 | Brief | None = None
 
 
 class DelayedBody(Answer, omit_defaults=True):

@@ -13,10 +13,12 @@ from msgspec import UNSET, Raw, UnsetType
 from raftlog.wire import limits
 from raftlog.wire.bodies import (
     Answer,
+    Brief,
     Int64,
     Message,
     OffsetNumber,
     PartitionNumber,
+    PartitionNumbers,
     Request,
     Tags,
     matching,
@@ -26,10 +28,12 @@ MEMBER_ID_CHARACTERS_MAX = 249
 TOPICS_MAX = 1_000  # of one member
 STRATEGIES_MAX = 16
 METADATA_BYTES_MAX = 4_096
+MEMBERS_MAX = 1_000  # of one group
+OFFSETS_MAX = 10_000  # of one request
 TRANSACTION_OFFSETS_MAX = 999  # of one group
 
 Name = Annotated[str, matching(limits.NAME_PATTERN)]
-Duration = Int64 | str
+Duration = Int64 | Brief
 """Milliseconds, or a text such as ``10s``."""
 
 Topics = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
@@ -42,7 +46,11 @@ class TopicPartitions(msgspec.Struct, forbid_unknown_fields=True):
     """Some partitions of one topic."""
 
     topic: Name
-    partitions: list[PartitionNumber]
+    partitions: PartitionNumbers
+
+
+ManyPartitions = Annotated[list[TopicPartitions], msgspec.Meta(max_length=TOPICS_MAX)]
+"""Partitions of several topics."""
 
 
 class JoinGroup(Request):
@@ -60,7 +68,7 @@ class JoinGroup(Request):
     member_id: Name | None = None
     instance_id: Name | None = None
     generation: Generation = -1
-    owned: list[TopicPartitions] | None = None
+    owned: ManyPartitions | None = None
     tags: Tags = msgspec.field(default_factory=list)
 
 
@@ -92,7 +100,9 @@ class SyncGroup(Request):
     """Body of ``:sync``. The leader sends a plan, or ``auto`` for one of the broker; followers send none."""
 
     generation: Generation
-    plan: dict[str, list[TopicPartitions]] | Literal["auto"] | None = None
+    plan: (
+        Annotated[dict[Name, ManyPartitions], msgspec.Meta(max_length=MEMBERS_MAX)] | Literal["auto"] | None
+    ) = None
 
 
 class SyncedBody(Answer):
@@ -122,6 +132,9 @@ class Place(Request):
     offset: OffsetNumber
 
 
+Places = Annotated[list[Place], msgspec.Meta(max_length=OFFSETS_MAX)]
+
+
 class PollGroup(Request):
     """Body of ``:poll``. ``positions`` say where to read from instead of the committed offsets.
 
@@ -130,8 +143,8 @@ class PollGroup(Request):
     """
 
     generation: Generation = -1
-    ack: list[Place] = msgspec.field(default_factory=list)
-    positions: list[Place] = msgspec.field(default_factory=list)
+    ack: Places = msgspec.field(default_factory=list)
+    positions: Places = msgspec.field(default_factory=list)
     topics: Topics | None = None
     max_records: Annotated[int, msgspec.Meta(ge=1, le=limits.RECORDS_MAX)] = 500
     wait: Duration = "5s"
@@ -171,7 +184,7 @@ class MemberOffsets(Request):
     Without them the group must have no members.
     """
 
-    offsets: Annotated[list[OffsetCommitBody], msgspec.Meta(min_length=1, max_length=10_000)]
+    offsets: Annotated[list[OffsetCommitBody], msgspec.Meta(min_length=1, max_length=OFFSETS_MAX)]
     member_id: Name | None = None
     generation: Generation = -1
 
@@ -235,10 +248,10 @@ class ResetOffsets(Request):
     members.
     """
 
-    to: str | None = None
+    to: Brief | None = None
     shift: Int64 | None = None
     topics: Topics | None = None
-    partitions: list[TopicPartitions] | None = None
+    partitions: ManyPartitions | None = None
     force: bool = False
 
 
@@ -331,4 +344,4 @@ class RebalanceList(Answer):
 class DeleteGroupOffsets(Request):
     """Body of ``POST /v1/groups/{group}/offsets:delete``."""
 
-    partitions: Annotated[list[TopicPartitions], msgspec.Meta(min_length=1)]
+    partitions: Annotated[list[TopicPartitions], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]

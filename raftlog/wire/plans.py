@@ -37,7 +37,9 @@ class StartPlan(Request):
     expected_ms: Count = 0
     plan: Count | None = None
     is_automatic: bool = False
-    waits_for: list[BrokerId] = msgspec.field(default_factory=list)
+    waits_for: Annotated[list[BrokerId], msgspec.Meta(max_length=limits.PLAN_MOVES_MAX)] = msgspec.field(
+        default_factory=list
+    )
 
 
 class MoveBody(Answer):

@@ -8,22 +8,24 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from raftlog.wire import limits
-from raftlog.wire.bodies import Answer, Encoding, NewRecord, Request
+from raftlog.wire.bodies import Answer, Brief, Encoding, NewRecord, Request, matching
 
 SCHEDULE_BYTES_MAX = 16 << 10  # of its record, which all replicas keep in memory
 
 Missed = Literal["skip", "once", "all"]
 StateName = Literal["active", "paused", "failed"]
+TopicName = Annotated[str, matching(limits.NAME_PATTERN)]
+Cron = Annotated[str, matching(limits.CRON_PATTERN)]
 Name = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": limits.NAME_PATTERN})]
 
 
 class CreateSchedule(Request):
     """Body of ``POST /v1/schedules``. A broker chooses the id where none is given."""
 
-    topic: str
-    cron: str
+    topic: TopicName
+    cron: Cron
     record: NewRecord
-    time_zone: str = "UTC"
+    time_zone: Brief = "UTC"
     missed: Missed = "once"
     schedule_id: Name | None = None
 

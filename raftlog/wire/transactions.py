@@ -87,16 +87,14 @@ class TopicRecord(NewRecord, kw_only=True):
     topic: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": limits.NAME_PATTERN})]
 
 
-class ExecuteHead(Request):
-    """Body of ``:execute`` besides its records. Without a ``transactional_id`` the broker has one."""
+class Execute(Request):
+    """Body of ``:execute``: all of it is committed, or nothing. Records, offsets of a group, or both.
+
+    Without a ``transactional_id`` the broker has one.
+    """
 
     transactional_id: TransactionalId | None = None
     group_offsets: AddOffsets | None = None
-
-
-class Execute(ExecuteHead, kw_only=True):
-    """Body of ``:execute``: all of it is committed, or nothing. Records, offsets of a group, or both."""
-
     records: Annotated[
         list[TopicRecord], msgspec.Meta(extra_json_schema={"maxItems": limits.RECORDS_MAX})
     ] = msgspec.field(default_factory=list)

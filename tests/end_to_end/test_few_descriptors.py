@@ -33,7 +33,8 @@ OPEN_FILES_MAX = 256
 @pytest.fixture
 def narrow(directory: Path) -> Iterator[Cluster]:
     """One broker that may have 256 open files, softly and firmly."""
-    with Cluster(directory, brokers=1, open_files_max=OPEN_FILES_MAX) as brokers:
+    share = {"RAFTLOG_LIMITS__CONNECTIONS_CLIENT_MAX": str(OPEN_FILES_MAX)}  # all clients have one address
+    with Cluster(directory, brokers=1, open_files_max=OPEN_FILES_MAX, environment=share) as brokers:
         yield brokers
 
 

@@ -9,7 +9,7 @@ from delayed.decisions import Decisions
 from delayed.records import KINDS, LaneKey, Message, Missed, Row, Schedule, record_of
 from delayed.requests import Add, CreateSchedule, NewMessage, Reply, Request, When
 from delayed.state import DelayedState
-from delayed.values import Move, Sweep
+from delayed.values import Move, Sweep, SweepTopics
 from raftlog.errors import OutOfOrderSequence, ProducerFenced, RaftlogError
 from raftlog.hosting.decisions import Answer, Write
 from raftlog.records.aborted import AbortedRanges
@@ -92,7 +92,7 @@ class Coordinator:
     """Decisions of one leader after another. ``commit`` commits what they want so far, in order."""
 
     def __init__(
-        self, *, wall_ms: int = 1_000_000, pending_max: int = 1_000, bytes_max: int = 1 << 20
+        self, *, wall_ms: int = 1_000_000, pending_max: int = 4_000, bytes_max: int = 1 << 20
     ) -> None:
         self.wall_ms = wall_ms
         self.pending_max, self.bytes_max = pending_max, bytes_max
@@ -101,6 +101,7 @@ class Coordinator:
         self.moves: list[Move] = []
         self.late: list[Move] = []  # of leaders that are dead
         self.sweeps: list[Sweep] = []
+        self.topic_sweeps: list[SweepTopics] = []
         self.replies: dict[int, Reply | RaftlogError] = {}
         self._offset = self._ids = 0
         self._log: list[Batch] = []
@@ -145,6 +146,8 @@ class Coordinator:
                     self.moves.append(each)
                 case Sweep():
                     self.sweeps.append(each)
+                case SweepTopics():
+                    self.topic_sweeps.append(each)
         if count is not None:
             self.lead()
 

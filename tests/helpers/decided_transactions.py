@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, Write
-from transactions.decisions import SWEEP_MS, Decisions
+from transactions.decisions import STATE_BYTES_MAX, SWEEP_MS, Decisions
 from transactions.outputs import Mark, Output
 from transactions.records import Handle, Key
 from transactions.requests import Done, Join, Open, Opened, Prepare, Reply, Request
@@ -18,7 +18,14 @@ HOUR_MS = 3_600_000
 class Coordinator:
     """Decisions whose records are committed at once, and whose markers arrive when ``complete`` is called."""
 
-    def __init__(self, state: TransactionsState | None = None, now_ms: int = 0) -> None:
+    def __init__(
+        self,
+        state: TransactionsState | None = None,
+        now_ms: int = 0,
+        *,
+        state_bytes_max: int = STATE_BYTES_MAX,
+    ) -> None:
+        self._state_bytes_max = state_bytes_max
         self.now_ms = now_ms
         self.is_time_trusted = True
         self.committed = state or TransactionsState()
@@ -31,6 +38,7 @@ class Coordinator:
             wall_ms=now_ms,
             id_retention_ms=ID_RETENTION_MS,
             key_retention_ms=KEY_RETENTION_MS,
+            state_bytes_max=state_bytes_max,
         )
         self._ids = 0
         self._take(self._decisions.take())

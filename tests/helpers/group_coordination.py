@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from groups import commits
-from groups.coordination import Coordination
+from groups.coordination import STATE_BYTES_MAX, Coordination
 from groups.outputs import Row
 from groups.ports import KnownTopics
 from groups.requests import (
@@ -40,7 +40,14 @@ Expected = TypeVar("Expected")
 class CoordinatedGroups:
     """``answers`` has what was answered. ``committed`` is the state that the written records add up to."""
 
-    def __init__(self, counts: Mapping[str, int], *, offsets_retention_ms: int = 1 << 40) -> None:
+    def __init__(
+        self,
+        counts: Mapping[str, int],
+        *,
+        offsets_retention_ms: int = 1 << 40,
+        state_bytes_max: int = STATE_BYTES_MAX,
+    ) -> None:
+        self._state_bytes_max = state_bytes_max
         self.counts = dict(counts)
         self.topic_ids = dict.fromkeys(counts, "t1")
         self.beginnings: dict[tuple[str, int], int] = {}
@@ -62,6 +69,7 @@ class CoordinatedGroups:
             wall_ms=self.wall_ms,
             offsets_retention_ms=self._retention_ms,
             tally=self.tally,
+            state_bytes_max=self._state_bytes_max,
         )
 
     @property
@@ -204,9 +212,13 @@ class CoordinatedGroups:
         group: str = "g",
         may_rewind: bool = False,
         is_forced: bool = False,
+        metadata: str = "",
+        client: str = "",
     ) -> Expected:
         """Commit one offset."""
-        commit = OffsetCommit(topic=topic, topic_id=topic_id, partition=partition, offset=offset)
+        commit = OffsetCommit(
+            topic=topic, topic_id=topic_id, partition=partition, offset=offset, metadata=metadata
+        )
         request = Commit(
             group=group,
             offsets=(commit,),
@@ -214,6 +226,7 @@ class CoordinatedGroups:
             generation=generation,
             may_rewind=may_rewind,
             is_forced=is_forced,
+            client=client,
         )
         return self.ask(request, kind)
 

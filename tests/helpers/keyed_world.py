@@ -30,7 +30,7 @@ class KeyedWorld(TransactionWorld):
         super().finish()
         for digest, request in self.committed.requests.items():
             assert request.answer is not None, f"{digest!r} is neither free nor answered"
-        assert self.committed.answer_bytes == sum(
+        assert self.committed.answers.total == sum(
             len(request.answer or b"") for request in self.committed.requests.values()
         )
 

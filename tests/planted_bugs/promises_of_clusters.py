@@ -9,7 +9,7 @@ PROMISES_OF_CLUSTERS = (
     PlantedBug(
         "all partitions of a topic share one committed offset",
         "G1",
-        "groups.state:GroupsState.take",
+        "groups.state:GroupsState._take",
         "_set_in(self.offsets, name, (topic, partition), committed)",
         "_set_in(self.offsets, name, (topic, 0), committed)",
         seen_by=(
@@ -19,7 +19,7 @@ PROMISES_OF_CLUSTERS = (
     PlantedBug(
         "a commit counts for all groups",
         "G2",
-        "groups.state:GroupsState.take",
+        "groups.state:GroupsState._take",
         "_set_in(self.offsets, name, (topic, partition), committed)",
         (
             "for each in {name, *self.groups}:\n                    _set_in(self.offsets, each, (topic, "

@@ -11,6 +11,7 @@ import pytest
 
 from api.app import RequestPipeline
 from api.connections.aiohttp_reader import AiohttpServer
+from api.connections.connection_limit import ConnectionLimit
 from api.connections.fast_path import FastPathServer
 from api.connections.listener import KEEPALIVE_S
 from api.http.services import Limits
@@ -42,10 +43,13 @@ class Broker:
         request_pipeline = RequestPipeline(
             replace(self.cluster.services, allowed_origins=frozenset({LISTED_ORIGIN}))
         )
-        self._accept: Callable[[], asyncio.BaseProtocol] = AiohttpServer(request_pipeline, KEEPALIVE_S).accept
+        limit = ConnectionLimit(100, 100, request_pipeline.metrics)
+        self._accept: Callable[[], asyncio.BaseProtocol] = AiohttpServer(
+            request_pipeline, KEEPALIVE_S, limit
+        ).accept
         if is_plain:
             self._accept = FastPathServer(
-                request_pipeline, self._accept, KEEPALIVE_S, request_pipeline.admission.answers
+                request_pipeline, self._accept, KEEPALIVE_S, request_pipeline.admission.answers, limit
             ).accept
 
     async def answers(self, pieces: list[bytes]) -> bytes:

@@ -24,10 +24,12 @@ from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import DECOMPRESSED_BYTES_MAX, check_records
 from raftlog.wire import media_types
+from raftlog.wire.limits import VALUES_MAX
 from tests.helpers.http_server import HttpServer, serve, served
 
 PATH = "/v1/topics/orders/partitions/0/records"
 BATCH = {"Content-Type": media_types.BATCH}
+JSON = {"Content-Type": media_types.JSON}
 
 
 def in_json(*records: str) -> bytes:
@@ -54,6 +56,38 @@ def test_records_are_counted_before_memory_is_taken_for_them(body: bytes, media_
     finally:
         tracemalloc.stop()
     assert refused.value.details["limit_records"] == 10_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        in_json(f'{{"value":[{",".join(["{}"] * 3_000_000)}]}}'),
+        f'{{"records":[{",".join(["1"] * 3_000_000)}]}}'.encode(),
+    ],
+    ids=["objects in a value", "records that are numbers"],
+)
+def test_records_are_counted_without_making_objects_of_their_values(body: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(InvalidRecord):
+            list(decode_records(body, media_types.JSON, 10_000))
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(body)
+    finally:
+        tracemalloc.stop()
+
+
+async def test_a_body_of_many_values_is_refused_before_it_is_decoded() -> None:
+    # requirement: N2
+    keys = ",".join(f'"k{number}":1' for number in range(VALUES_MAX + 1))
+    offsets = ",".join("{}" for _ in range(VALUES_MAX + 2))
+    async with serve() as server:
+        topic = await server.call("POST", "/v1/topics", f'{{"name":"a","config":{{{keys}}}}}'.encode(), JSON)
+        commit = await server.call("PUT", "/v1/groups/g/offsets", f'{{"offsets":[{offsets}]}}'.encode(), JSON)
+        once = f'{{"group_offsets":{{"group":"g","offsets":[{offsets}]}}}}'.encode()
+        execute = await server.call("POST", "/v1/transactions:execute", once, JSON)
+        for refused in (topic, commit, execute):
+            assert (refused.status, refused.code) == (413, "record_too_large")
+            assert refused.json["limit_values"] == VALUES_MAX
 
 
 def test_a_large_body_means_what_a_small_one_does() -> None:

@@ -205,7 +205,7 @@ async def test_a_deleted_or_unknown_schedule_is_not_found(server: HttpServer) ->
     [
         ({"cron": "0 0 30 2 *"}, 422, "cron"),
         ({"cron": "@daily"}, 422, "cron"),
-        ({"cron": "x" * 9_999}, 422, "cron"),
+        ({"cron": "x" * 9_999}, 422, "/cron"),
         ({"time_zone": "Mars/Base"}, 422, "time_zone"),
         ({"time_zone": "../../etc/passwd"}, 422, "time_zone"),
         ({"schedule_id": "a b"}, 422, "schedule_id"),

@@ -13,10 +13,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from api.app import RequestPipeline
-from api.connections.connection_limit import ANSWERED_AT_ONCE_MAX
+from api.connections.connection_limit import ANSWERED_AT_ONCE_MAX, ConnectionLimit
 from api.connections.listener import HttpListener
 from api.descriptors import shares
 from api.disk_reserve import LOOK_EVERY_S, DiskReserve
+from raftlog.errors import Overloaded, QuotaExceeded
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from tests.helpers.http_server import fake_cluster
 from tests.helpers.manual_wall_clock import ManualWallClock
@@ -51,10 +52,17 @@ def test_setting_that_does_not_fit_is_told(caplog: pytest.LogCaptureFixture) -> 
 
 
 @asynccontextmanager
-async def listening(connections_max: int) -> AsyncIterator[tuple[HttpListener, AsyncExitStack]]:
+async def listening(
+    connections_max: int, client_max: int | None = None
+) -> AsyncIterator[tuple[HttpListener, AsyncExitStack]]:
     """A listener, and what is closed before it."""
     request_pipeline = RequestPipeline(fake_cluster(None, 3).services)
-    listener = HttpListener(request_pipeline, shutdown_timeout_s=1.0, connections_max=connections_max)
+    listener = HttpListener(
+        request_pipeline,
+        shutdown_timeout_s=1.0,
+        connections_max=connections_max,
+        connections_client_max=client_max or connections_max,
+    )
     await listener.start("127.0.0.1", 0)
     async with asyncio.timeout(20), AsyncExitStack() as stack:
         stack.push_async_callback(listener.stop)
@@ -94,6 +102,44 @@ async def test_connection_beyond_the_limit_is_answered_and_closed() -> None:
         while True:
             if (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200"):
                 return
+
+
+async def test_one_address_has_a_share_of_the_connections() -> None:
+    # requirement: N2
+    async with listening(6, client_max=2) as (listener, stack):
+        plain, long = await connect(listener, stack), await connect(listener, stack)
+        assert (await ask(plain)).startswith(b"HTTP/1.1 200")
+        assert (await ask(long, NOT_PLAIN)).startswith(b"HTTP/1.1 200")  # counted once, by either reader
+        refusal = await ask(await connect(listener, stack))
+        assert refusal.startswith(b"HTTP/1.1 429")
+        assert b"Retry-After: 1" in refusal
+        assert b"limits.connections_client_max" in refusal
+        long[1].close()
+        while True:
+            if (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200"):
+                return
+
+
+async def test_an_address_leaves_connections_to_others() -> None:
+    limit = ConnectionLimit(6, 2, RequestPipeline(fake_cluster(None, 1).services).metrics)
+    for _ in range(2):
+        limit.opened("10.0.0.1")
+    assert isinstance(limit.refusal("10.0.0.1"), QuotaExceeded)
+    assert limit.refusal("10.0.0.2") is None
+    limit.closed("10.0.0.1")
+    assert limit.refusal("10.0.0.1") is None
+    for _ in range(5):
+        limit.opened("10.0.0.3")
+    assert isinstance(limit.refusal("10.0.0.2"), Overloaded)
+
+
+async def test_the_share_of_an_address_is_a_quarter() -> None:
+    listener = HttpListener(RequestPipeline(fake_cluster(None, 3).services), connections_max=8)
+    await listener.start("127.0.0.1", 0)
+    async with asyncio.timeout(20), AsyncExitStack() as stack:
+        stack.push_async_callback(listener.stop)
+        answers = [await ask(await connect(listener, stack)) for _ in range(3)]
+    assert [answer.split()[1] for answer in answers] == [b"200", b"200", b"429"]
 
 
 async def test_few_connections_beyond_the_limit_are_kept_for_an_answer() -> None:

@@ -11,6 +11,8 @@ import pytest
 from aiohttp import web
 from multidict import CIMultiDict
 
+from api.app import RequestPipeline
+from api.connections.connection_limit import ConnectionLimit
 from api.connections.fast_path import FastPathServer
 from api.connections.plain_requests import BODY_BYTES_MAX, PlainRequest, read_head, write_answer
 from api.http.answers_in_flight import AnswersInFlight
@@ -18,12 +20,16 @@ from api.http.services import Limits
 from api.http.whole_body import STEP_BYTES, WholeBody
 from raftlog.types import TopicPartition
 from raftlog.wire import media_types
-from tests.helpers.http_server import HttpServer, served
+from tests.helpers.http_server import HttpServer, fake_cluster, served
 from tests.helpers.wire import Wire
 
 HOST = "Host: localhost\r\n"
 NOT_PLAIN = "TE: trailers\r\n"  # changes nothing, and sends a connection the long way
 VARYING = re.compile(rb'(?i)((?:raftlog-request-id|date): )[^\r]+|("request_id":"|"timestamp":)[^",}]+')
+
+
+def no_limit() -> ConnectionLimit:
+    return ConnectionLimit(100, 100, RequestPipeline(fake_cluster(None, 1).services).metrics)
 
 
 def head(text: str) -> object:
@@ -260,7 +266,7 @@ async def test_a_client_is_not_ahead_of_a_handler_that_does_not_read() -> None:
         assert plain.content.whole() == b"x" * 1_000_000
         return web.Response(status=204)
 
-    server = FastPathServer(_Answers(later), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
+    server = FastPathServer(_Answers(later), asyncio.Protocol, 20, AnswersInFlight(1 << 20), no_limit())
     connection = server.accept()
     wire = Wire(connection)
     whole = request("POST /", b"x" * 1_000_000)
@@ -309,7 +315,7 @@ async def test_only_a_connection_without_a_request_is_closed_for_its_silence() -
         await asyncio.sleep(60)
         return web.Response(status=204)
 
-    server = FastPathServer(_Answers(slowly), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
+    server = FastPathServer(_Answers(slowly), asyncio.Protocol, 20, AnswersInFlight(1 << 20), no_limit())
     silent, asking = Wire(server.accept()), Wire(server.accept())
     asking.send(request("GET /"))
     await asyncio.sleep(59)
@@ -333,7 +339,7 @@ async def test_an_answer_counts_as_a_whole_until_its_client_has_taken_its_end() 
         return response
 
     answers = AnswersInFlight(1 << 20)
-    server = FastPathServer(_Answers(at_once), asyncio.Protocol, 20, answers)
+    server = FastPathServer(_Answers(at_once), asyncio.Protocol, 20, answers, no_limit())
     connection = server.accept()
     wire = _AlmostSent(connection)
     wire.send(request("GET /"))
@@ -355,7 +361,7 @@ async def test_a_client_that_reads_no_answers_gets_no_further_ones(ahead: int) -
         answered += 1
         return web.Response(status=204)
 
-    server = FastPathServer(_Answers(at_once), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
+    server = FastPathServer(_Answers(at_once), asyncio.Protocol, 20, AnswersInFlight(1 << 20), no_limit())
     connection = server.accept()
     wire = Wire(connection)
     wire.send(request("GET /") * (1 + ahead))  # some come before the first answer

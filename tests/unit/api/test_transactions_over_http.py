@@ -143,7 +143,7 @@ async def test_binary_batches_have_the_producer_of_their_transaction(server: Htt
         (TRANSACTIONS, {"transactional_id": "a", "after": "a"}, "after"),
         (f"{TRANSACTIONS}/copy-1:commit", None, "transaction"),
         (f"{TRANSACTIONS}/a@b.c:abort", None, "transaction"),
-        (f"{TRANSACTIONS}/a@1.0:prepare", {"timeout": "2d"}, "timeout"),
+        (f"{TRANSACTIONS}/a@1.0:prepare", {"timeout": "61m"}, "timeout"),  # its readers wait so long
         (f"{TRANSACTIONS}:commit-batch", {"key": "k", "sequence": 1, "transactions": []}, "transactions"),
         (f"{TRANSACTIONS}:abort-batch", {"key": "k", "transactions": ["k"]}, "transactions"),
     ],

@@ -11,9 +11,17 @@ import pytest
 
 from chaos.http_client import Client
 from raftlog.client.environment import Environment
-from raftlog.client.retries import ELECTION_ATTEMPTS, ELECTION_MAX_S, FIRST_S, MAX_S, pause_s
+from raftlog.client.retries import ASKED_MAX_S, ELECTION_ATTEMPTS, ELECTION_MAX_S, FIRST_S, MAX_S, pause_s
 from raftlog.client.session import Session
-from raftlog.errors import ConnectionLost, NoLeader, NotLeader, NotSent, Overloaded, RaftlogError
+from raftlog.errors import (
+    ConnectionLost,
+    NoLeader,
+    NotLeader,
+    NotSent,
+    Overloaded,
+    QuotaExceeded,
+    RaftlogError,
+)
 
 
 def longest(error: RaftlogError, attempts: int) -> float:
@@ -111,3 +119,10 @@ async def test_the_harness_reports_a_write_on_a_connection_that_ended_as_lost(me
         assert broker.writes == 1
         with pytest.raises(NotSent):
             await client.call(method, "/v1/groups/g/offsets", b"{}", {})
+
+
+@pytest.mark.parametrize("kind", [Overloaded, QuotaExceeded])
+def test_a_broker_says_how_long_up_to_a_minute(kind: type[RaftlogError]) -> None:
+    rng = random.Random(1)
+    assert 2.0 <= pause_s(kind("full", retry_after_ms=2_000), 1, rng) <= 3.0
+    assert ASKED_MAX_S <= pause_s(kind("full", retry_after_ms=3_600_000), 1, rng) <= 1.5 * ASKED_MAX_S

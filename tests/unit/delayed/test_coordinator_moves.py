@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import ClassVar
 
 import pytest
@@ -276,4 +276,24 @@ async def test_a_batch_is_on_its_way_until_its_target_has_answered() -> None:
         return await coordinator.ask(ReadMoving(topic="orders", partition=partition), 1_000)
 
     assert [await moving(0), await moving(1), await moving(2)] == [Moving(True), Moving(False), Moving(False)]
+    coordinator.leads(None)
+
+
+class Deleted(Refusing):
+    """The topic of orders is deleted; others have no leader."""
+
+    async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
+        """See the class."""
+        return {lane for lane in lanes if lane.topic == "orders"}
+
+
+# requirement: N2
+async def test_messages_of_a_deleted_topic_leave_within_a_minute() -> None:
+    coordinator = coordinator_of(Deleted(is_too_large=False), VirtualClock(), DelayedCoordinator)
+    coordinator.leads(InstantLog(coordinator))
+    for number, topic in ((1, "orders"), (2, "orders"), (3, "others")):
+        added = await coordinator.ask(add(new(number, delay_ms=1 << 40), topic=topic), 1_000)
+        assert isinstance(added, Added)
+    await asyncio.sleep(60)
+    assert [*coordinator.state.waiting] == [id_of(3)]
     coordinator.leads(None)

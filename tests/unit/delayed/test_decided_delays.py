@@ -28,6 +28,7 @@ from raftlog.errors import (
     InvalidRequest,
     OutOfOrderSequence,
     Overloaded,
+    QuotaExceeded,
     UnknownDelayed,
 )
 from raftlog.records.batch import EPOCH_MAX
@@ -279,9 +280,15 @@ def test_a_target_that_has_lost_its_producers_gets_the_batch_once() -> None:
 
 # requirement: A3
 def test_so_many_messages_may_be_pending_and_no_more() -> None:
-    coordinator = Coordinator(pending_max=2)
+    coordinator = Coordinator(pending_max=8)
+    for number, topic in enumerate(("a", "b", "c")):
+        filled = add(new(10 + number, delay_ms=9), new(20 + number, delay_ms=9), topic=topic)
+        assert isinstance(coordinator.ask(filled), Added)
     coordinator.ask(add(new(1, delay_ms=5), new(2, delay_ms=5)))
-    assert isinstance(coordinator.ask(add(new(3, delay_ms=5))), Overloaded)
+    refusal = coordinator.ask(add(new(3, delay_ms=5), topic="d"))
+    assert isinstance(refusal, Overloaded)
+    assert refusal.details["retry_after_ms"] == 1_000  # of the client that has to wait 5 ms
+    assert isinstance(coordinator.ask(add(new(3, delay_ms=5))), QuotaExceeded)
     assert isinstance(coordinator.ask(add(new(2, delay_ms=5))), Added)
     coordinator.advance(5)
     coordinator.deliver()

@@ -11,7 +11,7 @@ from delayed.lanes import SWEEP_MS
 from delayed.records import LaneKey
 from delayed.requests import Added, Cancel, Done, Found, Reschedule, When
 from delayed.room import MoveRoom
-from raftlog.errors import Overloaded
+from raftlog.errors import Overloaded, QuotaExceeded
 from tests.helpers.decided_delays import Coordinator, Target, add, id_of, new
 
 LANE = LaneKey("orders", 0)
@@ -37,24 +37,28 @@ def coordinator_with(count: int, pending_max: int) -> Coordinator:
 
 # requirement: A3
 def test_failed_messages_do_not_use_up_the_room_of_pending_ones() -> None:
-    coordinator = coordinator_with(2, pending_max=2)
+    coordinator = coordinator_with(2, pending_max=8)
     coordinator.advance(5)
     fail_all(coordinator)
-    assert isinstance(coordinator.ask(add(new(3, delay_ms=5), new(4, delay_ms=5), topic="live")), Added)
+    for number in range(4):
+        two = new(10 + number, delay_ms=5), new(20 + number, delay_ms=5)
+        assert isinstance(coordinator.ask(add(*two, topic=f"live-{number}")), Added)
     assert isinstance(coordinator.ask(add(new(5, delay_ms=5), topic="live")), Overloaded)
 
 
 # requirement: A3
 def test_failed_messages_are_bounded_too() -> None:
     """Otherwise a topic that is deleted again and again would fill the memory."""
-    coordinator = Coordinator(pending_max=2)
-    for first in (1, 3):
-        coordinator.ask(add(new(first, delay_ms=5), new(first + 1, delay_ms=5)))
+    coordinator = Coordinator(pending_max=8)
+    for first in (1, 3, 5, 7):
+        two = new(first, delay_ms=5), new(first + 1, delay_ms=5)
+        assert isinstance(coordinator.ask(add(*two, topic=f"gone-{first}")), Added)
         coordinator.advance(5)
         fail_all(coordinator)
+    assert isinstance(coordinator.ask(add(new(9, delay_ms=5), topic="gone-1")), QuotaExceeded)
     refusal = coordinator.ask(add(new(9, delay_ms=5), topic="live"))
     assert isinstance(refusal, Overloaded)
-    assert "4 failed" in str(refusal)
+    assert "8 failed" in str(refusal)
     for number in (1, 2):
         assert coordinator.ask(Cancel(id=id_of(number))) == Done()
     assert isinstance(coordinator.ask(add(new(9, delay_ms=5), topic="live")), Added)
@@ -118,7 +122,7 @@ def test_a_lane_with_the_same_numbers_of_another_topic_stays() -> None:
 
 # requirement: A3
 def test_times_of_messages_that_have_left_or_changed_are_not_kept() -> None:
-    coordinator = Coordinator(pending_max=10)
+    coordinator = Coordinator(pending_max=12)
     coordinator.ask(add(new(0, delay_ms=1_000_000), new(1, delay_ms=2_000_000)))
     for step in range(2 * due_times.STALE_MIN):
         coordinator.ask(Reschedule(id=id_of(0), when=When(at_ms=coordinator.wall_ms + 1_000_000 + step)))

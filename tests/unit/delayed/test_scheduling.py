@@ -25,6 +25,7 @@ from delayed.scheduling import FIRED_BYTES_MAX, MISSED_MAX, PAUSE_MS, SCHEDULES_
 from delayed.state import DelayedState
 from delayed.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, UnknownSchedule
+from raftlog.hosting.budget import SHARE
 from raftlog.hosting.deadlines import STALE_MIN
 from tests.helpers.decided_delays import MINUTE_MS, Coordinator, LaneKey, add, create, new, schedule
 
@@ -298,7 +299,8 @@ def test_a_schedule_waits_for_room_as_every_message_does() -> None:
 def test_so_many_schedules_and_no_more() -> None:
     coordinator = Coordinator(wall_ms=BEGIN_MS)
     for number in range(SCHEDULES_MAX):
-        coordinator.ask(create(f"s{number}", schedule(EACH_HOUR)))
+        one = replace(schedule(EACH_HOUR), topic=f"topic-{number * SHARE // SCHEDULES_MAX}")
+        assert isinstance(coordinator.ask(create(f"s{number}", one)), FoundSchedules)
     assert isinstance(coordinator.ask(create("another")), Conflict)
     coordinator.wall_ms += HOUR_MS
     coordinator.lead()
@@ -308,7 +310,17 @@ def test_so_many_schedules_and_no_more() -> None:
         looks += 1
     assert looks > 5, "it does not look at all of them at once"
     coordinator.deliver()
-    assert len(fired(coordinator)) == SCHEDULES_MAX
+    assert sum(len(target.delivered) for target in coordinator.targets.values()) == SCHEDULES_MAX
+
+
+# requirement: N2
+def test_one_topic_has_a_quarter_of_the_schedules() -> None:
+    coordinator = Coordinator(wall_ms=BEGIN_MS)
+    for number in range(SCHEDULES_MAX // SHARE):
+        assert isinstance(coordinator.ask(create(f"s{number}", schedule(EACH_HOUR))), FoundSchedules)
+    assert isinstance(coordinator.ask(create("one-more", schedule(EACH_HOUR))), Conflict)
+    other = replace(schedule(EACH_HOUR), topic="other")
+    assert isinstance(coordinator.ask(create("other", other)), FoundSchedules)
 
 
 # requirement: A5

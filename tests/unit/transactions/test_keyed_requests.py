@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from raftlog.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused, Overloaded
+from raftlog.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused, Overloaded, QuotaExceeded
 from tests.helpers.decided_transactions import KEY_RETENTION_MS, Coordinator
 from transactions import keyed_requests
-from transactions.decisions import SWEEP_MS
+from transactions.decisions import LOOK_MS, SWEEP_MS
 from transactions.records import Handle, RequestKey, State, TransactionKey
 from transactions.requests import (
     AnsweredBefore,
@@ -159,7 +160,7 @@ def test_answers_expire_after_their_own_retention() -> None:
     assert coordinator.ask(opening("__b", 2)) == AnsweredBefore(answer=b"answer")
     coordinator.advance(2 * SWEEP_MS)
     assert not coordinator.committed.requests
-    assert coordinator.committed.answer_bytes == 0
+    assert coordinator.committed.answers.total == 0
     assert "__a" in coordinator.committed.transactions, "ids have another one"
     answered(coordinator, opening("__b", 2))
 
@@ -179,6 +180,47 @@ def test_a_running_request_does_not_expire() -> None:
     coordinator.ask(End(transaction=handle, is_commit=True, answer=b"answer"))
     coordinator.complete()
     assert coordinator.ask(opening("__b", 2)) == AnsweredBefore(answer=b"answer")
+
+
+def of_client(client: str, digest: bytes) -> Open:
+    """A keyed request of a client with this address."""
+    ask = opening(digest=digest)
+    assert ask.claim is not None
+    return replace(ask, claim=replace(ask.claim, client=client))
+
+
+# requirement: N2
+@pytest.mark.parametrize("answer", [b"", b"x" * 30])
+def test_a_client_has_a_quarter_of_the_keys_and_of_the_bytes_of_answers(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    monkeypatch.setattr(keyed_requests, "KEYS_MAX", 12)
+    monkeypatch.setattr(keyed_requests, "ANSWERS_BYTES_MAX", 4 * 3 * 30)
+    coordinator = Coordinator()
+    coordinator.advance(1_000)
+    for digest in (b"1", b"2", b"3"):
+        answered(coordinator, of_client("10.0.0.1", digest), answer=answer)
+    for leader in (coordinator, coordinator.next_leader()):
+        refused = leader.ask(of_client("10.0.0.1", b"4"))
+        assert isinstance(refused, QuotaExceeded)
+        assert "client 10.0.0.1" in str(refused)
+        answered(leader, of_client("10.0.0.2", b"5"))
+
+
+# requirement: N2
+def test_a_refused_key_has_room_at_the_time_that_the_refusal_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_requests, "KEYS_MAX", 4)
+    coordinator = Coordinator()
+    answered(coordinator, of_client("10.0.0.1", b"1"))
+    coordinator.advance(5_000)
+    refused = coordinator.ask(of_client("10.0.0.1", b"2"))
+    assert isinstance(refused, QuotaExceeded)
+    retry_after_ms = int(str(refused.details["retry_after_ms"]))
+    assert KEY_RETENTION_MS - 6_000 < retry_after_ms <= KEY_RETENTION_MS
+    coordinator.now_ms += retry_after_ms - 2
+    assert isinstance(coordinator.ask(of_client("10.0.0.1", b"2")), QuotaExceeded)
+    coordinator.now_ms += 2 + LOOK_MS  # not at a sweep
+    answered(coordinator, of_client("10.0.0.1", b"2"))
 
 
 def test_ten_thousand_keys_are_kept_through_a_snapshot() -> None:

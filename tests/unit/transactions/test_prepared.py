@@ -105,3 +105,6 @@ def test_ten_thousand_ids_are_kept_through_a_snapshot() -> None:
     assert isinstance(still_open, Listed)
     assert len(everything.transactions) == IDS
     assert [*still_open.transactions] == ["copy-17"]
+    page = successor.ask(ListTransactions(open_only=False, after="copy-10", count_max=2))
+    assert isinstance(page, Listed)
+    assert [*page.transactions] == ["copy-100", "copy-1000"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from raftlog.errors import Conflict, InvalidRequest, Overloaded, ProducerFenced
+from raftlog.errors import Conflict, InvalidRequest, ProducerFenced
 from raftlog.hosting.decisions import RECORDS_PER_BATCH
 from tests.helpers.decided_transactions import ID_RETENTION_MS, Coordinator, opened, prepared
-from transactions import decisions
 from transactions.decisions import SWEEP_MS
 from transactions.records import KINDS, Handle, Sink, SinkKey, State, Transaction, TransactionKey
 from transactions.requests import (
@@ -91,22 +90,6 @@ def test_a_run_that_registers_does_not_change_the_outcome_of_a_decided_batch(is_
     assert begun(coordinator, 2 if is_commit else 1, "run-2") == RunBegun(epoch=2, is_committed=False)
     coordinator.complete()
     assert coordinator.replies[asked] == Done()
-
-
-# requirement: D3
-def test_a_partition_has_so_many_ids_and_sinks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions, "IDS_MAX", 2)
-    coordinator = with_batches(0)
-    assert coordinator.ask(BeginRun(key="second", owner="query", run="r", sequence=0)) == RunBegun(
-        epoch=1, is_committed=False
-    )
-    third = BeginRun(key="third", owner="query", run="r", sequence=0)
-    assert isinstance(coordinator.ask(third), Overloaded)
-    assert committed(coordinator, 1) == Done(), "those that are there go on"
-    handles = [prepared(coordinator, f"{name}~1", 7) for name in ("third", "fourth")]
-    anonymous = CommitBatch(key="third", sequence=0, handles=(handles[0],))
-    assert isinstance(coordinator.ask(anonymous), Overloaded)
-    assert isinstance(coordinator.ask(Open(transactional_id="one more", timeout_ms=1_000)), Overloaded)
 
 
 # requirement: D3

@@ -1,0 +1,80 @@
+"""How much state of one kind a coordinator keeps, and how much of it one owner may have. Pure.
+
+The state counts what its rows take, so the counts of all replicas are equal, and a new leader refuses what
+its predecessor refused. Only the leader checks, before it writes; a request that frees state is not refused.
+
+Decides: who is refused. Leaves to others: what a row takes (the states), and who its owner is: a topic, a
+group, or the address of a client. Rows that older versions wrote may have the owner ``""``, who has no share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from raftlog.errors import Overloaded, QuotaExceeded
+
+SHARE: Final = 4  # an owner may have this part of all
+
+
+class Usage:
+    """Amounts by owner, and their sum."""
+
+    __slots__ = ("_of", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._of: dict[str, int] = {}
+
+    def add(self, owner: str, amount: int) -> None:
+        """The owner has so much more, or less."""
+        self.total += amount
+        self._of[owner] = self._of.get(owner, 0) + amount
+        if not self._of[owner]:
+            del self._of[owner]
+
+    def of(self, owner: str) -> int:
+        """The amount of one owner."""
+        return self._of.get(owner, 0)
+
+    def copy(self) -> Usage:
+        """The same amounts, to be changed apart."""
+        copied = Usage()
+        copied.total, copied._of = self.total, dict(self._of)
+        return copied
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The bound of one partition. ``what`` is the unit, for people: ``bytes of consumer groups``."""
+
+    what: str
+    total_max: int
+    remedy: str  # what frees some of it
+
+    @property
+    def share_max(self) -> int:
+        """The bound of one owner."""
+        return max(1, self.total_max // SHARE)
+
+    def check(self, used: Usage, kind: str, owner: str, more: int, retry_after_ms: int) -> None:
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if the owner may not have so much more.
+
+        ``kind`` is that of the owner, such as ``topic``. ``retry_after_ms`` is when time frees some, at the
+        earliest.
+        """
+        if more <= 0:
+            return
+        if owner and used.of(owner) + more > self.share_max:
+            raise QuotaExceeded(
+                f"{kind} {owner} has {used.of(owner)} {self.what} here, {self.share_max} are allowed; "
+                f"{self.remedy}",
+                retry_after_ms=retry_after_ms,
+                limit=self.share_max,
+            )
+        if used.total + more > self.total_max:
+            raise Overloaded(
+                f"there are {used.total} {self.what} here, {self.total_max} are allowed; {self.remedy}",
+                retry_after_ms=retry_after_ms,
+                limit=self.total_max,
+            )

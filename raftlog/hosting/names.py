@@ -1,0 +1,39 @@
+"""Names in order. A page of them costs what it returns, however many there are."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+
+class Names:
+    """A set of names with an order."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = sorted(names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def copy(self) -> Names:
+        """The same names, to be changed apart."""
+        return Names(self._names)
+
+    def put(self, name: str, *, is_there: bool) -> None:
+        """Add a name that is not there yet, or remove one that is."""
+        at = bisect_left(self._names, name)
+        was_there = self._names[at : at + 1] == [name]
+        if is_there and not was_there:
+            self._names.insert(at, name)
+        elif was_there and not is_there:
+            del self._names[at]
+
+    def after(self, name: str, count_max: int) -> list[str]:
+        """Up to so many names behind this one, in order."""
+        first = bisect_right(self._names, name)
+        return self._names[first : first + count_max]

@@ -1,0 +1,113 @@
+"""The messages of a deleted topic leave within a minute, and no topic takes the room of all others."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayed.gone_topics import DROPPED_MAX, PAUSE_MS, SWEEP_MS
+from delayed.requests import Added, Read
+from delayed.state import DelayedState
+from raftlog.errors import QuotaExceeded, UnknownDelayed
+from tests.helpers.decided_delays import Coordinator, add, id_of, new
+
+FAR_MS = 253_402_300_000_000
+MINUTE_MS = 60_000
+
+
+def coordinator_with(count: int, topic: str = "gone") -> Coordinator:
+    """One with so many messages for the end of the year 9999, and one of another topic."""
+    coordinator = Coordinator(pending_max=8_000)
+    for first in range(0, count, 100):
+        some = [new(number, at_ms=FAR_MS) for number in range(first, min(first + 100, count))]
+        assert isinstance(coordinator.ask(add(*some, topic=topic)), Added)
+    assert isinstance(coordinator.ask(add(new(1_000_000, at_ms=FAR_MS), topic="live")), Added)
+    return coordinator
+
+
+def ask_controller(coordinator: Coordinator, *gone: str) -> None:
+    """Time passes until the coordinator asks for the second time which topics exist."""
+    coordinator.advance(SWEEP_MS)
+    hear(coordinator, *gone)
+    coordinator.advance(SWEEP_MS)
+    assert coordinator.topic_sweeps[-1].topics == {"gone", "live"}
+    assert coordinator.committed.open.of("gone")
+
+
+def hear(coordinator: Coordinator, *gone: str) -> None:
+    """The controller's answer."""
+    coordinator.decisions.topics_gone(gone, coordinator.wall_ms, coordinator.wall_ms)
+    coordinator.commit()
+
+
+# requirement: N2
+def test_messages_of_a_deleted_topic_leave_within_a_minute() -> None:
+    coordinator = coordinator_with(3 * DROPPED_MAX + 1)
+    began_ms = coordinator.wall_ms
+    ask_controller(coordinator, "gone")
+    hear(coordinator, "gone")
+    while coordinator.committed.open.of("gone"):
+        assert coordinator.decisions.next_deadline_ms() <= coordinator.wall_ms + PAUSE_MS
+        coordinator.advance(PAUSE_MS)
+    assert coordinator.wall_ms - began_ms < MINUTE_MS
+    assert [*coordinator.committed.waiting] == [id_of(1_000_000)]
+    assert isinstance(coordinator.ask(Read(id=id_of(1))), UnknownDelayed)
+
+
+def test_topics_that_exist_keep_their_messages() -> None:
+    coordinator = coordinator_with(2)
+    ask_controller(coordinator)
+    hear(coordinator)
+    coordinator.advance(SWEEP_MS)
+    assert len(coordinator.committed.waiting) == 3
+
+
+# requirement: A3
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_a_topic_that_is_created_again_meanwhile_keeps_its_messages(is_heard: bool) -> None:
+    coordinator = coordinator_with(2 * DROPPED_MAX)
+    ask_controller(coordinator, "gone")
+    if is_heard:
+        hear(coordinator, "gone")
+    coordinator.ask(add(new(2_000_000, at_ms=FAR_MS), topic="gone"))
+    hear(coordinator, "gone")
+    for _ in range(5):
+        coordinator.advance(PAUSE_MS)
+    assert id_of(2_000_000) in coordinator.committed.waiting
+
+
+# requirement: A3
+def test_a_message_on_its_way_is_not_dropped() -> None:
+    coordinator = coordinator_with(1)
+    coordinator.ask(add(new(5, delay_ms=0), topic="gone"))
+    assert len(coordinator.moves) == 1
+    ask_controller(coordinator, "gone")
+    hear(coordinator, "gone")
+    assert id_of(5) in coordinator.committed.waiting
+    coordinator.deliver()
+    assert coordinator.values("gone") == [5]
+
+
+# requirement: N2
+def test_one_topic_has_a_quarter_of_the_pending_messages() -> None:
+    coordinator = coordinator_with(2_000)
+    refusal = coordinator.ask(add(new(3_000, delay_ms=5), topic="gone"))
+    assert isinstance(refusal, QuotaExceeded)
+    assert "topic gone" in str(refusal)
+    assert refusal.details["retry_after_ms"] == 3_600_000  # an hour: none is due before the year 9999
+    assert isinstance(coordinator.ask(add(new(3_000, delay_ms=5), topic="other")), Added)
+
+
+# requirement: N2
+def test_the_next_leader_counts_the_same() -> None:
+    coordinator = coordinator_with(20)
+    coordinator.ask(add(new(5_000, delay_ms=5), topic="dead"))
+    coordinator.advance(5)
+    move, now_ms = coordinator.moves.pop(), coordinator.wall_ms
+    coordinator.decisions.refused(move, "no", is_gone=True, now_ms=now_ms, wall_ms=now_ms)
+    coordinator.commit()
+    restored = DelayedState()
+    restored.restore(coordinator.committed.snapshot())
+    for state in (coordinator.committed, coordinator.decisions.state, restored):
+        counts = [(state.open.of(topic), state.failures.of(topic)) for topic in ("gone", "live", "dead")]
+        assert counts == [(20, 0), (1, 0), (0, 1)]
+        assert state.open.total + state.failures.total == len(state.waiting)

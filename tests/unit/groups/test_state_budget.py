@@ -1,0 +1,149 @@
+"""The state of groups has a bound, and each group and each client a share of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from groups.coordination import SWEEP_MS
+from groups.membership import GENERATION_BYTES_PER_S
+from groups.outputs import Row
+from groups.records import Group, GroupKey
+from groups.requests import DeleteGroup, DeleteOffsets, Done, Join, Joined, OffsetCommit
+from groups.state import ROW_BYTES
+from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
+from tests.helpers.group_coordination import CoordinatedGroups
+
+MAX_BYTES = 400 * ROW_BYTES
+TEXT = "x" * (10 * ROW_BYTES)  # counts for about 21 rows
+
+
+def groups_of(partitions: int = 100) -> CoordinatedGroups:
+    return CoordinatedGroups({"orders": partitions}, state_bytes_max=MAX_BYTES)
+
+
+def fill(groups: CoordinatedGroups, client: str, *, name: str = "") -> tuple[int, RaftlogError]:
+    """Commit metadata until it is refused: how often it was not, and the refusal."""
+    for number in range(100):
+        group = name or f"{client}-{number}"
+        done = groups.commit(object, 1, partition=number, group=group, metadata=TEXT, client=client)
+        if isinstance(done, RaftlogError):
+            return number, done
+    raise AssertionError("nothing was refused")
+
+
+# requirement: N2
+def test_a_group_has_a_quarter_of_the_state() -> None:
+    groups = groups_of()
+    count, refusal = fill(groups, "10.0.0.1", name="g")
+    assert isinstance(refusal, QuotaExceeded)
+    assert "group g" in str(refusal)
+    assert groups.committed.used.of("g") <= MAX_BYTES // 4
+    assert count == 4
+    groups.commit(Done, 1, group="other", client="10.0.0.2")  # others are not refused
+
+
+# requirement: N2
+def test_a_client_has_a_quarter_of_the_state_with_all_its_groups() -> None:
+    groups = groups_of()
+    count, refusal = fill(groups, "10.0.0.1")
+    assert isinstance(refusal, QuotaExceeded)
+    assert "client 10.0.0.1" in str(refusal)
+    assert count == 4
+    groups.commit(Done, 1, group="other", client="10.0.0.2")
+    join = Join(group="more", member_id="m", topics=("orders",), client="10.0.0.1", metadata=b"x" * 4_000)
+    groups.ask(join, QuotaExceeded)
+    assert GroupKey("more").group not in groups.committed.groups
+
+
+# requirement: N2
+def test_all_clients_together_have_a_bound() -> None:
+    groups = groups_of()
+    for number in range(6):
+        _, refusal = fill(groups, f"10.0.0.{number}")
+    assert isinstance(refusal, Overloaded)
+    assert groups.committed.used.total <= MAX_BYTES
+    assert "groups.state_bytes_max" in str(refusal)
+
+
+def test_a_refusal_says_when_state_may_expire() -> None:
+    groups = groups_of()
+    groups.after(SWEEP_MS // 3)
+    _, refusal = fill(groups, "10.0.0.1", name="g")
+    assert refusal.details["retry_after_ms"] == SWEEP_MS - SWEEP_MS // 3
+
+
+def test_what_is_freed_may_be_used_again() -> None:
+    groups = groups_of()
+    count, _ = fill(groups, "10.0.0.1", name="g")
+    groups.ask(DeleteOffsets(group="g", targets=(("orders", 0),)), Done)
+    groups.commit(Done, 1, partition=count, group="g", metadata=TEXT, client="10.0.0.1")
+    groups.commit(Done, 2, partition=count, group="g", client="10.0.0.1")  # smaller than before
+    groups.ask(DeleteGroup(group="g"), Done)
+    state = groups.committed
+    assert (state.used.total, state.used_by_client.total, [*state.names]) == (0, 0, [])
+
+
+# requirement: N2
+def test_the_next_leader_counts_the_same() -> None:
+    groups = groups_of()
+    fill(groups, "10.0.0.1", name="g")
+    fill(groups, "10.0.0.2")
+    groups.stable("a", group="joined")
+    before = groups.coordination.state
+    groups.fail_over()
+    after = groups.coordination.state
+    names = [*before.groups]
+    assert after.used.total == before.used.total
+    assert [after.used.of(name) for name in names] == [before.used.of(name) for name in names]
+    assert after.used_by_client.of("10.0.0.2") == before.used_by_client.of("10.0.0.2") > 0
+    _, refusal = fill(groups, "10.0.0.1", name="g")
+    assert isinstance(refusal, QuotaExceeded)
+
+
+# requirement: N2
+def test_a_large_group_begins_generations_at_a_bounded_rate() -> None:
+    groups = CoordinatedGroups({"orders": 1})
+    topics = tuple(f"{number:04d}" + "x" * 200 for number in range(1_000))
+    waiting = groups.join("large", *topics)
+    groups.answered(waiting, Joined)
+    began_ms, before = groups.now_ms, sum(map(written_bytes, groups.written))
+    for _ in range(20):  # a small request for a rebalance, one after another
+        groups.join("small", generation=groups.committed.groups["g"].generation)
+        groups.join("large", *topics)
+        groups.after(100)
+    rate = (sum(map(written_bytes, groups.written)) - before) * 1_000 / (groups.now_ms - began_ms)
+    assert rate < 2 * GENERATION_BYTES_PER_S
+    groups.after(2_000)
+    assert groups.committed.groups["g"].members.keys() == {"large", "small"}
+    assert groups.committed.groups["g"].generation > 2, "they go on"
+
+
+def written_bytes(rows: tuple[Row, ...]) -> int:
+    """The bytes of the groups among these rows."""
+    return sum(len(msgspec.msgpack.encode(value)) for _, value in rows if isinstance(value, Group))
+
+
+def test_a_small_group_does_not_rest() -> None:
+    groups = CoordinatedGroups({"orders": 1})
+    groups.answered(groups.join("a"), Joined)
+    groups.join("b")
+    again = groups.join("a")
+    groups.answered(again, Joined)
+
+
+def test_names_come_in_pages() -> None:
+    groups = groups_of()
+    for name in ("c", "a", "d", "b"):
+        groups.commit(Done, 1, group=name)
+    groups.ask(DeleteGroup(group="c"), Done)
+    names = groups.coordination.state.names
+    assert (names.after("", 2), names.after("b", 2), names.after("ba", 9)) == (["a", "b"], ["d"], ["d"])
+
+
+def test_an_offset_counts_its_metadata_in_bytes() -> None:
+    groups = groups_of()
+    commit = OffsetCommit(topic="orders", topic_id="t1", partition=0, offset=1)
+    assert commit.metadata == ""
+    groups.commit(Done, 1, group="plain", metadata="x" * 100)
+    groups.commit(Done, 1, group="wide", metadata="\N{GRINNING FACE}" * 100)
+    assert groups.committed.used.of("wide") >= groups.committed.used.of("plain") + 2 * 300 - 10

@@ -1,0 +1,73 @@
+"""Transactional ids and sinks have a bound, and each client a share of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
+from tests.helpers.decided_transactions import Coordinator
+from transactions.decisions import PARTITIONS_MAX, SWEEP_MS
+from transactions.records import Handle
+from transactions.requests import BeginRun, Done, Join, Open, Opened, RunBegun
+from transactions.state import PART_BYTES, ROW_BYTES
+
+MAX_BYTES = 40 * ROW_BYTES
+
+
+def opening(name: str, client: str = "", number: int = 7) -> Open:
+    return Open(transactional_id=name, timeout_ms=60_000, new_producer_id=number, client=client)
+
+
+def fill(coordinator: Coordinator, client: str) -> RaftlogError:
+    """Open ids until one is refused."""
+    for number in range(100):
+        reply = coordinator.ask(opening(f"{client}-{number}", client, number))
+        if isinstance(reply, RaftlogError):
+            return reply
+    raise AssertionError("nothing was refused")
+
+
+# requirement: N2
+def test_a_client_has_a_quarter_and_all_have_a_bound() -> None:
+    coordinator = Coordinator(state_bytes_max=MAX_BYTES)
+    first = fill(coordinator, "10.0.0.1")
+    assert isinstance(first, QuotaExceeded)
+    assert first.details["retry_after_ms"] == SWEEP_MS
+    assert coordinator.committed.used.of("10.0.0.1") <= MAX_BYTES // 4
+    for number in range(2, 8):
+        last = fill(coordinator, f"10.0.0.{number}")
+    assert isinstance(last, Overloaded)
+    assert "transactions.state_bytes_max" in str(last)
+    assert coordinator.committed.used.total <= MAX_BYTES
+    again = coordinator.ask(opening("10.0.0.1-0", "10.0.0.1", 99))
+    assert isinstance(again, Opened), "an id that is there goes on"
+
+
+# requirement: N2
+def test_sinks_and_the_partitions_of_a_transaction_count() -> None:
+    coordinator = Coordinator(state_bytes_max=MAX_BYTES)
+    begun = BeginRun(key="sink", owner="query", run="r", sequence=0, client="10.0.0.1")
+    assert isinstance(coordinator.ask(begun), RunBegun)
+    coordinator.ask(opening("copy", "10.0.0.1"))
+    used = coordinator.committed.used.of("10.0.0.1")
+    assert used >= 2 * ROW_BYTES
+    few = (MAX_BYTES // 4 - used) // PART_BYTES
+    handle = Handle("copy", 7, 0)
+    partitions = [("orders", number) for number in range(PARTITIONS_MAX)]
+    assert coordinator.ask(Join(transaction=handle, partitions=tuple(partitions[:few]))) == Done()
+    more = Join(transaction=handle, partitions=tuple(partitions[: few + 1]))
+    assert isinstance(coordinator.ask(more), QuotaExceeded)
+    refused = coordinator.ask(BeginRun(key="more", owner="query", run="r", sequence=0, client="10.0.0.1"))
+    assert isinstance(refused, QuotaExceeded)
+
+
+# requirement: N2
+@pytest.mark.parametrize("client", ["10.0.0.1", ""])
+def test_the_next_leader_counts_the_same(client: str) -> None:
+    coordinator = Coordinator()
+    for number in range(5):
+        coordinator.ask(opening(f"copy-{number}", client, number))
+        coordinator.ask(Join(transaction=Handle(f"copy-{number}", number, 0), partitions=(("orders", 1),)))
+    leader = coordinator.next_leader()
+    assert leader.committed.used.of(client) == coordinator.committed.used.of(client) > 5 * ROW_BYTES
+    assert leader.committed.used.total == leader.committed.used.of(client)
