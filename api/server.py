@@ -1,8 +1,8 @@
 """One broker as a process: data directory, sockets, signals, exit status.
 
 Decides: the order of starting and stopping, and the exit status: 0 after SIGTERM or SIGINT, 1 when it could
-not start, 70 when an invariant was broken. On an older copy of its disk a broker starts again in the same
-process.
+not start, 70 when an invariant was broken, 71 when the process had no memory or thread left. On an older copy
+of its disk a broker starts again in the same process.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from api.serving import services_of
 from api.settings import BrokerSettings
 from raftlog.clock import SystemClock
 from raftlog.errors import LogCorrupt, RaftlogError
+from raftlog.exhaustion import exhaustion
 from raftlog.node.network.tcp_links import TransportLimits
 from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.storage.data_directory import DataDirectory, DataDirectoryRefused
@@ -41,6 +42,7 @@ _log = logging.getLogger("raftlog.server")
 Equip = Callable[[BrokerEnvironment], BrokerEnvironment]
 
 EXIT_BROKEN = 70
+EXIT_EXHAUSTED = 71
 HTTP_STOP_S = 2.0
 # How long a computing thread keeps the interpreter from the event loop; Python's default is 5 ms.
 TURN_S = 0.001
@@ -74,6 +76,11 @@ def run_in(settings: BrokerSettings, equip: Equip) -> int:
         return 0
     except (OSError, LogCorrupt, RaftlogError) as error:
         _log.error("cannot start: %s", error)
+        return 1
+    except (MemoryError, RuntimeError) as error:
+        if (lack := exhaustion(error)) is None:
+            raise
+        _log.error("cannot run: %s", lack)
         return 1
     finally:
         directory.close()
@@ -179,6 +186,8 @@ def _environment(
 
 def _end_process(error: BaseException) -> None:
     """Exit at once, so that the wrong state has no further effect."""
-    _log.critical("an invariant is broken, this process ends: %s", error, exc_info=error)
+    lack = exhaustion(error)
+    why = "an invariant is broken" if lack is None else "something is exhausted and nothing is damaged"
+    _log.critical("%s, this process ends: %s", why, lack or error, exc_info=error)
     logging.shutdown()
-    os._exit(EXIT_BROKEN)
+    os._exit(EXIT_BROKEN if lack is None else EXIT_EXHAUSTED)

@@ -32,8 +32,17 @@ from partitions.replica.selection import STEP_BYTES, Selection
 from partitions.replica.serving import CONFIRM_S, RETRY_AFTER_MS
 from partitions.values import AtTime, FetchRequest, FetchResult, Position
 from raftlog.errors import LogCorrupt, NoLeader, NotLeader, OffsetOutOfRange, RaftlogError
+from raftlog.exhaustion import refuse_exhausted
 from raftlog.node.group.raft_group import RaftGroup
-from raftlog.node.reading import LogBytes, LogChanged, check_descriptors, read_batches, read_part, read_recent
+from raftlog.node.reading import (
+    CANNOT_READ,
+    READ_FAILURES,
+    LogBytes,
+    LogChanged,
+    read_batches,
+    read_part,
+    read_recent,
+)
 from raftlog.records.aborted import AbortedRanges
 from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.compaction import ending_at
@@ -323,9 +332,11 @@ class Reads:
                 found = await look()
             except LogChanged:
                 continue
-            except (LogCorrupt, OSError) as error:
-                check_descriptors(error)
-                raise serving.damaged(error) from error
+            except READ_FAILURES as error:
+                refuse_exhausted(error, CANNOT_READ)
+                if isinstance(error, LogCorrupt | OSError):
+                    raise serving.damaged(error) from error
+                raise
             serving.check_serves()  # a thread may have taken its time
             if serving.group.term == term:  # what it knew of the log start, it still knows
                 return found

@@ -25,6 +25,7 @@ from raftlog.core.messages import Heartbeat, HeartbeatReply, Message, TimeoutNow
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIET_TICKS
 from raftlog.errors import InvariantViolated, LogCorrupt
+from raftlog.exhaustion import exhaustion
 from raftlog.node.backlogs import Backlogs
 from raftlog.node.catch_up import CatchUpRate
 from raftlog.node.cluster_time import CLOCK_BOUNDS, ClockBounds, ClusterTime
@@ -352,12 +353,14 @@ class GroupHost:
 
     @contextlib.contextmanager
     def blames(self, group: GroupId) -> Iterator[None]:
-        """Attribute a broken invariant to that group. Passes all errors on."""
+        """Attribute a broken invariant to that group. Passes errors on, an exhaustion as an ``OSError``."""
         try:
             yield
         except (LogCorrupt, OSError):
             raise
         except (Exception, InvariantViolated) as error:
+            if (lack := exhaustion(error)) is not None:
+                raise lack from error
             self.fail(error, group)
             raise
 
@@ -367,9 +370,16 @@ class GroupHost:
         self.on_replica_failed(group, error)
 
     def fail(self, error: BaseException, group: GroupId | None = None) -> None:
-        """A broken invariant: nothing more may leave this process. The first one's group is noted."""
+        """A broken invariant: nothing more may leave this process. The first one's group is noted.
+
+        Where a group has run out of memory or of something else, only its replica ends, and is opened again.
+        """
+        lack, found = exhaustion(error), None if group is None else self._groups.get(group)
+        if lack is not None and found is not None:
+            found.stop(lack)
+            return
         is_first, self._fatal = not self._fatal, True
-        if is_first and group is not None:
+        if is_first and group is not None and lack is None:
             self._note_broken(group, error)
         self._on_fatal(error)
 
