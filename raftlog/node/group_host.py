@@ -169,6 +169,15 @@ class GroupHost:
             return self._is_stopping or self._room.declines
         return self._watch.declines(broker)
 
+    @property
+    def takes_records(self) -> bool:
+        """Whether the disk has more than its reserve left, and no log waits for room.
+
+        Only awake groups can wait.
+        """
+        groups = (self._groups.get(group_id) for group_id in self._awake)
+        return self.has_room() and not any(group is not None and group.waits_for_room for group in groups)
+
     def wall_ms(self) -> int:
         """Cluster time, for timestamps of control records."""
         return self.clock.wall_ms()
@@ -488,11 +497,9 @@ class GroupHost:
         return f"{leader}; start brokers {missing}, which are not heard" if missing else leader
 
     def _look_for_room(self) -> None:
-        """Drained or without room, hand over to other brokers. Only awake groups can wait for room."""
-        groups = (self._groups.get(group_id) for group_id in self._awake)
-        is_waiting = any(group is not None and group.waits_for_room for group in groups)
+        """Drained or without room, hand over to other brokers."""
         is_drained = self._is_drained()
-        self._room.look(self.has_room() and not is_waiting and not is_drained)
+        self._room.look(self.takes_records and not is_drained)
         if self._room.hands_over and self._hand_over() and not is_drained:
             _log.warning(
                 "broker %d has no room for logs and hands its leaderships over to brokers with room; free "
