@@ -137,6 +137,8 @@ class CompactionManager:
                 headers_kept=rules.headers_needed(),
                 tombstones_end=known.tombstones_end,
                 aborted=rules.aborted(),
+                joined_bytes_max=log.segment_bytes if rules.joins_segments and self.host.has_room() else 0,
+                old_end=old_enough(segments, self.host.clock.trusted_ms(), rules.delete_retention_ms),
             )
             if not await self._carry_out(known, work, rules):
                 return

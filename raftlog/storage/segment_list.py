@@ -74,10 +74,10 @@ class SegmentList:
         return dropped
 
     def replace(self, segment: Segment) -> None:
-        """A closed segment with the same entries in another file takes the place of one."""
-        at = self.position_of(segment.base)
-        self._loaded = [loaded for loaded in self._loaded if loaded is not self._segments[at]]
-        self._segments[at] = segment
+        """A closed segment with the same entries in another file takes the place of one, or of neighbours."""
+        at, end = self.position_of(segment.base), self.position_of(segment.last) + 1
+        self._loaded = [loaded for loaded in self._loaded if loaded not in self._segments[at:end]]
+        self._segments[at:end], self._bases[at:end] = [segment], [segment.base]
 
     def part(self, first: int, bytes_max: int) -> SegmentList:
         """Copies of the segments that a read of so many bytes from ``first`` on may need."""
