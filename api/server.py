@@ -1,6 +1,6 @@
 """One broker as a process: data directory, sockets, signals, exit status.
 
-Decides: the order of starting and stopping, and the exit status: 0 after SIGTERM or SIGINT, 1 when it could
+Decides: the order of starting and stopping, and the exit status: 0 after a stop signal, 1 when it could
 not start, 70 when an invariant was broken, 71 when the process had no memory or thread left. On an older copy
 of its disk a broker starts again in the same process.
 """
@@ -28,6 +28,7 @@ from api.long_lived import LongLived
 from api.loop_delay import LoopDelay
 from api.serving import services_of
 from api.settings import BrokerSettings
+from api.stop_signals import stop_signals
 from raftlog.clock import SystemClock
 from raftlog.errors import LogCorrupt, RaftlogError
 from raftlog.exhaustion import exhaustion
@@ -46,7 +47,6 @@ EXIT_EXHAUSTED = 71
 HTTP_STOP_S = 2.0
 # How long a computing thread keeps the interpreter from the event loop; Python's default is 5 ms.
 TURN_S = 0.001
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(settings: BrokerSettings) -> int:
@@ -108,9 +108,8 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
             is_older_copy.set()
             stop.set()
 
-    for (
-        number
-    ) in STOP_SIGNALS:  # handlers of the loop would be removed at its end: for a moment a signal kills
+    stops = stop_signals()
+    for number in stops:  # handlers of the loop would be removed at its end: for a moment a signal kills
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
 
     environment = equip(_environment(settings, secret, descriptors, begin_again))
@@ -138,7 +137,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
         long_lived.stop()
         await listener.stop()
         await broker.stop()
-        for number in STOP_SIGNALS:
+        for number in stops:
             signal.signal(number, signal.SIG_DFL if is_older_copy.is_set() else signal.SIG_IGN)
     return is_older_copy.is_set()
 
