@@ -24,6 +24,7 @@ from api.broker import Broker, BrokerEnvironment, syncs_of_process
 from api.cluster_files import read_secret
 from api.connections.listener import HttpListener
 from api.descriptors import Descriptors, share_out
+from api.log_queue import LogLines
 from api.long_lived import LongLived
 from api.loop_delay import LoopDelay
 from api.serving import services_of
@@ -117,6 +118,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     services = services_of(broker, random.Random(secrets.randbits(64)))
     ProcessCollector(registry=services.registry)
     PlatformCollector(registry=services.registry)
+    services.registry.register(LogLines())
     listener = HttpListener(
         RequestPipeline(services), shutdown_timeout_s=HTTP_STOP_S, connections_max=descriptors.connections_max
     )

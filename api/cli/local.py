@@ -217,7 +217,8 @@ def _check_free(ports: list[int]) -> None:
 class StopSignal:
     """Whether Ctrl-C, SIGTERM or the end of the terminal has come.
 
-    Signals interrupt nothing: the code here checks this object. An exception between two steps could leave brokers running.
+    Signals interrupt nothing: the code here checks this object. An exception between two steps could leave
+    brokers running.
     """
 
     def __init__(self) -> None:
