@@ -68,7 +68,7 @@ class LogLines(Collector):
 
 
 class _Writer(QueueListener):
-    """Writes to a descriptor: handlers and buffered files have locks, for which a process waits at its end."""
+    """Writes to a descriptor: handlers and buffered files have locks, for which an exit waits."""
 
     def __init__(self, lines: queue.Queue[logging.LogRecord], descriptor: int) -> None:
         super().__init__(lines)
