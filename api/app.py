@@ -50,6 +50,7 @@ from api.resources import (
 )
 from api.resources.metrics import HttpMetrics
 from raftlog.errors import RaftlogError
+from raftlog.exhaustion import refuse_exhausted
 from raftlog.wire import media_types
 
 ROUTES: tuple[Route, ...] = (
@@ -192,6 +193,11 @@ class RequestPipeline:
             if type(error) is RaftlogError:
                 _LOG.error("request %s: %s", call.request_id, error)
             return error
+        if call.request.method == "GET":
+            try:
+                refuse_exhausted(error, "the request cannot be answered")
+            except RaftlogError as refusal:
+                return refusal
         _LOG.exception("request %s failed: %s %s", call.request_id, call.request.method, call.route)
         return RaftlogError(f"an internal error; the broker's log has it under {call.request_id}")
 

@@ -43,6 +43,7 @@ from partitions.routing.gateway import Gateway
 from partitions.values import key_of
 from raftlog.clock import Clock
 from raftlog.core.membership import NOBODY, Membership
+from raftlog.exhaustion import in_thread
 from raftlog.hosting.compaction import CompactionManager
 from raftlog.hosting.coordinator import Coordinator
 from raftlog.hosting.opener import LogOpener
@@ -131,18 +132,16 @@ class Broker:
             disks=self.disks,
             settings=_host_settings(settings),
         )
-        self.repairs = RepairService(self.host, filesystem, asyncio.to_thread, self._closed_files)
-        self.repairer = Repairer(
-            self.host, filesystem, asyncio.to_thread, self.repairs, limits.repair_bytes_per_s
-        )
+        self.repairs = RepairService(self.host, filesystem, in_thread, self._closed_files)
+        self.repairer = Repairer(self.host, filesystem, in_thread, self.repairs, limits.repair_bytes_per_s)
         self.scrubber = Scrubber(
-            filesystem, self.host.clock, asyncio.to_thread, self._open_logs, limits.scrub_bytes_per_s
+            filesystem, self.host.clock, in_thread, self._open_logs, limits.scrub_bytes_per_s
         )
         self._background: list[asyncio.Task[None]] = []
         self._broken = BrokenGroups(filesystem, data_directory, self.host.clock)
         progress = ReplicaProgress.open(filesystem, data_directory)
         self._logs = LogOpener(filesystem, data_directory, self.host.clock, self._registry, progress)
-        self._progress = ProgressKeeper(self.host, progress, self._registry, asyncio.to_thread)
+        self._progress = ProgressKeeper(self.host, progress, self._registry, in_thread)
         self.supervisor = Supervisor(self.host, self._registry, self._broken, repairer=self.repairer)
         self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
         self.compaction = self._compaction()
@@ -168,7 +167,7 @@ class Broker:
         if age.is_older_copy:
             registry.begin_again(environment.rng)
             age.begin_again(registry.disk_id)
-        return PeerDisks(environment.transport, age, environment.on_older_copy, asyncio.to_thread)
+        return PeerDisks(environment.transport, age, environment.on_older_copy, in_thread)
 
     def _preferred_leaders(self) -> PreferredLeaders:
         after_ms = self.settings.timing.balance_after_ms
@@ -223,7 +222,7 @@ class Broker:
 
     def _compaction(self) -> CompactionManager:
         rate, tenants = self.settings.limits.compaction_bytes_per_s, self.supervisor.serving_tenants
-        return CompactionManager(self.host, self._environment.filesystem, asyncio.to_thread, tenants, rate)
+        return CompactionManager(self.host, self._environment.filesystem, in_thread, tenants, rate)
 
     def _manager(self) -> ReplicaManager:
         return ReplicaManager(
@@ -249,7 +248,7 @@ class Broker:
             disk,
             directory,
             self._registry,
-            asyncio.to_thread,
+            in_thread,
             has_joined=self.settings.joined,
             # On one machine nothing is lost with one disk: there a new cluster begins at once.
             listens_s=0.0 if is_loopback(self.settings.peers[self.settings.broker_id].host) else LISTENS_S,
@@ -293,7 +292,7 @@ class Broker:
             environment.filesystem,
             self._data_directory,
             environment.clock,
-            asyncio.to_thread,
+            in_thread,
             delay_ms=delay_ms,
             has_room=self.disk.has_room,
         )
@@ -303,7 +302,7 @@ class Broker:
             self.controller,
             self._first_start.is_over,
             self._logs,
-            asyncio.to_thread,
+            in_thread,
             self._metadata_directory,
             self._other_brokers(),
             self._addresses.stands_in_log,

@@ -17,7 +17,7 @@ from api.settings import Groups
 from groups.coordinator import GroupCoordinator
 from groups.lag_samples import LagSamples
 from groups.offsets import GroupOffsets
-from groups.ports import KnownTopics
+from groups.ports import Extent, KnownTopics
 from groups.queues import QueueLimits
 from groups.records import TOPIC
 from groups.service import GroupService
@@ -27,13 +27,14 @@ from partitions.replica.derived import DerivedState
 from partitions.routing.gateway import Gateway
 from partitions.values import FetchRequest, Start
 from raftlog.clock import TrustedClock
-from raftlog.errors import RaftlogError
+from raftlog.errors import CorruptBatch, OffsetOutOfRange
 from raftlog.node.rpc import Calls
-from raftlog.records.batch import split_batches
-from raftlog.records.reader import read_records
+from raftlog.records.batch import Batch, split_batches
+from raftlog.records.reader import iter_records
 from raftlog.types import NodeId, Offset, TopicPartition
 
 GONE_MAX: Final = 100_000
+STEP_BYTES: Final = 64 << 10  # of a read that looks for a record
 
 
 class BrokerGroups:
@@ -140,16 +141,38 @@ class ConsumedTopics:
         offset, _ = await self._gateway.offset_at(where, Start.LATEST, committed_only=False)
         return offset
 
-    async def time_of(self, topic: str, partition: int, offset: int) -> int | None:
-        """The timestamp of the first record at or after an offset; None where it was deleted."""
-        request = FetchRequest(position=Offset(offset), bytes_max=1)
-        try:
-            result = await self._gateway.fetch(TopicPartition(topic, partition), request)
-        except RaftlogError:
-            return None
-        for batch in split_batches(result.data):
-            if not batch.header.is_control:
-                for record in read_records(batch):
-                    if record.offset >= offset:
-                        return record.timestamp_ms
+    async def extent(self, topic: str, partition: int) -> Extent:
+        """The log start and the high watermark, of one read."""
+        request = FetchRequest(position=Start.LATEST, bytes_max=1, committed_only=False)
+        result = await self._gateway.fetch(TopicPartition(topic, partition), request)
+        return Extent(result.log_start_offset, result.high_watermark)
+
+    async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
+        """See the port. It steps over control records, compacted and aborted ones."""
+        where, bytes_max = TopicPartition(topic, partition), 1
+        while True:
+            try:
+                request = FetchRequest(position=Offset(offset), bytes_max=bytes_max)
+                result = await self._gateway.fetch(where, request)
+            except OffsetOutOfRange as error:
+                if (start := int(str(error.details["start"]))) <= offset:
+                    raise
+                offset = start  # retention was faster
+                continue
+            for batch in split_batches(result.data):
+                if (found := _first_record(batch, offset)) is not None:
+                    return found
+            if not result.data:
+                return offset, None
+            offset, bytes_max = result.next_offset, STEP_BYTES
+
+
+def _first_record(batch: Batch, offset: int) -> tuple[int, int] | None:
+    header = batch.header
+    if header.is_control or not header.record_count:
         return None
+    try:
+        records = ((one.offset, one.timestamp_ms) for one in iter_records(batch, offset))
+        return next(records, None)
+    except CorruptBatch:  # a producer stored what is no records: its reader meets it there
+        return max(offset, header.base_offset), header.max_timestamp

@@ -82,6 +82,16 @@ def _disk_metrics(broker: Broker) -> Iterator[Metric]:
     """The disk of this broker, and those of the others."""
     yield GaugeMetricFamily("raftlog_disk_free_bytes", "Free space for logs.", broker.disk.free_bytes)
     yield GaugeMetricFamily(
+        "raftlog_disk_reserve_bytes",
+        "Free space below which no records are taken.",
+        broker.disk.reserve_bytes,
+    )
+    yield GaugeMetricFamily(
+        "raftlog_disk_full",
+        "1 while the broker takes no records: less than the reserve is free, or logs wait for room.",
+        int(not broker.host.takes_records),
+    )
+    yield GaugeMetricFamily(
         "raftlog_trash_bytes",
         "Bytes of deleted folders that can be restored.",
         broker.manager.trash.size_bytes,

@@ -20,7 +20,7 @@ class DiskReserve:
     def __init__(self, filesystem: Filesystem, directory: str, reserve_bytes: int, clock: Clock) -> None:
         self._filesystem = filesystem
         self._directory = directory
-        self._reserve_bytes = reserve_bytes
+        self.reserve_bytes = reserve_bytes
         self._clock = clock
         self._looked_s = -LOOK_EVERY_S
         self._free_bytes = 0
@@ -36,4 +36,4 @@ class DiskReserve:
 
     def has_room(self) -> bool:
         """True if more than the reserve is free."""
-        return self.free_bytes > self._reserve_bytes
+        return self.free_bytes > self.reserve_bytes

@@ -7,9 +7,11 @@ import sys
 
 import structlog
 
+from api.log_queue import LogQueue
+
 
 def configure_logs(level: str, broker_id: int) -> None:
-    """Send all log events to standard error, each line with the broker's id."""
+    """Send all log events to standard error, each line with the broker's id; logging waits for no reader."""
 
     def add_broker(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         event["broker"] = broker_id
@@ -30,9 +32,7 @@ def configure_logs(level: str, broker_id: int) -> None:
             ),
         ],
     )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [LogQueue(formatter, sys.stderr.fileno())]
     root.setLevel(level.upper())
     logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -1,8 +1,8 @@
 """One broker as a process: data directory, sockets, signals, exit status.
 
-Decides: the order of starting and stopping, and the exit status: 0 after SIGTERM or SIGINT, 1 when it could
-not start, 70 when an invariant was broken. On an older copy of its disk a broker starts again in the same
-process.
+Decides: the order of starting and stopping, and the exit status: 0 after a stop signal, 1 when it could
+not start, 70 when an invariant was broken, 71 when the process had no memory or thread left. On an older copy
+of its disk a broker starts again in the same process.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from api.broker import Broker, BrokerEnvironment, syncs_of_process
 from api.cluster_files import read_secret
 from api.connections.listener import HttpListener
 from api.descriptors import Descriptors, share_out
+from api.log_queue import LogLines
 from api.long_lived import LongLived
 from api.loop_delay import LoopDelay
 from api.serving import services_of
 from api.settings import BrokerSettings
+from api.stop_signals import stop_signals
 from raftlog.clock import SystemClock
 from raftlog.errors import LogCorrupt, RaftlogError
+from raftlog.exhaustion import exhaustion
 from raftlog.node.network.tcp_links import TransportLimits
 from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.storage.data_directory import DataDirectory, DataDirectoryRefused
@@ -40,10 +43,10 @@ _log = logging.getLogger("raftlog.server")
 Equip = Callable[[BrokerEnvironment], BrokerEnvironment]
 
 EXIT_BROKEN = 70
+EXIT_EXHAUSTED = 71
 HTTP_STOP_S = 2.0
 # How long a computing thread keeps the interpreter from the event loop; Python's default is 5 ms.
 TURN_S = 0.001
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(settings: BrokerSettings) -> int:
@@ -74,6 +77,11 @@ def run_in(settings: BrokerSettings, equip: Equip) -> int:
     except (OSError, LogCorrupt, RaftlogError) as error:
         _log.error("cannot start: %s", error)
         return 1
+    except (MemoryError, RuntimeError) as error:
+        if (lack := exhaustion(error)) is None:
+            raise
+        _log.error("cannot run: %s", lack)
+        return 1
     finally:
         directory.close()
 
@@ -100,9 +108,8 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
             is_older_copy.set()
             stop.set()
 
-    for (
-        number
-    ) in STOP_SIGNALS:  # handlers of the loop would be removed at its end: for a moment a signal kills
+    stops = stop_signals()
+    for number in stops:  # handlers of the loop would be removed at its end: for a moment a signal kills
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
 
     environment = equip(_environment(settings, secret, descriptors, begin_again))
@@ -110,6 +117,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     services = services_of(broker, environment.rng)
     ProcessCollector(registry=services.registry)
     PlatformCollector(registry=services.registry)
+    services.registry.register(LogLines())
     listener = HttpListener(
         RequestPipeline(services),
         shutdown_timeout_s=HTTP_STOP_S,
@@ -133,7 +141,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
         long_lived.stop()
         await listener.stop()
         await broker.stop()
-        for number in STOP_SIGNALS:
+        for number in stops:
             signal.signal(number, signal.SIG_DFL if is_older_copy.is_set() else signal.SIG_IGN)
     return is_older_copy.is_set()
 
@@ -181,6 +189,8 @@ def _environment(
 
 def _end_process(error: BaseException) -> None:
     """Exit at once, so that the wrong state has no further effect."""
-    _log.critical("an invariant is broken, this process ends: %s", error, exc_info=error)
+    lack = exhaustion(error)
+    why = "an invariant is broken" if lack is None else "something is exhausted and nothing is damaged"
+    _log.critical("%s, this process ends: %s", why, lack or error, exc_info=error)
     logging.shutdown()
-    os._exit(EXIT_BROKEN)
+    os._exit(EXIT_BROKEN if lack is None else EXIT_EXHAUSTED)

@@ -1,8 +1,8 @@
 """The lag of many groups for metrics, measured in the background: a scrape only reads the newest samples.
 
 Decides: when ends of partitions are asked for again, and which answers stay valid. One round asks once for
-the end of each partition, however many groups read it, and for the time of a record only after the committed
-offset has moved, since the time of one record never changes.
+the ends of each partition, however many groups read it, and for the first record of a group only once the
+one before is consumed or deleted, since the time of a record never changes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from groups.backlog import Backlog, backlog
 from groups.offsets import gathered
-from groups.ports import Topics
+from groups.ports import Extent, Topics
 from groups.records import CommittedOffset
 from raftlog.clock import Clock
 from raftlog.errors import RaftlogError
@@ -25,12 +26,11 @@ Row = tuple[str, str, int]  # group, topic and partition
 
 @dataclass(frozen=True, slots=True)
 class LagSample:
-    """One measurement. ``time_ms`` is that of the first record that is not consumed; None without one."""
+    """One measurement."""
 
     offset: int
     topic_id: str
-    lag: int
-    time_ms: int | None
+    backlog: Backlog
 
 
 class LagSamples:
@@ -58,43 +58,39 @@ class LagSamples:
         sample = self._samples.get(row)
         if sample is None or sample.topic_id != committed.topic_id:
             return None
-        lag = max(0, sample.lag - max(0, committed.offset - sample.offset))
-        if lag == 0 or sample.time_ms is None:
-            return lag, 0.0
-        return lag, max(0, self._clock.wall_ms() - sample.time_ms) / 1000
+        left, offset = sample.backlog, committed.offset
+        return left.records(offset), left.age_s(offset, self._clock.wall_ms())
 
     async def measure(self, rows: Sequence[tuple[Row, CommittedOffset]]) -> None:
         """One round. Samples of other rows are forgotten."""
         known = [(row, committed) for row, committed in rows if self._is_current(row, committed)]
         targets = list(dict.fromkeys(row[1:] for row, _ in known))
-        ends = dict(zip(targets, await gathered(self._end(*target) for target in targets), strict=True))
-        found = await gathered(self._sample(row, committed, ends[row[1:]]) for row, committed in known)
+        extents = dict(zip(targets, await gathered(self._extent(*target) for target in targets), strict=True))
+        found = await gathered(self._sample(row, committed, extents[row[1:]]) for row, committed in known)
         pairs = zip(known, found, strict=True)
         self._samples = {row: sample for (row, _), sample in pairs if sample is not None}
 
     def _is_current(self, row: Row, committed: CommittedOffset) -> bool:
         return self._topics.topic_id(row[1]) == committed.topic_id
 
-    async def _end(self, topic: str, partition: int) -> int | None:
+    async def _extent(self, topic: str, partition: int) -> Extent | None:
         try:
-            return await self._topics.end(topic, partition)
+            return await self._topics.extent(topic, partition)
         except RaftlogError:
             return None
 
-    async def _sample(self, row: Row, committed: CommittedOffset, end: int | None) -> LagSample | None:
-        if end is None:
+    async def _sample(self, row: Row, committed: CommittedOffset, extent: Extent | None) -> LagSample | None:
+        if extent is None:
             return None
-        before, time_ms = self._samples.get(row), None
-        lag = max(0, end - committed.offset)
-        if lag:
-            time_ms = before.time_ms if before is not None and _is_same(before, committed) else None
-            if time_ms is None:
-                try:
-                    time_ms = await self._topics.time_of(row[1], row[2], committed.offset)
-                except RaftlogError:
-                    return None
-        return LagSample(committed.offset, committed.topic_id, lag, time_ms)
+        sample, (_, topic, partition) = self._samples.get(row), row
+        before = sample.backlog if sample is not None and _is_same(sample, committed) else None
+        try:
+            found = await backlog(self._topics, topic, partition, committed.offset, extent, before)
+        except RaftlogError:
+            return None
+        return LagSample(committed.offset, committed.topic_id, found)
 
 
 def _is_same(before: LagSample, committed: CommittedOffset) -> bool:
-    return before.offset == committed.offset and before.topic_id == committed.topic_id
+    """An offset that was set back has other records behind it."""
+    return before.offset <= committed.offset and before.topic_id == committed.topic_id

@@ -7,6 +7,7 @@ others: who may commit (``coordination``), the ends of partitions (``ports.Topic
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -14,6 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from groups import generations
+from groups.backlog import backlog
 from groups.commits import still_pending
 from groups.ports import Topics
 from groups.records import CommittedOffset
@@ -176,14 +178,12 @@ class GroupOffsets:
         end: int | None = None
         lag: int | None = None
         lag_s: float | None = None
-        try:
-            end = await self._topics.end(topic, partition)
-            lag, lag_s = max(0, end - committed.offset), 0.0
-            if lag:
-                time_ms = await self._topics.time_of(topic, partition, committed.offset)
-                lag_s = 0.0 if time_ms is None else max(0, self._clock.wall_ms() - time_ms) / 1000
-        except RaftlogError:
-            lag = lag_s = None  # without a leader nobody knows
+        offset = committed.offset
+        with contextlib.suppress(RaftlogError):  # without a leader nobody knows
+            extent = await self._topics.extent(topic, partition)
+            end = extent.end
+            left = await backlog(self._topics, topic, partition, offset, extent)
+            lag, lag_s = left.records(offset), left.age_s(offset, self._clock.wall_ms())
         return OffsetLag(
             topic=topic, partition=partition, committed=committed, high_watermark=end, lag=lag, lag_s=lag_s
         )

@@ -22,6 +22,14 @@ class KnownTopics:
     Only where there was one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The offsets of a partition that can be read: from the log start to the high watermark, excluded."""
+
+    start: int
+    end: int
+
+
 class Topics(Protocol):
     """The topics that groups consume."""
 
@@ -38,8 +46,13 @@ class Topics(Protocol):
     async def end(self, topic: str, partition: int) -> int:
         """The high watermark."""
 
-    async def time_of(self, topic: str, partition: int, offset: int) -> int | None:
-        """The timestamp in milliseconds of the first record at or after an offset; None without one."""
+    async def extent(self, topic: str, partition: int) -> Extent:
+        """Where a partition begins and ends. Raises ``RaftlogError``."""
+
+    async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
+        """Offset and timestamp in milliseconds of the first committed record at or after an offset. Without
+        one: the offset up to which there is none, and None. Raises ``RaftlogError``.
+        """
 
 
 class Jobs(Protocol):

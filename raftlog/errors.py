@@ -49,7 +49,7 @@
         └── ConnectionLost          the answer never came
 
 Three more stop the replica or the process: ``InvariantViolated`` (our mistake), ``LogCorrupt`` (the
-disk's) and ``MachineFailed`` (an unexpected error of a state machine, or no memory for its work).
+disk's) and ``MachineFailed`` (an unexpected error of a state machine).
 
 ``code`` is the name on the wire and never changes once released. Extra facts (the valid
 range, the expected sequence, the leader) are keyword arguments kept in ``details`` and travel

@@ -21,6 +21,8 @@ WriteId = NewType("WriteId", int)  # rises by one with every Write
 ProducerId = NewType("ProducerId", int)  # -1 for a producer that asks for no deduplication
 
 METADATA_GROUP = GroupId(0)
+FIRST_INDEX = Index(0)
+"""The first index of a log that has never been cut."""
 
 
 class EntryId(Struct, frozen=True, order=True, array_like=True):

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from raftlog.types import TopicPartition
+from raftlog.wire.lag import records_left
 from spark_io.discovery import surviving
 from spark_io.errors import DataLoss
 from spark_io.options import Limits
@@ -56,7 +57,10 @@ def waits_for_more(
     rows_min = limits.min_offsets_per_trigger
     if rows_min is None or since_last_s is None or since_last_s >= limits.max_trigger_delay_s:
         return False
-    return sum(max(0, bounds[one].end - at) for one, at in start.items() if one in bounds) < rows_min
+    left = (
+        records_left(at, bounds[one].start, bounds[one].end) for one, at in start.items() if one in bounds
+    )
+    return sum(left) < rows_min
 
 
 def stream_ranges(start: Offsets, end: Offsets) -> list[Range]:

@@ -46,8 +46,8 @@ def brokers(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format
 def health(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:
     """Show the problems of a cluster; ends with 1 if there are any.
 
-    Problems are brokers that are down, and partitions without a leader or with replicas that are
-    offline or not in sync.
+    Problems are brokers that are down, have no room for records or have closed replicas, and
+    partitions without a leader or with replicas that are offline or not in sync.
 
     \b
     Example:

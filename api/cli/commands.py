@@ -21,7 +21,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "dev",
         "Run a whole cluster on this machine, a process per broker, until Ctrl-C or SIGTERM.",
     ),
-    "serve": ("api.cli.local", "serve", "Run one broker until SIGTERM or Ctrl-C."),
+    "serve": (
+        "api.cli.local",
+        "serve",
+        "Run one broker until SIGTERM or Ctrl-C, or until its terminal is closed.",
+    ),
     "produce": (
         "api.cli.produce",
         "produce",

@@ -1,27 +1,31 @@
 """Problems of a cluster: finds them in its lists of brokers and partitions.
 
-Decides: what counts as a problem: a broker that is down and not decommissioned, or that cannot open new
-replicas; a partition without a leader, with replicas that are offline or not in sync, with readers that wait
-for a transaction that should have ended, or with records that retention keeps only because they are not
-archived. Also says why the replicas of a broker that is down cannot be
-restored on others. Free disk space is only shown: brokers refuse writes before a disk is full.
+Decides: what counts as a problem: a broker that is down and not decommissioned, that does not answer or is
+not ready, that has no room for records, has closed replicas, or cannot open new ones; a partition without a
+leader, with replicas that are offline or not in sync, with readers that wait for a transaction that should
+have ended, or with records that retention keeps only because they are not archived. Also says why the
+replicas of a broker that is down cannot be restored on others. What a broker says of itself is in its metrics
+and its readiness.
 """
 
 from __future__ import annotations
 
 import re
+import urllib.error
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from api.cli.output import Row
 from raftlog.client import Client
 from raftlog.wire import paths
-from raftlog.wire.bodies import PartitionBody, RefusedReplicaBody
+from raftlog.wire.bodies import HealthBody, PartitionBody, RefusedReplicaBody
 from raftlog.wire.limits import TRANSACTION_MS_MAX
 
 _TIMEOUT_S = 3.0
-_FREE = re.compile(rb"^raftlog_disk_free_bytes (\S+)$", re.MULTILINE)
+_METRIC = re.compile(r"^(raftlog_\w+) (\S+)$", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -30,6 +34,7 @@ class Health:
 
     brokers: list[Row]
     down: list[int]
+    without_room: list[int] = field(default_factory=list)
     partitions: int = 0
     leaderless: list[str] = field(default_factory=list)
     under_replicated: list[str] = field(default_factory=list)
@@ -53,6 +58,7 @@ class Health:
             "healthy": self.is_healthy,
             "brokers": self.brokers,
             "brokers_down": self.down,
+            "brokers_without_room": self.without_room,
             "partitions": self.partitions,
             "leaderless": self.leaderless,
             "under_replicated": self.under_replicated,
@@ -63,6 +69,24 @@ class Health:
             "refused_replicas": self.refused,
             "problems": self.problems,
         }
+
+    def add_broker(self, broker: int, url: str, told: Told) -> None:
+        """Note the problems of a broker that is alive."""
+        if told.metrics is None:
+            self.problems.append(f"broker {broker} is alive and does not answer at {url}")
+            return
+        if told.failed_checks:
+            self.problems.append(f"broker {broker} is not ready: {', '.join(told.failed_checks)}")
+        if told.metrics.get("raftlog_disk_full"):
+            self.without_room.append(broker)
+            self.problems.append(
+                f"broker {broker} has no room and takes no records: "
+                f"{told.bytes_of('raftlog_disk_free_bytes')} bytes of its disk are free, "
+                f"{told.bytes_of('raftlog_disk_reserve_bytes')} are reserved; add space, delete topics or "
+                "records, or lower a retention"
+            )
+        if closed := told.bytes_of("raftlog_failed_replicas"):
+            self.problems.append(f"broker {broker} has {closed} closed replicas; its log says why")
 
     def add(self, topic: str, partition: PartitionBody) -> None:
         """Count a partition and its problems."""
@@ -122,9 +146,22 @@ class Health:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a broker says of itself. Without ``metrics`` it does not answer."""
+
+    metrics: Mapping[str, float] | None
+    failed_checks: Sequence[str] = ()
+
+    def bytes_of(self, name: str) -> int:
+        """The value of a metric, 0 from a broker of a release that does not have it."""
+        return int((self.metrics or {}).get(name, 0))
+
+
 def examine(client: Client) -> Health:
     """Request all brokers and all partitions."""
     brokers = client.cluster.brokers()
+    told = {broker.broker_id: _told(broker.http) for broker in brokers if broker.alive}
     down = [broker.broker_id for broker in brokers if not broker.alive]
     missed = [broker.broker_id for broker in brokers if not broker.alive and not broker.decommissioned]
     rows: list[Row] = [
@@ -135,7 +172,9 @@ def examine(client: Client) -> Health:
             "alive": broker.alive,
             "draining": broker.draining,
             "decommissioned": broker.decommissioned,
-            "disk_free_bytes": _free_bytes(broker.http) if broker.alive else None,
+            "disk_free_bytes": None
+            if (known := told.get(broker.broker_id)) is None or known.metrics is None
+            else known.bytes_of("raftlog_disk_free_bytes"),
         }
         for broker in brokers
     ]
@@ -145,6 +184,9 @@ def examine(client: Client) -> Health:
     )
     problems = [f"broker {broker} is down" for broker in missed]
     found = Health(rows, down, spare=spare, silent=silent, problems=problems)
+    for broker in brokers:
+        if broker.broker_id in told:
+            found.add_broker(broker.broker_id, broker.http, told[broker.broker_id])
     if client.cluster.info().controller is not None:
         found.add_refused(client.cluster.controller().refused_replicas or ())
     for topic in client.topics.list():
@@ -153,14 +195,23 @@ def examine(client: Client) -> Health:
     return found
 
 
-def _free_bytes(url: str) -> int | None:
-    """The free space in a broker's metrics; ``None`` when it does not answer."""
+def _told(url: str) -> Told:
     try:
         with urllib.request.urlopen(url + paths.METRICS, timeout=_TIMEOUT_S) as answer:
-            free = _FREE.search(answer.read())
+            metrics = {name: float(value) for name, value in _METRIC.findall(answer.read().decode())}
+        return Told(metrics, _failed_checks(url))
     except OSError:
-        return None
-    return None if free is None else int(float(free[1]))
+        return Told(None)
+
+
+def _failed_checks(url: str) -> list[str]:
+    """The conditions of readiness that a broker does not meet."""
+    try:
+        with urllib.request.urlopen(url + paths.READY, timeout=_TIMEOUT_S):
+            return []
+    except urllib.error.HTTPError as unready:
+        checks = msgspec.json.decode(unready.read(), type=HealthBody).checks
+        return [name for name, is_met in checks.items() if not is_met]
 
 
 def _listed(numbers: list[int]) -> str:

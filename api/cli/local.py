@@ -21,6 +21,7 @@ from api.addresses import RPC_PORT_STEP, is_loopback, machines
 from api.cli.output import errors_reported, note, options_checked, wrong_usage
 from api.cli.parameters import Option
 from api.cluster_files import create_cluster, create_machines, existing_brokers, settings_path
+from api.stop_signals import stop_signals, stop_with_stdin
 from raftlog.__main__ import COMMAND
 from raftlog.errors import InvalidRequest
 from raftlog.units import counted
@@ -28,7 +29,6 @@ from raftlog.units import counted
 HTTP_PORT = 7070
 STOP_S = 9.0  # brokers need two or three seconds; a user waits at most ten
 READY_S = 60.0
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 RackOption = Annotated[
     list[str] | None,
@@ -41,8 +41,14 @@ RackOption = Annotated[
 DataOption = Annotated[Path, Option("--data", help="Directory of the cluster's settings, secret and data.")]
 
 
-def serve(config: Annotated[Path, Option("--config", help="The broker's TOML file.")]) -> None:
-    """Run one broker until SIGTERM or Ctrl-C.
+def serve(
+    config: Annotated[Path, Option("--config", help="The broker's TOML file.")],
+    with_stdin: Annotated[
+        bool,
+        Option(help="Stop as well when standard input ends: the program that started the broker is gone."),
+    ] = False,
+) -> None:
+    """Run one broker until SIGTERM or Ctrl-C, or until its terminal is closed.
 
     \b
     Example:
@@ -52,7 +58,10 @@ def serve(config: Annotated[Path, Option("--config", help="The broker's TOML fil
         from api.server import run
         from api.settings import load_settings
 
-        code = run(load_settings(config))
+        settings = load_settings(config)
+        if with_stdin:
+            stop_with_stdin()
+        code = run(settings)
     raise click.exceptions.Exit(code)
 
 
@@ -140,6 +149,8 @@ def dev(
 ) -> None:
     """Run a whole cluster on this machine, a process per broker, until Ctrl-C or SIGTERM.
 
+    The brokers also stop when the terminal is closed, or when this program is killed.
+
     Prints a line for each broker and then `ready`. Starts again on its own data. A broker that dies
     is not restarted: start it with `raftlog serve --config` and the file that its line names.
 
@@ -204,16 +215,17 @@ def _check_free(ports: list[int]) -> None:
 
 
 class StopSignal:
-    """Whether Ctrl-C or SIGTERM has come. Signals interrupt nothing: the code here checks this object.
+    """Whether Ctrl-C, SIGTERM or the end of the terminal has come.
 
-    An exception between two steps could leave brokers running.
+    Signals interrupt nothing: the code here checks this object. An exception between two steps could leave
+    brokers running.
     """
 
     def __init__(self) -> None:
         self.has_come = False
 
     def __enter__(self) -> StopSignal:
-        self._handlers = {number: signal.signal(number, self._note) for number in STOP_SIGNALS}
+        self._handlers = {number: signal.signal(number, self._note) for number in stop_signals()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -256,8 +268,9 @@ def _supervise(configs: list[Path], stop: StopSignal) -> int:
     started: list[Started] = []
     try:
         for config, values in zip(configs, settings, strict=True):
-            command = [*COMMAND, "serve", "--config", str(config)]
-            process = subprocess.Popen(command, start_new_session=True)
+            command = [*COMMAND, "serve", "--config", str(config), "--with-stdin"]
+            # Nobody writes to the pipe: it ends with this process, whatever ends that.
+            process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.PIPE)
             started.append(Started(values.broker_id, values.http.url, config.resolve(), process))
             click.echo(
                 f"broker={values.broker_id} http={values.http.url} pid={process.pid} "

@@ -128,6 +128,8 @@ class HostedPartition:
             topic_config.number(config, "delete.retention.ms"),
             replica.last_stable_offset,
             machine.transactions.aborted,
+            joins_segments=not topic_config.deletes(config)
+            or topic_config.number(config, "retention.ms") < 0,
             state_has_records=machine.has_derived,
         )
 

@@ -33,6 +33,7 @@ from partitions.replica.replica import PartitionReplica
 from partitions.routing import rpc
 from partitions.values import key_of
 from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.exhaustion import in_thread
 from raftlog.hosting.hosted_replica import HostedState
 from raftlog.hosting.opener import LogOpener
 from raftlog.hosting.supervisor import Supervisor
@@ -67,7 +68,7 @@ class ReplicaManager:
         *,
         producer_ids: ProducerIdCipher,
         producers_max: int = PRODUCERS_MAX,
-        run_blocking: RunBlocking = asyncio.to_thread,
+        run_blocking: RunBlocking = in_thread,
         trash: Trash | None = None,
         derive: Derive = lambda target: None,
         join: JoinTransaction | None = None,

@@ -15,7 +15,15 @@ from typing import Final, assert_never
 
 from partitions.metadata import liveness
 from partitions.metadata.balancer import Balancer, BalancingSettings, BrokerView
-from partitions.metadata.commands import Command, ForgetBroker, SetClusterId, StartPlan, command_batch
+from partitions.metadata.commands import (
+    AddPartitions,
+    Command,
+    CreateTopic,
+    ForgetBroker,
+    SetClusterId,
+    StartPlan,
+    command_batch,
+)
 from partitions.metadata.features import NEWEST
 from partitions.metadata.forgetting import check_out_of_use
 from partitions.metadata.healing import (
@@ -134,7 +142,10 @@ class ActiveController:
             async with asyncio.timeout(timeout_ms / 1000), self._planning:
                 await self._group.ready()
                 command = await self._plan(request)
-                proposal = self._group.propose([command_batch(command, self._host.clock.wall_ms())])
+                batch = command_batch(command, self._host.clock.wall_ms())
+                # Metadata is what the reserve of the disk is for, but for what adds files to it.
+                frees_room = not isinstance(command, CreateTopic | AddPartitions)
+                proposal = self._group.propose([batch], frees_room=frees_room)
                 reply = await proposal.outcome
         except TimeoutError:
             if proposal is None:

@@ -15,17 +15,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from partitions.replica.fetch_waiters import FetchWaiters
 from partitions.replica.machine import PartitionMachine
-from partitions.replica.positions import ONE_BATCH, find, needs_high_watermark, timestamp_at
+from partitions.replica.positions import (
+    NO_ABORTED,
+    ONE_BATCH,
+    at_time,
+    find,
+    needs_high_watermark,
+    timestamp_at,
+)
 from partitions.replica.selection import STEP_BYTES, Selection
 from partitions.replica.serving import CONFIRM_S, RETRY_AFTER_MS
 from partitions.values import AtTime, FetchRequest, FetchResult, Position
 from raftlog.errors import LogCorrupt, NoLeader, NotLeader, OffsetOutOfRange, RaftlogError
+from raftlog.exhaustion import refuse_exhausted
 from raftlog.node.group.raft_group import RaftGroup
-from raftlog.node.reading import LogBytes, LogChanged, check_descriptors, read_batches, read_part, read_recent
+from raftlog.node.reading import (
+    CANNOT_READ,
+    READ_FAILURES,
+    LogBytes,
+    LogChanged,
+    read_batches,
+    read_part,
+    read_recent,
+)
+from raftlog.records.aborted import AbortedRanges
 from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.compaction import ending_at
 from raftlog.records.tags import TagFilter
@@ -228,8 +246,8 @@ class Reads:
             log = serving.group.log
             if not self._start(committed_only) <= offset <= visible:
                 return None
-            part = log.part(Index(offset), ONE_BATCH)
-            return await read_part(log, part, lambda part: timestamp_at(part, visible, offset))
+            part, aborted = log.part(Index(offset), ONE_BATCH), self._aborted(committed_only)
+            return await read_part(log, part, lambda part: timestamp_at(part, visible, offset, aborted))
 
         return offset, await self._from_log(look)
 
@@ -244,15 +262,30 @@ class Reads:
 
         async def look() -> tuple[Offset, Index]:
             log, visible = self._serving.group.log, self._visible(committed_only)
-            if not isinstance(position, AtTime):
-                return find(log, visible, position), visible
-            part = log.part_at_time(position.timestamp_ms)
-            if part is None:
-                return Offset(visible + 1), visible
-            return await read_part(log, part, lambda part: find(part, visible, position)), visible
+            if isinstance(position, AtTime):
+                return await self._at_time(position.timestamp_ms, visible, committed_only), visible
+            return find(log, visible, position), visible
 
         offset, visible = await self._from_log(look)
         return max(offset, self._start(committed_only)), visible
+
+    async def _at_time(self, timestamp_ms: int, visible: Index, committed_only: bool) -> Offset:
+        """The first record at or after a time that a reader may see, or one past ``visible``; it looks at a
+        part of the log at a time.
+        """
+        log, first = self._serving.group.log, Index(self._start(committed_only))
+        aborted = self._aborted(committed_only)
+        while (part := log.part_at_time(timestamp_ms, first)) is not None:
+            search = partial(at_time, first=first, last=visible, timestamp_ms=timestamp_ms, aborted=aborted)
+            found = await read_part(log, part, search)
+            if found is not None:
+                return found
+            first = Index(part.last_index + 1)
+        return Offset(visible + 1)
+
+    def _aborted(self, committed_only: bool) -> AbortedRanges:
+        """The transactions whose records a reader does not see."""
+        return self._transactions.aborted() if committed_only else NO_ABORTED
 
     async def _read(
         self, offset: Offset, bytes_max: int, committed_only: bool
@@ -299,9 +332,11 @@ class Reads:
                 found = await look()
             except LogChanged:
                 continue
-            except (LogCorrupt, OSError) as error:
-                check_descriptors(error)
-                raise serving.damaged(error) from error
+            except READ_FAILURES as error:
+                refuse_exhausted(error, CANNOT_READ)
+                if isinstance(error, LogCorrupt | OSError):
+                    raise serving.damaged(error) from error
+                raise
             serving.check_serves()  # a thread may have taken its time
             if serving.group.term == term:  # what it knew of the log start, it still knows
                 return found

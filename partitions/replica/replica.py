@@ -49,11 +49,13 @@ from raftlog.errors import (
     PartitionDecommissioned,
     ProducerFenced,
     RaftlogError,
+    StorageFull,
 )
 from raftlog.node.group.pending_requests import Proposal
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.control import Archived, Marker, Seal, marker_batch
+from raftlog.records.reader import read_records
 from raftlog.types import GroupId, Index, NodeId, Offset, Term, TopicPartition
 
 
@@ -306,7 +308,8 @@ class PartitionReplica:
         known = self._in_flight.marked(*transaction)
         if known is None:
             stamped = marker._replace(log_start=int(self.group.log.first_index))
-            proposal = self.group.propose([marker_batch(stamped, timestamp_ms=self._clock.wall_ms())])
+            batch = marker_batch(stamped, timestamp_ms=self._clock.wall_ms())
+            proposal = self.group.propose([batch], frees_room=True)  # retention stops at open transactions
             self._in_flight.add_marker(*transaction, proposal.last, proposal)
             self._participant.ended(transaction)
         elif known.handle is not None:
@@ -402,8 +405,14 @@ class PartitionReplica:
         """See ``DerivedLog.propose``."""
         group = self._serving.check_leads()
         self._check_health(group)
-        stamps = self._rules.stamps_append_time
-        return group.propose(batches, append_time_ms=self._clock.wall_ms() if stamps else None).outcome
+        append_time_ms = self._clock.wall_ms() if self._rules.stamps_append_time else None
+        try:
+            return group.propose(batches, append_time_ms=append_time_ms).outcome
+        except StorageFull:
+            if not all(record.value is None for batch in batches for record in read_records(batch)):
+                raise
+        # Tombstones delete a group or a delayed message: compaction frees more room than they take.
+        return group.propose(batches, append_time_ms=append_time_ms, frees_room=True).outcome
 
     async def confirm(self) -> None:
         """See ``DerivedLog.confirm``."""

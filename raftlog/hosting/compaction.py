@@ -120,9 +120,11 @@ class CompactionManager:
 
     async def _look_at(self, known: _Compacted, rules: CompactionRules) -> None:
         group, log = known.group, known.log
-        while group.stopped is None and self.host.has_room():
+        while group.stopped is None:
             known.clean_end = Index(max(known.clean_end, log.first_index))
             segments = known.compactable(rules)
+            if not self._has_room(log.directory, segments):
+                return
             has_old_tombstones = known.oldest_tombstone < known.tombstones_end
             if not has_old_tombstones and not is_due(segments, known.clean_end, rules.dirty_ratio_min):
                 return
@@ -135,10 +137,20 @@ class CompactionManager:
                 headers_kept=rules.headers_needed(),
                 tombstones_end=known.tombstones_end,
                 aborted=rules.aborted(),
+                joined_bytes_max=log.segment_bytes if rules.joins_segments and self.host.has_room() else 0,
+                old_end=old_enough(segments, self.host.clock.trusted_ms(), rules.delete_retention_ms),
             )
             if not await self._carry_out(known, work, rules):
                 return
             known.clean_end, known.oldest_tombstone = work.clean_end, work.oldest_tombstone
+
+    def _has_room(self, directory: str, segments: Sequence[ClosedSegment]) -> bool:
+        """Whether the files of a round fit: each takes the place of a segment before the next is written.
+
+        Compaction frees room, so it may use the reserve of the disk; half of what is free is left alone.
+        """
+        largest_bytes = max((segment.size_bytes for segment in segments), default=0)
+        return self.host.has_room() or self.filesystem.free_bytes(directory) > 2 * largest_bytes
 
     async def _carry_out(self, known: _Compacted, work: Compactor, rules: CompactionRules) -> bool:
         """One round; whether it came to its end. It is given up where retention or a snapshot was faster.

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from raftlog.exhaustion import exhaustion
 from raftlog.hosting.tenant import NotYet, Tenant
 from raftlog.storage.filesystem import is_disk_full
 
@@ -69,7 +70,8 @@ class HostedReplica:
         if self.state is HostedState.CLOSING:
             return
         is_full = self.is_waiting and isinstance(error, OSError) and is_disk_full(error)
-        if isinstance(error, NotYet):
+        is_exhausted = self.is_waiting and not is_full and exhaustion(error) is not None
+        if isinstance(error, NotYet) or is_exhausted:
             self.state, self.error = HostedState.OPENING, None
         else:
             self.state = HostedState.DISK_FULL if is_full else HostedState.UNDER_REPAIR

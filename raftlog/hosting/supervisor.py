@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Final
 
 from raftlog.errors import LogCorrupt, MachineFailed
+from raftlog.exhaustion import in_thread
 from raftlog.hosting.hosted_replica import HostedReplica, HostedState
 from raftlog.hosting.tenant import NotYet, Tenant
 from raftlog.node.blocking import RunBlocking
@@ -44,7 +45,7 @@ class Supervisor:
         broken: BrokenGroups,
         *,
         repairer: Repairer | None = None,
-        run_blocking: RunBlocking = asyncio.to_thread,
+        run_blocking: RunBlocking = in_thread,
     ) -> None:
         """Without a ``repairer`` failed replicas stay closed."""
         self._host = host

@@ -29,6 +29,7 @@ class CompactionRules:
     delete_retention_ms: int = 24 * 3600 * 1000  # how long a tombstone stays, at least
     last_stable_offset: int = 1 << 63  # what is at it or above is not compacted; by default everything may be
     aborted: Callable[[], AbortedRanges] = AbortedRanges  # below the last stable offset
+    joins_segments: bool = True  # not where whole segments are deleted by their age
     state_has_records: bool = False  # the state machine's state has values of keys that may be deleted
 
 

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class RunBlocking(Protocol):
-    """Runs what waits for the disk away from the loop; ``asyncio.to_thread`` does."""
+    """Runs what waits for the disk away from the loop; ``raftlog.exhaustion.in_thread`` does."""
 
     def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]:
         """The result of ``work``, or what it raised."""

@@ -15,6 +15,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Final, Protocol
 
+from raftlog.exhaustion import exhaustion
 from raftlog.storage.log_storage import DiskWork, LogChange
 
 Errors = list[OSError | None]
@@ -197,7 +198,8 @@ class _Round:
         except OSError as error:
             self._errors[number] = error
         except BaseException as error:
-            self._broken = error
+            self._errors[number] = exhaustion(error)  # its owner is opened again, from what the disk has
+            self._broken = self._broken if self._errors[number] else error
         with self._lock:
             self._left -= 1
             is_last = self._left == 0

@@ -25,6 +25,7 @@ from raftlog.core.messages import Heartbeat, HeartbeatReply, Message, TimeoutNow
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIET_TICKS
 from raftlog.errors import InvariantViolated, LogCorrupt, MachineFailed
+from raftlog.exhaustion import exhaustion
 from raftlog.node.backlogs import Backlogs
 from raftlog.node.catch_up import CatchUpRate
 from raftlog.node.cluster_time import CLOCK_BOUNDS, ClockBounds, ClusterTime
@@ -169,6 +170,15 @@ class GroupHost:
         if broker == self.node_id:
             return self._is_stopping or self._room.declines
         return self._watch.declines(broker)
+
+    @property
+    def takes_records(self) -> bool:
+        """Whether the disk has more than its reserve left, and no log waits for room.
+
+        Only awake groups can wait.
+        """
+        groups = (self._groups.get(group_id) for group_id in self._awake)
+        return self.has_room() and not any(group is not None and group.waits_for_room for group in groups)
 
     def wall_ms(self) -> int:
         """Cluster time, for timestamps of control records."""
@@ -367,12 +377,14 @@ class GroupHost:
 
     @contextlib.contextmanager
     def blames(self, group: GroupId) -> Iterator[None]:
-        """Attribute a broken invariant to that group. Passes all errors on."""
+        """Attribute a broken invariant to that group. Passes errors on, an exhaustion as an ``OSError``."""
         try:
             yield
         except (LogCorrupt, MachineFailed, OSError):
             raise
         except (Exception, InvariantViolated) as error:
+            if (lack := exhaustion(error)) is not None:
+                raise lack from error
             self.fail(error, group)
             raise
 
@@ -382,9 +394,16 @@ class GroupHost:
         self.on_replica_failed(group, error)
 
     def fail(self, error: BaseException, group: GroupId | None = None) -> None:
-        """A broken invariant: nothing more may leave this process. The first one's group is noted."""
+        """A broken invariant: nothing more may leave this process. The first one's group is noted.
+
+        Where a group has run out of memory or of something else, only its replica ends, and is opened again.
+        """
+        lack, found = exhaustion(error), None if group is None else self._groups.get(group)
+        if lack is not None and found is not None:
+            found.stop(lack)
+            return
         is_first, self._fatal = not self._fatal, True
-        if is_first and group is not None:
+        if is_first and group is not None and lack is None:
             self._note_broken(group, error)
         self._on_fatal(error)
 
@@ -493,11 +512,9 @@ class GroupHost:
         return f"{leader}; start brokers {missing}, which are not heard" if missing else leader
 
     def _look_for_room(self) -> None:
-        """Drained or without room, hand over to other brokers. Only awake groups can wait for room."""
-        groups = (self._groups.get(group_id) for group_id in self._awake)
-        is_waiting = any(group is not None and group.waits_for_room for group in groups)
+        """Drained or without room, hand over to other brokers."""
         is_drained = self._is_drained()
-        self._room.look(self.has_room() and not is_waiting and not is_drained)
+        self._room.look(self.takes_records and not is_drained)
         if self._room.hands_over and self._hand_over() and not is_drained:
             _log.warning(
                 "broker %d has no room for logs and hands its leaderships over to brokers with room; free "

@@ -4,7 +4,8 @@ Decides: what is read on the loop (little, of the newest batches, which the page
 thread: all else, since it may wait for the disk and its checksums take time. Leaves to others: what is
 checked (``storage``), and what becomes of a damaged replica (the reader).
 
-A broker that has no file descriptor left cannot read for now, and its log is not damaged: ``Overloaded``.
+A broker that has no file descriptor, memory or thread left cannot read for now, and its log is not damaged:
+``Overloaded``.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
-from raftlog.errors import LogCorrupt, Overloaded
+from raftlog.errors import LogCorrupt
+from raftlog.exhaustion import refuse_exhausted
 from raftlog.records.compaction import starting_at
-from raftlog.storage.filesystem import is_short_of_descriptors
 from raftlog.storage.log_storage import LogPart, LogRange, LogReader, LogStorage
 from raftlog.types import Index
 
@@ -24,7 +25,9 @@ Result = TypeVar("Result")
 
 READ_THREADS: Final = 4
 ON_LOOP_BYTES_MAX: Final = 256 << 10
-SHORT_RETRY_MS: Final = 1000
+CANNOT_READ: Final = "the log cannot be read"
+READ_FAILURES: Final = (LogCorrupt, OSError, MemoryError, RuntimeError)
+"""What a read raises where the log is damaged, its disk has failed, or something is exhausted."""
 
 _threads = ThreadPoolExecutor(READ_THREADS, "read")  # starts none before it is needed
 
@@ -53,8 +56,8 @@ async def read_part(log: LogStorage, part: LogPart, work: Callable[[LogReader], 
     removals = log.removals
     try:
         result = await on_thread(lambda: work(part))
-    except (LogCorrupt, OSError) as error:
-        check_descriptors(error)
+    except READ_FAILURES as error:
+        refuse_exhausted(error, CANNOT_READ)
         if log.removals != removals or log.is_changing:
             raise LogChanged from error
         raise
@@ -72,8 +75,8 @@ def read_recent(log: LogStorage, first: Index, last: Index, *, bytes_max: int) -
         if found is None or found.size_bytes > ON_LOOP_BYTES_MAX:
             return None
         return _bytes_of(found, first)
-    except OSError as error:
-        check_descriptors(error)
+    except READ_FAILURES as error:
+        refuse_exhausted(error, CANNOT_READ)
         raise
 
 
@@ -89,14 +92,6 @@ async def read_batches(log: LogStorage, first: Index, last: Index, *, bytes_max:
             log, part, lambda part: _bytes_of(part.read(first, last, bytes_max=bytes_max), first)
         )
     return found
-
-
-def check_descriptors(error: Exception) -> None:
-    """Raise ``Overloaded`` if a file could not be opened for lack of a descriptor."""
-    if isinstance(error, OSError) and is_short_of_descriptors(error):
-        raise Overloaded(
-            "the broker has no file descriptor left to read the log; retry", retry_after_ms=SHORT_RETRY_MS
-        ) from error
 
 
 def _bytes_of(found: LogRange, first: Index) -> LogBytes:

@@ -30,6 +30,7 @@ _FIRST_GUESS_BYTES = 64 * 1024
 _GROWTH = 4
 # the messages by which the codecs report an output that is too large
 _OUTPUT_FULL = "failed to write whole buffer"
+_OUT_OF_MEMORY = ("not enough memory", "allocation_failed")  # of zstd and of lz4: the body may be sound
 
 
 def compress(codec: Codec, data: bytes) -> bytes:
@@ -40,12 +41,14 @@ def compress(codec: Codec, data: bytes) -> bytes:
 def decompress(codec: Codec, data: Buffer, *, bytes_max: int) -> Buffer:
     """The records of a compressed body.
 
-    Raises ``CorruptBatch`` when the bytes are damaged or would exceed ``bytes_max``; no more
-    memory than that is ever reserved for them, whatever lengths the data claims.
+    Raises ``CorruptBatch`` when the bytes are damaged or would exceed ``bytes_max``, and ``MemoryError``. No
+    more memory than that is ever reserved for them, whatever lengths the data claims.
     """
     try:
         return _DECOMPRESS[codec](data, bytes_max)
     except (cramjam.DecompressionError, struct.error, ValueError) as error:
+        if any(told in str(error) for told in _OUT_OF_MEMORY):
+            raise MemoryError(f"to decompress a {codec.name.lower()} body") from error
         raise CorruptBatch(
             f"records: the {codec.name.lower()} body cannot be decompressed: {error}"
         ) from error

@@ -46,7 +46,7 @@ _KEY = attrgetter("key")
 _VALUE = attrgetter("value")
 _HEADERS = attrgetter("headers")
 _PREFIX = str(CorruptRecordException(""))  # a number and the name of the class, which do not help a reader
-_UNREADABLE = (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError)
+_UNREADABLE = (CorruptRecordException, UnicodeDecodeError, OverflowError)
 
 # The compiled parser checks for the end of the buffer before it reads a number, not within it, so for a body
 # that ends inside a number it reads up to 20 bytes too far. An additional record at the end takes these
@@ -110,7 +110,8 @@ def read_rows(
     """``make(*before, offset, timestamp_ms, key, value, headers, *after)`` of each record of a batch.
 
     Compaction leaves gaps. Raises ``CorruptBatch`` and nothing else for bytes
-    that contradict the header, or that decompress to more than ``decompressed_bytes_max``.
+    that contradict the header, or that decompress to more than ``decompressed_bytes_max``. Where there is no
+    memory to tell, it raises ``MemoryError``.
 
     No Python code runs for a record, and nothing else is allocated for it, if ``make`` is compiled.
     """

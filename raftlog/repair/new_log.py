@@ -27,6 +27,7 @@ from raftlog.storage.epochs import EPOCHS_NAME, Epochs
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.members import replace_members
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX
+from raftlog.storage.segment_rewriter import JOINING_SUFFIX
 from raftlog.storage.slots import DurableEnd, ReplicaState, given_up
 from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX, StateFiles
 from raftlog.types import EntryId, Index, Term
@@ -90,7 +91,7 @@ class NewLog:
         self._put_slots(hard_state, old.log_start, old.before, given_up(term))
         for name in self._filesystem.list_directory(self._directory):
             if name in (EPOCHS_NAME, CHECKPOINT_NAME) or name.endswith(
-                (LOG_SUFFIX, INDEX_SUFFIX, STATE_SUFFIX)
+                (LOG_SUFFIX, INDEX_SUFFIX, STATE_SUFFIX, JOINING_SUFFIX)
             ):
                 self._filesystem.remove(f"{self._directory}/{name}")
         self._filesystem.sync_directory(self._directory)

@@ -2,7 +2,8 @@
 
 Decides: when a repair is tried, and how many at a time. A damaged replica is repaired at once and, where
 that fails, again after a pause. One whose disk has failed waits, then its files are read and it is opened
-anew: opening writes again what was not surely durable. Leaves to others: the repair (``repairer``),
+anew: opening writes again what was not surely durable. One that has ended for lack of memory, descriptors or
+threads has nothing to repair: it is opened again after a pause. Leaves to others: the repair (``repairer``),
 opening and closing (``hosting.supervisor``).
 """
 
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from raftlog.errors import LogCorrupt
+from raftlog.exhaustion import exhaustion
 from raftlog.repair.repairer import Repairer
 from raftlog.repair.target import CannotRepair, NeedsOperator, RepairTarget
 from raftlog.types import METADATA_GROUP, GroupId
@@ -102,7 +104,10 @@ class RepairScheduler:
     def _is_due(self, failed: FailedReplica, now: float) -> bool:
         if failed.group_id in self._repairing:
             return False
-        patience = 0.0 if isinstance(failed.error, LogCorrupt) else AFTER_FAILED_DISK_S
+        if isinstance(failed.error, LogCorrupt):
+            patience = 0.0
+        else:
+            patience = AFTER_FAILED_DISK_S if exhaustion(failed.error) is None else AGAIN_S
         return now >= self._due.setdefault(failed.group_id, now + patience)
 
     def _begin(self, failed: FailedReplica) -> None:
@@ -118,6 +123,10 @@ class RepairScheduler:
 
     async def _repair(self, failed: FailedReplica) -> None:
         await self._supervisor.take_offline(failed)
+        if exhaustion(failed.error) is not None:
+            self._due.pop(failed.group_id, None)
+            self._supervisor.bring_online(failed)
+            return
         _log.warning("%s is being repaired: %s", failed.name, failed.error)
         try:
             await self._repairer.repair(failed.repair_target)

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 
 from raftlog.clock import Clock
 from raftlog.errors import LogCorrupt
+from raftlog.exhaustion import exhaustion
 from raftlog.node.blocking import RunBlocking
 from raftlog.repair.scrubbing import (
     ScrubRange,
@@ -28,7 +29,7 @@ from raftlog.repair.scrubbing import (
     check_small_files,
     scrub_ranges,
 )
-from raftlog.storage.filesystem import Filesystem, is_short_of_descriptors
+from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import LogChange
 from raftlog.storage.segmented_log import SegmentedLog
 
@@ -117,7 +118,7 @@ class Scrubber:
             try:
                 following = await self.run_blocking(check)
             except (LogCorrupt, OSError) as error:
-                if isinstance(error, OSError) and is_short_of_descriptors(error):
+                if exhaustion(error) is not None:
                     raise
                 is_removed = replica.log.removals != removals or replica.log.is_changing
                 if not is_removed and replica.group.stopped is None:
@@ -138,7 +139,7 @@ class Scrubber:
         try:
             states, others = await self.run_blocking(check)
         except OSError as error:
-            if is_short_of_descriptors(error) or replica.group.stopped is not None:
+            if exhaustion(error) is not None or replica.group.stopped is not None:
                 raise
             states, others = (), [f"{directory} ({error})"]  # new files take the place of what cannot be read
         self._note(states)

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raftlog.errors import LogCorrupt
+from raftlog.exhaustion import exhaustion
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
 from raftlog.storage.durable_state import found_slots
 from raftlog.storage.epochs import EPOCHS_NAME, load_epochs
-from raftlog.storage.filesystem import Filesystem, is_short_of_descriptors
+from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.segmented_log import SegmentedLog
@@ -133,7 +134,7 @@ def check_index(filesystem: Filesystem, part: ScrubRange, closed: ClosedSegment)
         if load_index(filesystem, path, summary, INDEX_INTERVAL_BYTES) is not None:
             return []
     except OSError as error:
-        if is_short_of_descriptors(error):
+        if exhaustion(error) is not None:
             raise
     try:
         file = filesystem.open(part.path)

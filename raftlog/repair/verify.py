@@ -21,6 +21,7 @@ from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
 from raftlog.storage.filesystem import Filesystem, file_size
 from raftlog.storage.members import MEMBERS_NAME, load_members
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
+from raftlog.storage.segment_rewriter import joined_segments
 from raftlog.storage.slots import SLOT_NAMES, UNKNOWN_TERMS, ReplicaState, Slot, SlotError, initial_state
 from raftlog.storage.sparse_index import load_index, load_summary
 from raftlog.storage.state_files import (
@@ -118,7 +119,10 @@ class _Examiner:
         seen.epochs, seen.covers = loaded[0], loaded[-1]
         if seen.covers < 0 and EPOCHS_NAME in names:
             self._damaged(EPOCHS_NAME, "the checksum is wrong")
-        bases = sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX))
+        joined = joined_segments(self._filesystem, self._directory, names)
+        bases = sorted(
+            {int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX)} - joined
+        )
         seen.bases = [base for base in bases if base >= state.log_start]  # others are about to be removed
         if seen.covers <= state.log_start:
             seen.epochs = Epochs()  # it speaks of what lies before the log

@@ -6,12 +6,13 @@ which thread a step runs, and that a new file takes the place of its segment
 
     look at keys     dirty segments, from the oldest on, until the memory for keys is used up
     rewrite          each segment below the end of that, oldest first; unchanged ones stay
+    join             neighbours that fit into one segment then, so that their files do not pile up
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from raftlog.errors import LogCorrupt
 from raftlog.records.aborted import AbortedRanges
@@ -28,11 +29,19 @@ Step = int | RewrittenSegment
 """Bytes that were read, or a file for ``replace_change``."""
 
 
+class _Left(NamedTuple):
+    """A segment as a round has left it."""
+
+    segment: ClosedSegment
+    has_tombstones: bool
+
+
 class Compactor:
     """One round over ``segments``: closed, committed, applied, without a gap, oldest first; all
     transactions in them have ended.
 
-    ``clean_end``: superseded records below it, by records below it, are gone already.
+    ``clean_end``: superseded records below it, by records below it, are gone already. Neighbours are joined
+    up to ``joined_bytes_max``; below ``old_end`` tombstones have stayed for as long as they must.
     """
 
     def __init__(
@@ -47,6 +56,8 @@ class Compactor:
         tombstones_end: int = 0,
         aborted: AbortedRanges | None = None,
         keys_max: int = KEYS_MAX,
+        joined_bytes_max: int = 0,
+        old_end: int = 0,
         step_bytes: int = STEP_BYTES,
         index_interval_bytes: int = INDEX_INTERVAL_BYTES,
     ) -> None:
@@ -61,8 +72,11 @@ class Compactor:
         self._tombstones_end = tombstones_end
         self._aborted = aborted or AbortedRanges()
         self._keys_max = keys_max
+        self._joined_bytes_max = joined_bytes_max
+        self._old_end = old_end
         self._step_bytes = step_bytes
         self._interval_bytes = index_interval_bytes
+        self._left: list[_Left] = []
         self._rewriter: SegmentRewriter | None = None
         self._steps = self._run()
 
@@ -85,7 +99,8 @@ class Compactor:
         plan = Round(newest, end, min(self._tombstones_end, end), self._headers_kept, self._aborted)
         for segment in self._segments:
             if segment.base < end:
-                yield from self._rewrite(segment, plan)
+                yield from self._rewrite([segment], plan)
+        yield from self._join(plan)
         self.clean_end = Index(max(self.clean_end, end))
 
     def _look(self, newest: NewestOffsets) -> Generator[int, None, int]:
@@ -109,24 +124,57 @@ class Compactor:
                 reader.close()
         return end
 
-    def _rewrite(self, segment: ClosedSegment, plan: Round) -> Generator[Step]:
+    def _rewrite(self, segments: Sequence[ClosedSegment], plan: Round) -> Generator[Step]:
+        """Write one or several segments as one file, unless that is the same as before."""
         work = Compaction(plan)
-        reader = SegmentReader(self._filesystem, self._directory, segment, self._terms)
-        try:
-            self._rewriter = SegmentRewriter(self._filesystem, self._directory, segment, self._interval_bytes)
-            while batches := reader.read(self._step_bytes):
-                self._rewriter.add(work.feed(batches))
-                yield sum(batch.header.size_bytes for batch in batches)
-        finally:
-            reader.close()
+        self._rewriter = SegmentRewriter(self._filesystem, self._directory, segments, self._interval_bytes)
+        for segment in segments:
+            reader = SegmentReader(self._filesystem, self._directory, segment, self._terms)
+            try:
+                while batches := reader.read(self._step_bytes):
+                    self._rewriter.add(work.feed(batches))
+                    yield sum(batch.header.size_bytes for batch in batches)
+            finally:
+                reader.close()
         self._rewriter.add(work.flush())
         self.oldest_tombstone = min(self.oldest_tombstone, work.oldest_tombstone)
-        if work.records_removed or self._rewriter.size != segment.size_bytes:
-            rewritten, self._rewriter = self._rewriter.finish(), None
-            self.records_removed += work.records_removed
-            yield rewritten
-        else:
+        has_tombstones = work.oldest_tombstone != NO_TOMBSTONE
+        if len(segments) == 1 and not work.records_removed and self._rewriter.size == segments[0].size_bytes:
             self._abandon()
+            self._left.append(_Left(segments[0], has_tombstones))
+            return
+        rewritten, self._rewriter = self._rewriter.finish(), None
+        self.records_removed += work.records_removed
+        yield rewritten
+        self._left.append(_Left(rewritten.as_closed, has_tombstones))
+
+    def _join(self, plan: Round) -> Generator[Step]:
+        """Join neighbours until no two of them fit into one segment: gap batches that meet become one."""
+        left, count = [one for one in self._left if one.segment.last < plan.end], 0
+        while count != len(left):
+            count = len(left)
+            groups, left = self._joinable(left), []
+            for group in groups:
+                if len(group) > 1:
+                    yield from self._rewrite([one.segment for one in group], plan)
+                left.append(group[0] if len(group) == 1 else self._left[-1])
+
+    def _joinable(self, left: Sequence[_Left]) -> list[list[_Left]]:
+        """Groups of neighbours that may be one segment. A joined segment is as old as its newest batch: one
+        with tombstones is joined only with old ones, or else these would stay for longer.
+        """
+        groups: list[list[_Left]] = []
+        size_bytes, has_tombstones = self._joined_bytes_max, False
+        for one in left:
+            size_bytes += one.segment.size_bytes
+            has_tombstones |= one.has_tombstones
+            keeps_age = not has_tombstones or one.segment.last < self._old_end
+            if groups and keeps_age and size_bytes <= self._joined_bytes_max:
+                groups[-1].append(one)
+            else:
+                groups.append([one])
+                size_bytes, has_tombstones = one.segment.size_bytes, one.has_tombstones
+        return groups
 
     def _abandon(self) -> None:
         """Not when the generator is collected: another process may write a file of the same name by then."""

@@ -10,10 +10,11 @@ import errno
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from raftlog.exhaustion import NO_DESCRIPTOR
+
 Buffer = bytes | bytearray | memoryview
 
-_NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
-_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}) | _NO_DESCRIPTOR
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}) | NO_DESCRIPTOR
 
 
 def is_disk_full(error: OSError) -> bool:
@@ -26,7 +27,7 @@ def is_disk_full(error: OSError) -> bool:
 
 def is_short_of_descriptors(error: OSError) -> bool:
     """Whether a file could not even be opened, because this process or the machine has too many open."""
-    return error.errno in _NO_DESCRIPTOR
+    return error.errno in NO_DESCRIPTOR
 
 
 class File(Protocol):

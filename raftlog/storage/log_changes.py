@@ -25,9 +25,10 @@ from raftlog.storage.log_reads import LogReads
 from raftlog.storage.log_storage import LogChange, after
 from raftlog.storage.log_sync import LogSync, SyncFailure
 from raftlog.storage.recovery import OpenedLog
-from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Place, Segment
+from raftlog.storage.retention import ClosedSegment
+from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Place, Segment, segment_path
 from raftlog.storage.segment_list import SegmentList
-from raftlog.storage.segment_rewriter import RewrittenSegment
+from raftlog.storage.segment_rewriter import RewrittenSegment, joining_path
 from raftlog.storage.slots import DurableEnd
 from raftlog.storage.sparse_index import INDEX_INTERVAL_BYTES, SparseIndex, write_index
 from raftlog.storage.state_files import StateFiles
@@ -184,24 +185,38 @@ class LogChanges(LogReads):
         return self._change(run, finish)
 
     def replace_change(self, rewritten: RewrittenSegment) -> LogChange:
-        """A compacted file takes the place of its segment, if that is still as it was; else it goes.
+        """A compacted file takes the place of its segments, if these are still as they were; else it goes.
 
-        The index goes first: it must not be believed beside another file of the same size.
+        The indexes go first: they must not be believed beside another file of the same size. Segments behind
+        the first one go last. Until then a file names the join, so that an opening finishes it.
         """
-        filesystem, old = self._filesystem, rewritten.old
-        current = next((each for each in self.compactable_segments if each.is_same_as(old)), None)
-        if current is None:
+        filesystem, (first, *others) = self._filesystem, rewritten.old
+        current = [each for each in self.compactable_segments if first.base <= each.base <= rewritten.last]
+        if len(current) != len(rewritten.old) or not all(
+            map(ClosedSegment.is_same_as, current, rewritten.old)
+        ):
             return LogChange(partial(filesystem.remove, rewritten.path), is_long=False)
-        summary = replace(rewritten.summary, stored_ms=current.stored_ms)
+        summary = replace(rewritten.summary, stored_ms=max(each.stored_ms for each in current))
         interval = self._settings.index_interval_bytes
         segment = Segment.closed(filesystem, self._directory, summary, interval)
+        joining = joining_path(self._directory, segment.base, segment.last)
+        paths = [segment_path(self._directory, each.base) for each in rewritten.old]
 
         def run() -> None:
+            if others:
+                filesystem.open(joining, create=True).close()
             with self._failure.is_final():
-                filesystem.remove(segment.path + INDEX_SUFFIX)
+                for path in paths:
+                    filesystem.remove(path + INDEX_SUFFIX)
                 filesystem.sync_directory(self._directory)
                 filesystem.rename(rewritten.path, segment.path + LOG_SUFFIX)
                 filesystem.sync_directory(self._directory)
+                if others:
+                    for path in paths[1:]:
+                        filesystem.remove(path + LOG_SUFFIX)
+                    self.states.remove_between(others[0].base, segment.last)
+                    filesystem.sync_directory(self._directory)
+                    filesystem.remove(joining)
             write_index(filesystem, segment.path + INDEX_SUFFIX, rewritten.index, summary)
 
         def finish() -> None:

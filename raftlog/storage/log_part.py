@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from raftlog.storage.log_storage import LogRange
 from raftlog.storage.segment_list import SegmentList, terms_from
-from raftlog.types import EntryId, Index
+from raftlog.types import FIRST_INDEX, EntryId, Index
 
 
 class SegmentsPart:
@@ -22,14 +22,19 @@ class SegmentsPart:
         self._part = part
         self._terms = terms
 
+    @property
+    def last_index(self) -> Index:
+        """The last index of the part."""
+        return Index(self._part.active.last)
+
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
         """Whole batches from the one that contains ``first`` on; see ``LogReader.read``."""
         end = min(last, self._part.active.last)
         return self._part.read(first, end, bytes_max, terms_from(first, self._terms))
 
-    def index_at_time(self, timestamp_ms: int) -> tuple[Index, int] | None:
-        """Base index and max timestamp of the first batch that reaches the time."""
-        header = self._part.find_time(timestamp_ms)
+    def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
+        """Base index and max timestamp of the first batch that reaches the time; see ``LogReader``."""
+        header = self._part.find_time(timestamp_ms, max(first, self.first_index))
         return None if header is None else (Index(header.base_offset), header.max_timestamp)
 
     def finished(self) -> None:

@@ -17,7 +17,7 @@ from raftlog.storage.recovery import OpenedLog
 from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment_list import SegmentList
 from raftlog.storage.state_files import StateFiles
-from raftlog.types import EntryId, Index, Term
+from raftlog.types import FIRST_INDEX, EntryId, Index, Term
 
 
 class LogReads:
@@ -121,9 +121,9 @@ class LogReads:
         self._require(first, first)
         return self._part(self._segments.part(first, bytes_max), first)
 
-    def part_at_time(self, timestamp_ms: int) -> LogPart | None:
+    def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
         """For one reader on another thread; see ``LogStorage.part_at_time``."""
-        part = self._segments.part_at_time(timestamp_ms)
+        part = self._segments.part_at_time(timestamp_ms, max(first, self._first))
         return None if part is None else self._part(part, Index(max(part[0].base, self._first)))
 
     def _require(self, first: int, last: int) -> None:
@@ -152,9 +152,9 @@ class LogReads:
         """The first entry of each term in the log, oldest first."""
         return self._epochs.entries(self._first) if self._last >= self._first else ()
 
-    def index_at_time(self, timestamp_ms: int) -> tuple[Index, int] | None:
-        """Base index and max timestamp of the first batch that reaches the time."""
-        header = self._segments.find_time(timestamp_ms)
+    def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
+        """Base index and max timestamp of the first batch that reaches the time; see ``LogReader``."""
+        header = self._segments.find_time(timestamp_ms, max(first, self._first))
         return None if header is None else (Index(header.base_offset), header.max_timestamp)
 
     def load_checkpoint(self) -> tuple[Index, bytes] | None:

@@ -21,7 +21,7 @@ from raftlog.core.ready import HardState, Restored
 from raftlog.errors import LogCorrupt
 from raftlog.records.batch import Batch, find_damage
 from raftlog.storage.filesystem import File
-from raftlog.types import EntryId, Index, Term
+from raftlog.types import FIRST_INDEX, EntryId, Index, Term
 
 
 class FileRange(Struct, frozen=True):
@@ -92,11 +92,13 @@ class LogReader(Protocol):
         when what it meets is not a batch.
         """
 
-    def index_at_time(self, timestamp_ms: int) -> tuple[Index, int] | None:
-        """The base index of the first batch of users whose max timestamp is at or after the time, and
-        that max timestamp; None when there is none. What brokers write for themselves has no time here.
+    def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
+        """Base index and max timestamp of the first batch of users whose max timestamp is at or after the
+        time, of those that end at ``first`` or later and not below ``first_index``; None without one.
 
-        The caller looks inside the batch. Every batch that is passed over is checked; raises ``LogCorrupt``.
+        What brokers write for themselves has no time here. The record that reaches the time may lie below
+        ``first`` or may be compacted away: the caller looks inside the batch. Every batch that is passed over
+        is checked; raises ``LogCorrupt``.
         """
 
 
@@ -220,6 +222,10 @@ class LogPart(LogReader, Protocol):
     ``is_changing`` holds.
     """
 
+    @property
+    def last_index(self) -> Index:
+        """The last index of the part."""
+
     def finished(self) -> None:
         """Back on the log's thread: what was loaded may serve the next reader."""
 
@@ -331,8 +337,11 @@ class LogStorage(LogReader, Protocol):
         Raises ``OffsetOutOfRange`` when that is not in the log.
         """
 
-    def part_at_time(self, timestamp_ms: int) -> LogPart | None:
-        """Enough for ``index_at_time`` and a ``read`` of that batch; None when nothing is so young."""
+    def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
+        """The first segment in which ``index_at_time`` looks; None when nothing is so young.
+
+        Where no batch of the part fits, the search goes on behind its ``last_index``.
+        """
 
     def term_at(self, index: Index) -> Term:
         """The term of an entry, or of the one just before the log."""

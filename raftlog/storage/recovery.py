@@ -28,7 +28,7 @@ from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
 from raftlog.storage.filesystem import File, Filesystem, file_size
 from raftlog.storage.members import MEMBERS_NAME, LogMembers, load_members, membership_in
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, segment_path
-from raftlog.storage.segment_rewriter import compacted_files
+from raftlog.storage.segment_rewriter import compacted_files, joined_segments, joining_files
 from raftlog.storage.slots import SLOT_NAMES, UNKNOWN_TERMS
 from raftlog.storage.sparse_index import SegmentSummary, build_index, load_summary, write_index
 from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX
@@ -119,7 +119,7 @@ class _Opening:
         names = self.filesystem.list_directory(self.directory)
         for name in compacted_files(names):
             self.filesystem.remove(f"{self.directory}/{name}")
-        bases = _bases_in(names)
+        bases = self._finish_joins(names)
         is_new = not _has_entries_or_state(self.filesystem, self.directory, names)
         self.state = DurableState.open(
             self.filesystem, self.directory, is_new=is_new, is_rejoining=is_rejoining
@@ -145,6 +145,18 @@ class _Opening:
         self.epochs.truncate_prefix(self.state.state.log_start)
         self.members.truncate_prefix(self.state.state.log_start)
         return OpenedLog(self.state, self.epochs, covers, self.members, self.segments, self.recovery)
+
+    def _finish_joins(self, names: list[str]) -> list[int]:
+        """Remove segments that compaction had joined when the power went; the bases of the others."""
+        joined = joined_segments(self.filesystem, self.directory, names)
+        for base in sorted(joined):
+            self._remove(base)
+            self.filesystem.remove(segment_path(self.directory, base) + STATE_SUFFIX)
+        if joining := joining_files(names):
+            self.filesystem.sync_directory(self.directory)
+            for name in joining:
+                self.filesystem.remove(f"{self.directory}/{name}")
+        return [base for base in _bases_in(names) if base not in joined]
 
     def _finish_deletion(self, bases: list[int]) -> list[int]:
         """Remove segments below the log start: the power went while they were deleted.

@@ -312,17 +312,20 @@ class Segment:
                 return at, header.base_offset - 1
         raise self._corrupt(self.size, "the batches end early")
 
-    def locate_time(self, file: File, timestamp_ms: int) -> BatchHeader | None:
-        """The header of the first batch of users whose max timestamp is at or after the time.
+    def locate_time(self, file: File, timestamp_ms: int, first: int) -> BatchHeader | None:
+        """The header of the first batch of users whose max timestamp is at or after the time, of those that
+        end at ``first`` or later.
 
         A damaged timestamp would have a reader pass over records, so all that is passed over is checked.
         """
-        if timestamp_ms > self.max_timestamp or self.last < self.base:
+        if timestamp_ms > self.max_timestamp or self.last < max(first, self.base):
             return None
-        offset, position = self.index.before_time(timestamp_ms)
-        for header in self._checked(file, offset, position):
-            if header.newest_ms >= timestamp_ms:
+        start = max(self.index.before_time(timestamp_ms), self.index.before_offset(max(first, self.base)))
+        for header in self._checked(file, *start):
+            if header.newest_ms >= timestamp_ms and header.last_offset >= first:
                 return header
+        if first > self.base:
+            return None  # the batch that reaches the time may lie below ``first``
         raise self._corrupt(self.size, f"no batch reaches the time {timestamp_ms}")
 
     def reopen(self, file: File, index: SparseIndex, place: Place) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from raftlog.records.batch import BatchHeader
 from raftlog.storage.filesystem import File
@@ -74,10 +74,10 @@ class SegmentList:
         return dropped
 
     def replace(self, segment: Segment) -> None:
-        """A closed segment with the same entries in another file takes the place of one."""
-        at = self.position_of(segment.base)
-        self._loaded = [loaded for loaded in self._loaded if loaded is not self._segments[at]]
-        self._segments[at] = segment
+        """A closed segment with the same entries in another file takes the place of one, or of neighbours."""
+        at, end = self.position_of(segment.base), self.position_of(segment.last) + 1
+        self._loaded = [loaded for loaded in self._loaded if loaded not in self._segments[at:end]]
+        self._segments[at:end], self._bases[at:end] = [segment], [segment.base]
 
     def part(self, first: int, bytes_max: int) -> SegmentList:
         """Copies of the segments that a read of so many bytes from ``first`` on may need."""
@@ -125,23 +125,24 @@ class SegmentList:
         self._note_loaded(segment)
         return LogRange(Index(place.base), Index(found), tuple(runs))
 
-    def find_time(self, timestamp_ms: int) -> BatchHeader | None:
-        """The first batch whose max timestamp is at or after the time."""
-        segment = self._at_time(timestamp_ms)
-        if segment is None:
-            return None
-        header = segment.locate_time(segment.open_file(), timestamp_ms)
-        self._note_loaded(segment)
-        return header
+    def find_time(self, timestamp_ms: int, first: int) -> BatchHeader | None:
+        """The first batch that ends at ``first`` or later and whose max timestamp is at or after the time."""
+        for segment in self._reaching(timestamp_ms, first):
+            header = segment.locate_time(segment.open_file(), timestamp_ms, first)
+            self._note_loaded(segment)
+            if header is not None:
+                return header
+        return None
 
-    def part_at_time(self, timestamp_ms: int) -> SegmentList | None:
-        """A copy of the segment in which ``find_time`` looks."""
-        segment = self._at_time(timestamp_ms)
+    def part_at_time(self, timestamp_ms: int, first: int) -> SegmentList | None:
+        """A copy of the first segment in which ``find_time`` looks."""
+        segment = next(self._reaching(timestamp_ms, first), None)
         return None if segment is None else SegmentList([segment.copy()])
 
-    def _at_time(self, timestamp_ms: int) -> Segment | None:
-        reach = (each for each in self._segments if each.size and each.max_timestamp >= timestamp_ms)
-        return next(reach, None)
+    def _reaching(self, timestamp_ms: int, first: int) -> Iterator[Segment]:
+        for segment in self._segments:
+            if segment.size and segment.last >= first and segment.max_timestamp >= timestamp_ms:
+                yield segment
 
     def _note_loaded(self, segment: Segment) -> None:
         if segment is not self.active and segment.has_index_loaded and segment not in self._loaded:

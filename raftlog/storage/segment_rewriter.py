@@ -1,11 +1,12 @@
-"""Reading a closed segment, and writing it again beside the old file, in steps on any thread.
+"""Reading closed segments, and writing one or several neighbours again as one file, in steps on any thread.
 
 Decides: what is checked of a segment before it is copied. Leaves to others: which records stay
-(``compaction``) and when the new file takes the place of the old one (``SegmentedLog.replace_change``).
+(``compaction``) and when the new file takes the place of the old ones (``SegmentedLog.replace_change``).
 
     <base>.log.compacted   the new file: written, synced, then renamed to <base>.log
 
-A crash before the rename leaves the old segment, and a file that is removed when the log is opened.
+A crash before the rename leaves the old segments, and a file that is removed when the log is opened. A crash
+behind it may leave segments that the new file has joined: see ``joined_segments``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 
 from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.records.batch import Batch
-from raftlog.storage.batch_walk import BatchDamaged, walk_batches
+from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_file
 from raftlog.storage.filesystem import File, Filesystem
 from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment import LOG_SUFFIX, segment_path
@@ -25,6 +26,7 @@ from raftlog.storage.sparse_index import SegmentSummary, SparseIndex
 from raftlog.types import EntryId
 
 COMPACTED_SUFFIX: Final = ".compacted"
+JOINING_SUFFIX: Final = ".joining"
 
 
 class SegmentReader:
@@ -79,26 +81,42 @@ class SegmentReader:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenSegment:
-    """A synced file that may take the place of ``old``."""
+    """A synced file that may take the place of ``old``: one segment, or several neighbours."""
 
-    old: ClosedSegment
+    old: tuple[ClosedSegment, ...]
     path: str
     summary: SegmentSummary
     index: SparseIndex
 
+    @property
+    def as_closed(self) -> ClosedSegment:
+        """The segment that takes their place."""
+        summary, first = self.summary, self.old[0]
+        last, size_bytes = self.old[-1].last, summary.size_bytes
+        return ClosedSegment(first.base, last, size_bytes, summary.max_timestamp, summary.stored_ms)
+
+    @property
+    def last(self) -> int:
+        """The last entry in it."""
+        return self.summary.last_offset
+
 
 class SegmentRewriter:
-    """The new file of one segment. Blocks; the log does not know of it before ``replace_change``."""
+    """The new file of one or several segments. Blocks; the log knows of it from ``replace_change`` on."""
 
     def __init__(
-        self, filesystem: Filesystem, directory: str, segment: ClosedSegment, index_interval_bytes: int
+        self,
+        filesystem: Filesystem,
+        directory: str,
+        segments: Sequence[ClosedSegment],
+        index_interval_bytes: int,
     ) -> None:
         self._filesystem = filesystem
-        self._old = segment
-        self._path = segment_path(directory, segment.base) + LOG_SUFFIX + COMPACTED_SUFFIX
+        self._old = tuple(segments)
+        self._path = segment_path(directory, segments[0].base) + LOG_SUFFIX + COMPACTED_SUFFIX
         self._index = SparseIndex(index_interval_bytes)
         self._newest_ms = -1
-        self._following: int = segment.base
+        self._following: int = segments[0].base
         filesystem.remove(self._path)
         self._file: File = filesystem.open(self._path, create=True)
 
@@ -123,13 +141,14 @@ class SegmentRewriter:
 
     def finish(self) -> RewrittenSegment:
         """Sync and close the file. Raises ``OSError``."""
-        old = self._old
-        if self._following != old.last + 1:
-            raise InvariantViolated(f"{self._path}: ends before {self._following}, not before {old.last + 1}")
+        base, last = self._old[0].base, self._old[-1].last
+        if self._following != last + 1:
+            raise InvariantViolated(f"{self._path}: ends before {self._following}, not before {last + 1}")
         self._file.sync()
-        summary = SegmentSummary(old.base, old.last, self._file.size, self._newest_ms, old.stored_ms)
+        stored_ms = max(segment.stored_ms for segment in self._old)
+        summary = SegmentSummary(base, last, self._file.size, self._newest_ms, stored_ms)
         self._file.close()
-        return RewrittenSegment(old, self._path, summary, self._index)
+        return RewrittenSegment(self._old, self._path, summary, self._index)
 
     def abandon(self) -> None:
         """Leave no trace."""
@@ -140,6 +159,44 @@ class SegmentRewriter:
 def compacted_files(names: Sequence[str]) -> Iterator[str]:
     """Files that a crash has left half written, or written and not renamed."""
     return (name for name in names if name.endswith(LOG_SUFFIX + COMPACTED_SUFFIX))
+
+
+def joining_path(directory: str, base: int, last: int) -> str:
+    """The empty file that says: if ``<base>.log`` ends at ``last``, it has joined the segments behind it."""
+    return f"{directory}/{base:020d}-{last:020d}{JOINING_SUFFIX}"
+
+
+def joined_segments(filesystem: Filesystem, directory: str, names: Sequence[str]) -> set[int]:
+    """The bases of segments whose entries another one has, since a crash has left their files.
+
+    They only count as joined once every checksum of the new file is right up to its end.
+    """
+    joined = set[int]()
+    for name in joining_files(names):
+        base, last = map(int, name.removesuffix(JOINING_SUFFIX).split("-"))
+        bases = {int(other[: -len(LOG_SUFFIX)]) for other in names if other.endswith(LOG_SUFFIX)}
+        left = {other for other in bases if base < other <= last}
+        if left and base in bases and _ends_with(filesystem, segment_path(directory, base), base, last):
+            joined |= left
+    return joined
+
+
+def joining_files(names: Sequence[str]) -> list[str]:
+    """Files that name a join, which a crash may have cut short."""
+    return [name for name in names if name.endswith(JOINING_SUFFIX)]
+
+
+def _ends_with(filesystem: Filesystem, path: str, base: int, last: int) -> bool:
+    file = filesystem.open(path + LOG_SUFFIX)
+    end = base - 1
+    try:
+        for _, batch in walk_file(file, base):
+            end = batch.last_offset
+    except BatchDamaged:
+        return False
+    finally:
+        file.close()
+    return end == last
 
 
 def _opened(filesystem: Filesystem, path: str, size_bytes: int) -> File:

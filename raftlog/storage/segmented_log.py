@@ -73,6 +73,11 @@ class SegmentedLog(LogChanges):
         """Where its files lie."""
         return self._directory
 
+    @property
+    def segment_bytes(self) -> int:
+        """At which size a segment is closed."""
+        return self._settings.segment_bytes
+
     def reconfigure(self, settings: LogSettings) -> None:
         """New sizes and times, from the next append on."""
         self._settings = settings

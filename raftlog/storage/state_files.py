@@ -145,6 +145,15 @@ class StateFiles:
         with self._lock:
             self._due = {kept: due for kept, due in self._due.items() if kept >= base}
 
+    def remove_between(self, first: int, last: int) -> None:
+        """No segment begins at ``first..last`` any more: the log never will. Durable with the directory."""
+        for base in [known for known in self.standing if first <= known <= last]:
+            self._filesystem.remove(self._path(base))
+            with self._lock:
+                self._standing.discard(base)
+        with self._lock:
+            self._due = {base: due for base, due in self._due.items() if not first <= base <= last}
+
     def remove_superseded(self, start: Index, end: Index) -> None:
         """Remove the states below ``end``, but not the one at the log's ``start``. Durable when it returns.
 

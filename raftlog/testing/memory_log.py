@@ -17,7 +17,7 @@ from raftlog.storage.append_rules import require_follows
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import FileRange, LogChange, LogPart, LogRange, Sync
 from raftlog.storage.members import membership_in
-from raftlog.types import BEFORE_LOG, EntryId, Index, Term
+from raftlog.types import BEFORE_LOG, FIRST_INDEX, EntryId, Index, Term
 
 
 class BytesFile:
@@ -280,9 +280,9 @@ class MemoryLog:
         copy._batches, copy._before = [*self._batches], self._before
         return copy
 
-    def part_at_time(self, timestamp_ms: int) -> LogPart | None:
+    def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
         """The same, if some batch reaches the time."""
-        return None if self.index_at_time(timestamp_ms) is None else self.part(self.first_index, 0)
+        return None if self.index_at_time(timestamp_ms, first) is None else self.part(self.first_index, 0)
 
     def finished(self) -> None:
         """As a part: nothing was loaded."""
@@ -303,10 +303,10 @@ class MemoryLog:
             first.setdefault(batch.leader_epoch, batch.base_offset)
         return tuple(EntryId(Term(term), Index(start)) for term, start in first.items())
 
-    def index_at_time(self, timestamp_ms: int) -> tuple[Index, int] | None:
-        """Base index and max timestamp of the first batch that reaches the time."""
+    def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
+        """Base index and max timestamp of the first batch that reaches the time; see ``LogReader``."""
         for batch in self._batches:
-            if batch.header.newest_ms >= timestamp_ms:
+            if batch.header.newest_ms >= timestamp_ms and batch.last_offset >= max(first, self.first_index):
                 return Index(batch.base_offset), batch.header.max_timestamp
         return None
 

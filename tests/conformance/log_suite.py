@@ -196,6 +196,17 @@ class LogSuite:
             assert log.index_at_time(wanted) == first
 
     # requirement: L6
+    def test_a_time_is_not_found_below_the_first_index(self, log: LogStorage) -> None:
+        for base, timestamp_ms in enumerate([90, *[10] * 18, 80]):
+            log.append([storage_batch(base, timestamp_ms=timestamp_ms)])
+        assert log.index_at_time(70) == (0, 90)
+        assert log.index_at_time(70, Index(1)) == (19, 80)
+        assert log.index_at_time(85, Index(1)) is None
+        sync_written(log)
+        assert log.truncate_prefix(Index(19)) > 0
+        assert log.index_at_time(70) == (19, 80)
+
+    # requirement: L6
     def test_no_time_is_that_of_what_brokers_write_for_themselves(self, log: LogStorage) -> None:
         for base, timestamp_ms in enumerate([900, 10, 20, 900, 30, 900, 40]):
             of_user = storage_batch(base, timestamp_ms=timestamp_ms)

@@ -94,3 +94,14 @@ def test_a_broker_that_waits_for_the_others_to_start_stops_at_once(directory: Pa
     eventually(lambda: "waiting for brokers [2, 3]" in cluster.log_text(1), what="the wait")
     assert cluster.stop(1) == 0
     assert not cluster.broken()
+
+
+def test_a_broker_whose_terminal_is_closed_stops_as_after_sigterm(cluster: Cluster) -> None:
+    create_topic(cluster.urls[0], "orders", 3)
+    led = [partition for partition in range(3) if cluster.leader("orders", partition) == 1]
+    os.kill(cluster.pid(1), signal.SIGHUP)
+    eventually(lambda: 1 not in cluster.running, what="the end of broker 1")
+    assert cluster.stop(1) == 0
+    assert "stopping" in cluster.log_text(1)
+    assert led
+    assert all(cluster.leader("orders", partition) != 1 for partition in led)

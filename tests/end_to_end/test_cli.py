@@ -231,6 +231,31 @@ def test_dev_prints_its_lines_and_stops_all_brokers(directory: Path) -> None:
                 os.kill(pid, 0)
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
+def test_dev_leaves_no_broker_running_however_it_ends(directory: Path, number: signal.Signals) -> None:
+    """A closed terminal, and what the kernel kills."""
+    data, port = directory / "dev", free_ports(3)
+    with subprocess.Popen(
+        [*RAFTLOG, "dev", "--data", str(data), "--http-port", str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        pids = _pids_told(process, data, port)
+        process.send_signal(number)
+        process.wait(60)
+    assert process.returncode == (0 if number is signal.SIGHUP else -number)
+    eventually(lambda: not any(map(_is_running, pids)), what="the end of all brokers")
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def test_dev_names_a_broker_that_died_and_how_to_start_it(directory: Path) -> None:
     data, port = directory / "dev", free_ports(3)
     with subprocess.Popen(

@@ -25,6 +25,8 @@ def compactor(
     headers_kept: Collection[int] = frozenset(),
     tombstones_end: int = 0,
     aborted: AbortedRanges | None = None,
+    joined_bytes_max: int = 0,
+    old_end: int = 0,
 ) -> Compactor:
     """One round over a small log, in small steps."""
     limit = log.last_index if applied_index is None else applied_index
@@ -38,6 +40,8 @@ def compactor(
         headers_kept=headers_kept,
         tombstones_end=tombstones_end,
         aborted=aborted,
+        joined_bytes_max=joined_bytes_max,
+        old_end=old_end,
         step_bytes=150,
         index_interval_bytes=100,
     )

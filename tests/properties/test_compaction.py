@@ -13,6 +13,7 @@ from raftlog.core.ready import HardState
 from raftlog.records.batch import Batch, Codec, check_batch, split_batches, stamp
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.compaction import cut_gap, gap_batch, starting_at
+from raftlog.repair.verify import examine
 from raftlog.storage.compactor import Compactor
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
@@ -33,6 +34,7 @@ BATCHES = st.lists(
     min_size=1,
     max_size=25,
 )
+OLD = 1 << 62  # every tombstone has stayed for long enough
 Shapes = list[tuple[list[tuple[bytes | None, bytes | None]], Codec, int, int, bool]]
 
 
@@ -83,6 +85,7 @@ def compact(
     keys_max: int = 1000,
     headers_kept: frozenset[int] = frozenset(),
     tombstones_end: int = 0,
+    joined_bytes_max: int = 0,
 ) -> Compactor:
     """One whole round."""
     work = compactor(
@@ -92,21 +95,36 @@ def compact(
         keys_max=keys_max,
         headers_kept=headers_kept,
         tombstones_end=tombstones_end,
+        joined_bytes_max=joined_bytes_max,
+        old_end=OLD,
     )
     return compacting.compact(filesystem, log, work)
 
 
 @settings(max_examples=60, deadline=None)
-@given(shapes=BATCHES, keys_max=st.integers(1, 6), tombstones=st.integers(0, 60), reopen=st.booleans())
+@given(
+    shapes=BATCHES,
+    keys_max=st.integers(1, 6),
+    tombstones=st.integers(0, 60),
+    reopen=st.booleans(),
+    joined=st.sampled_from([0, 300, 4_000]),
+)
 def test_the_newest_record_of_each_key_stays(
-    shapes: Shapes, keys_max: int, tombstones: int, reopen: bool
+    shapes: Shapes, keys_max: int, tombstones: int, reopen: bool, joined: int
 ) -> None:
     filesystem = FakeFilesystem()
     batches = batches_of(shapes)
     log = filled(filesystem, batches)
     clean_end = 0
     for _ in range(100):
-        work = compact(filesystem, log, clean_end, keys_max=keys_max, tombstones_end=tombstones)
+        work = compact(
+            filesystem,
+            log,
+            clean_end,
+            keys_max=keys_max,
+            tombstones_end=tombstones,
+            joined_bytes_max=joined,
+        )
         if work.clean_end == clean_end:
             break
         clean_end = int(work.clean_end)
@@ -181,8 +199,9 @@ def test_reads_and_times_step_over_gaps(shapes: Shapes, first: int, time: int) -
     assert log.index_at_time(time) == wanted
 
 
+@pytest.mark.parametrize("joined_bytes_max", [0, 4_000])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_crash_at_any_change_loses_nothing(seed: int) -> None:
+def test_a_crash_at_any_change_loses_nothing(seed: int, joined_bytes_max: int) -> None:
     rng = random.Random(seed)
     shapes: Shapes = [
         ([(rng.choice([b"a", b"b", None]), rng.choice([b"v" * 20, None]))] * 3, Codec.NONE, 1, -1, False)
@@ -195,10 +214,13 @@ def test_a_crash_at_any_change_loses_nothing(seed: int) -> None:
         log = filled(filesystem, batches)
         sync_names(log)
         closed_end = log.closed_segments[-1].last + 1
+        files = len(log.closed_segments)
+        work = compactor(filesystem, log, joined_bytes_max=joined_bytes_max, old_end=OLD)
         filesystem.crash_after_changes = crash_after
         try:
-            compact(filesystem, log)
+            compacting.compact(filesystem, log, work)
             is_over = True
+            assert (len(log.closed_segments) < files / 2) is (joined_bytes_max > 0)
         except PowerLost:
             pass
         filesystem.crash_after_changes = None
@@ -206,6 +228,7 @@ def test_a_crash_at_any_change_loses_nothing(seed: int) -> None:
             filesystem.lose_power(rng)
         else:
             filesystem.restart()
+        assert examine(filesystem, DIRECTORY).is_clean, "also before an opening finishes a join"
         log = open_log(filesystem)
         assert log.recovery.torn_tail is None
         found = records_in(stored(log))
@@ -216,7 +239,7 @@ def test_a_crash_at_any_change_loses_nothing(seed: int) -> None:
         compact(filesystem, log)
         assert records_in(stored(log)) == survivors(batches, closed_end)
         names = filesystem.list_directory(DIRECTORY)
-        assert not [name for name in names if name.endswith(".compacted")]
+        assert not [name for name in names if name.endswith((".compacted", ".joining"))]
         crash_after += 1
 
 

@@ -78,6 +78,7 @@ class LogRun:
         self.disk_rng = random.Random(f"{seed} disk")
         self._ahead_rng = random.Random(f"{seed} states ahead")
         self._compact_rng = random.Random(f"{seed} compaction")
+        self._join_rng = random.Random(f"{seed} joins")
         self._clean_end = 0  # of the log as this process knows it
         self.clock = Clock()
         self.began_ms = self.clock.now_ms
@@ -257,6 +258,7 @@ class LogRun:
             log.terms(),
             Index(max(self._clean_end, model.first)),
             keys_max=self._compact_rng.choice((1, 3, 1000)),
+            joined_bytes_max=self._join_rng.choice((0, SETTINGS.segment_bytes, 3 * SETTINGS.segment_bytes)),
             step_bytes=self._compact_rng.choice((1, 300)),
             index_interval_bytes=SETTINGS.index_interval_bytes,
         )
@@ -268,7 +270,7 @@ class LogRun:
                 model.allowed.append(old)
                 carry_out(log.replace_change(step))
                 model.allowed.clear()
-                self.trace.note(None, f"compact {step.old.base}..{step.old.last}")
+                self.trace.note(None, f"compact {step.old[0].base}..{step.last}")
         self._clean_end = int(work.clean_end)
 
     def install(self) -> None:

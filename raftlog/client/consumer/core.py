@@ -326,13 +326,8 @@ class ConsumerCore:
         return self._fetching.positions
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Records behind the end, as last seen, by partition; none of partitions without a response yet."""
-        ends = self._fetching.ends
-        return {
-            target: max(0, ends[target] - at)
-            for target, at in self._fetching.positions.items()
-            if ends.get(target, -1) >= 0
-        }
+        """Records that are left, as last seen, by partition; none of partitions without a response yet."""
+        return self._fetching.lag
 
     @property
     def is_closed(self) -> bool:

@@ -23,6 +23,7 @@ from raftlog.client.options import Duration
 from raftlog.client.partition import AsyncPartition
 from raftlog.errors import OffsetOutOfRange, RaftlogError, UnknownPartition, UnknownTopic
 from raftlog.types import TopicPartition
+from raftlog.wire.lag import records_left
 
 WAIT = "10s"
 CHUNK_BYTES_MIN = 64 << 10
@@ -42,8 +43,14 @@ class _Source:
     task: asyncio.Task[None] | None = None
     buffer: list[Message] = field(default_factory=list)
     drained: asyncio.Event = field(default_factory=asyncio.Event)  # or paused: wakes its reader, no other
-    end: int = -1  # the high watermark of the newest response
+    start: int = 0  # the log start of the newest response
+    end: int = -1  # its high watermark
     is_paused: bool = False
+
+    @property
+    def next_offset(self) -> int:
+        """The next offset to hand out."""
+        return self.buffer[0].offset if self.buffer else self.position
 
     async def wait_drained(self) -> None:
         """Return once all records have been handed out."""
@@ -115,7 +122,9 @@ class Fetching:
         if before in self._ready:
             self._ready.remove(before)
         self.failures = [each for each in self.failures if each[0] is not before]
-        source = _Source(before.partition, position, end=before.end, is_paused=before.is_paused)
+        source = _Source(
+            before.partition, position, start=before.start, end=before.end, is_paused=before.is_paused
+        )
         self._sources = {**buffers, target: source}
         source.task = asyncio.create_task(self._read(source))
 
@@ -132,17 +141,18 @@ class Fetching:
         return source is not None and source.is_paused
 
     @property
-    def ends(self) -> dict[TopicPartition, int]:
-        """The ends of partitions, as last seen; -1 before the first response."""
-        return {target: source.end for target, source in self._sources.items()}
+    def lag(self) -> dict[TopicPartition, int]:
+        """Records that are left, as last seen; none of partitions without a response yet."""
+        return {
+            target: records_left(source.next_offset, source.start, source.end)
+            for target, source in self._sources.items()
+            if source.end >= 0
+        }
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset to hand out."""
-        return {
-            target: source.buffer[0].offset if source.buffer else source.position
-            for target, source in self._sources.items()
-        }
+        return {target: source.next_offset for target, source in self._sources.items()}
 
     async def take(self, count_max: int, wait_s: float) -> list[Message]:
         """Records of one partition, in order; empty when none come in time.
@@ -198,7 +208,8 @@ class Fetching:
                 raise
             await asyncio.sleep(PAUSE_S)
             return False
-        source.position, source.end = chunk.next_offset, chunk.high_watermark
+        source.position = chunk.next_offset
+        source.start, source.end = chunk.log_start_offset, chunk.high_watermark
         source.buffer = chunk.messages
         if chunk.messages:
             self._ready.append(source)

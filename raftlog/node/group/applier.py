@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from raftlog.errors import InvariantViolated, LogCorrupt, MachineFailed
+from raftlog.exhaustion import exhaustion
 from raftlog.node.group.recent_entries import Entry, RecentEntries
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.compaction import cut_gap
@@ -194,7 +195,9 @@ class Applier(Generic[Reply]):
 
 
 def _failed(error: Exception, deed: str) -> Exception:
-    """``MachineFailed``, unless the error is the disk's or damage of the log."""
+    """``MachineFailed``, unless the error is the disk's, damage of the log, or an exhaustion."""
     if isinstance(error, LogCorrupt | OSError):
         return error
+    if (lack := exhaustion(error)) is not None:
+        return lack
     return MachineFailed(f"the state machine could not {deed}: {error!r}")

@@ -45,6 +45,7 @@ from raftlog.errors import (
     RecordTooLarge,
     StorageFull,
 )
+from raftlog.exhaustion import exhaustion
 from raftlog.node.group.applier import Applier
 from raftlog.node.group.leader_requests import LeaderRequests
 from raftlog.node.group.log_changer import LogChanger
@@ -58,7 +59,7 @@ from raftlog.node.group.replication import Replication
 from raftlog.node.group.snapshot_transfer import SnapshotTransfer
 from raftlog.records.batch import Batch, stamp
 from raftlog.state_machine import StateMachine
-from raftlog.storage.filesystem import is_disk_full, is_short_of_descriptors
+from raftlog.storage.filesystem import is_disk_full
 from raftlog.storage.log_storage import DiskWork, LogChange, LogStorage, after
 from raftlog.types import EntryId, GroupId, Index, NodeId
 
@@ -265,8 +266,8 @@ class RaftGroup(LeaderRequests[Reply]):
         """The next work for the flusher's thread: a change of the log, if one is due, or a sync."""
         try:
             change = self._changer.begin()
-        except (OSError, LogCorrupt, MachineFailed) as error:
-            self.stop(error)
+        except BaseException as error:
+            self._broke(error)
             return None
         if change is not None:
             return change
@@ -452,7 +453,7 @@ class RaftGroup(LeaderRequests[Reply]):
         try:
             self._has_backlog = not self._applier.apply_up_to(commit_index)
         except OSError as error:
-            if not is_short_of_descriptors(error):
+            if exhaustion(error) is None:
                 raise
             self._has_backlog = self._is_short = True  # the next tick tries again
             self._environment.schedule(self.group_id)

@@ -142,6 +142,65 @@ async def test_a_replica_whose_disk_failed_is_opened_again_after_a_pause(
     assert caplog.text.count("the counter is served again") == 1
 
 
+def once(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception) -> Callable[[], bool]:
+    """The next call raises ``error``; whether it came."""
+    real, raised = getattr(owner, name), []
+
+    def call(*arguments: object) -> object:
+        if not raised:
+            raised.append(error)
+            raise error
+        return real(*arguments)
+
+    monkeypatch.setattr(owner, name, call)
+    return lambda: bool(raised)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("can't start new thread"), OSError(12, "memory")]
+)
+async def test_a_replica_that_runs_out_of_memory_is_opened_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither is its group noted as broken, nor its log as damaged, nor does its process end."""
+    async with HostingCluster() as cluster:
+        short = cluster.followers[0]
+        assert short.counter.group is not None
+        came = once(monkeypatch, short.counter.machine, "apply", error)
+        await cluster.leading.counter.add(3)
+        await cluster.until(came)
+        await cluster.until(lambda: short.state is SERVING and short.counter.machine.state.total == 3)
+        assert short.fatal == []
+        assert short.host.damaged_logs == 0
+        assert BrokenGroups(short.files, "/data", short.host.clock).reasons == {}
+    assert "is being repaired" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("can't start new thread"), OSError(12, "memory")]
+)
+async def test_a_log_that_there_is_no_memory_to_open_is_opened_later(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opens, errors = Counter.open_log, [error] * 3
+
+    async def open_log(self: Counter) -> SegmentedLog:
+        if errors:
+            raise errors.pop()
+        return await opens(self)
+
+    async with HostingCluster() as cluster:
+        node = cluster.nodes[0]
+        await cluster.stop(node)
+        monkeypatch.setattr(Counter, "open_log", open_log)
+        broker = await cluster.start(node)
+        await cluster.until(lambda: broker.supervisor.reason_of(GROUP) != "")
+        assert broker.state is HostedState.OPENING
+        await broker.supervisor.serving(GROUP)
+        assert broker.fatal == []
+        assert BrokenGroups(broker.files, "/data", broker.host.clock).reasons == {}
+
+
 @in_virtual_time_with(lambda: HostingCluster(brokers=1))
 async def test_damage_that_no_peer_can_repair_calls_an_operator(cluster: HostingCluster) -> None:
     alone = cluster.leading

@@ -522,3 +522,29 @@ async def test_a_marker_stays_although_its_records_are_gone(cluster: PartitionCl
             if batch.header.is_control and batch.header.is_transactional
         ]
         assert markers == [offset + 1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "retention_ms", "is_joined"),
+    [
+        ("compact", 60_000, True),
+        ("compact,delete", 60_000, False),  # a joined segment would be as old as its newest record
+        ("compact,delete", -1, True),
+    ],
+)
+async def test_segments_that_compaction_has_emptied_are_joined(
+    policy: str, retention_ms: int, is_joined: bool
+) -> None:
+    async with ControlledCluster() as cluster:
+        config = {"cleanup.policy": policy, "retention.ms": retention_ms, "segment.bytes": 1024}
+        await cluster.create_with("orders", 1, 3, config)
+        await write(cluster, 0, 79)
+        before = [len(broker.orders.group.log.closed_segments) for broker in cluster]
+        assert min(before) > 8
+        await cluster.look_for_compaction()
+        for broker in cluster:
+            assert (len(broker.orders.group.log.closed_segments) <= 2) is is_joined
+        leader = (await cluster.leader()).orders
+        assert {record.key for record in await read_all(leader)} == {b"%d" % key for key in range(KEYS)}
+        await cluster.restart(next(iter(cluster.brokers)))
+        await write(cluster, 80, 99)

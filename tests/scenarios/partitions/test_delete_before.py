@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from partitions.values import QUORUM, FetchRequest, LastRecords, Start
+from partitions.values import QUORUM, AtTime, FetchRequest, LastRecords, Start
 from raftlog.errors import (
     CommitUnknown,
     Conflict,
@@ -17,6 +17,8 @@ from raftlog.errors import (
     RaftlogError,
     UnknownPartition,
 )
+from raftlog.records.batch import Codec
+from raftlog.records.builder import Record, build_batch
 from raftlog.types import Index, Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
@@ -273,3 +275,18 @@ async def test_segments_are_freed_also_if_the_topic_is_only_compacted_after_the_
         await cluster.look_for_retention()
         assert [broker.orders.group.log.first_index for broker in cluster] == [2, 2, 2]
         assert await values_from_start(cluster.any) == [b"2"]
+
+
+@in_virtual_time_with(lambda: PartitionCluster(config={"message.timestamp.type": "CreateTime"}))
+async def test_a_time_is_found_among_the_records_that_are_left(cluster: PartitionCluster) -> None:
+    """The batch that holds the new log start reaches the time only by a deleted record."""
+    leader = await cluster.leader()
+    for timestamps in ((5_000,), (9_000, 1_000), (2_000,), (8_000,)):
+        records = [Record(b"v", timestamp_ms=timestamp_ms) for timestamp_ms in timestamps]
+        await leader.append(build_batch(records, codec=Codec.NONE, timestamp_ms=0))
+    at_7000 = AtTime(7_000)
+    assert await leader.gateway.offset_at(ORDERS, at_7000) == (1, 9_000)
+    await delete(leader, 2)
+    for broker in cluster:
+        assert await broker.gateway.offset_at(ORDERS, at_7000) == (4, 8_000)
+        assert (await broker.gateway.fetch(ORDERS, FetchRequest(position=at_7000))).offset == 4

@@ -16,6 +16,7 @@ from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt, NotLeader, OffsetOutOfRange, Overloaded, UnknownTopic
 from raftlog.node.reading import READ_THREADS, LogChanged, read_part
 from raftlog.records.batch import split_batches
+from raftlog.storage.log_storage import FileRange
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, Index, Offset, Term
@@ -256,4 +257,21 @@ async def test_a_broker_without_descriptors_reads_later(position: Position, segm
             await replica.fetch(fetch)
         assert leader.groups[GROUP].stopped is None
         leader.filesystem.fails_open = lambda path: False
+        assert (await replica.fetch(fetch)).data == expected.data
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")], ids=repr)
+async def test_a_broker_without_memory_reads_later(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with leader_with_log() as (_, leader, replica):
+        fetch = Fetch(position=Offset(0), bytes_max=1 << 20)
+        expected = await replica.fetch(fetch)
+
+        def breaks(*_: object, **__: object) -> bytes:
+            raise error
+
+        with monkeypatch.context() as short:
+            short.setattr(FileRange, "read", breaks)
+            with pytest.raises(Overloaded, match=r"cannot be read for now: no .*retry"):
+                await replica.fetch(fetch)
+        assert leader.groups[GROUP].stopped is None
         assert (await replica.fetch(fetch)).data == expected.data

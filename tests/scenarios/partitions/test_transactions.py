@@ -10,7 +10,7 @@ import pytest
 
 from api.cli.health import Health
 from api.transaction_metrics import TransactionMetrics
-from partitions.values import QUORUM, Acks, FetchRequest, LastRecords, Start
+from partitions.values import QUORUM, Acks, AtTime, FetchRequest, LastRecords, Start
 from raftlog.errors import (
     InvalidRequest,
     NoLeader,
@@ -71,6 +71,20 @@ async def test_an_aborted_transaction_is_never_seen(cluster: PartitionCluster) -
     gap = split_batches(result.data)[0].header
     assert gap.is_gap
     assert (gap.base_offset, gap.last_offset) == (0, 0)
+
+
+@in_virtual_time_with(lambda: PartitionCluster(config={"message.timestamp.type": "CreateTime"}))
+async def test_a_time_is_not_that_of_an_aborted_record(cluster: PartitionCluster) -> None:
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"aborted")  # at 1000
+    for timestamp_ms in (500, 800):
+        body = batch_of(b"plain", timestamp_ms=timestamp_ms)
+        await cluster.any.gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=1_000)
+    assert not await producer.abort()
+    gateway = cluster.any.gateway
+    assert await gateway.offset_at(ORDERS, AtTime(700), committed_only=True) == (2, 800)
+    assert await gateway.offset_at(ORDERS, AtTime(700), committed_only=False) == (0, 1_000)
+    assert await gateway.offset_at(ORDERS, Start.EARLIEST, committed_only=True) == (0, None)
 
 
 @in_virtual_time_with(PartitionCluster)

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from api.broker_metrics import BrokerMetrics
 from api.delayed_metrics import DelayedMetrics
 from api.loop_delay import INTERVAL_S, LoopDelay, waited_for_processor_s
 from api.resources.metrics import Answered, collected
@@ -19,6 +20,7 @@ from tests.helpers.decided_delays import add, create, new
 from tests.helpers.instant_delays import Refusing, coordinator_of, instant_coordinator
 from tests.helpers.instant_groups import InstantLog
 from tests.helpers.virtual_time import VirtualClock, VirtualLoop, eventually
+from tests.helpers.whole_broker import whole_broker
 
 SECONDS = "raftlog_http_request_seconds"
 OF_READS = {"method": "GET", "route": "/v1/topics"}
@@ -158,3 +160,16 @@ async def test_a_delay_of_the_loop_is_held_time_unless_it_had_no_processor(
 def test_the_system_tells_how_long_a_thread_waited() -> None:
     before = waited_for_processor_s()
     assert 0 <= before <= waited_for_processor_s()
+
+
+async def test_a_broker_that_takes_no_records_says_so() -> None:
+    async with whole_broker() as found:
+        broker, registry = found.broker, CollectorRegistry()
+        registry.register(BrokerMetrics(broker))
+
+        def shown() -> list[float | None]:
+            return [registry.get_sample_value(f"raftlog_disk_{name}") for name in ("full", "reserve_bytes")]
+
+        assert shown() == [0, broker.disk.reserve_bytes]
+        broker.host.has_room = lambda: False
+        assert shown() == [1, broker.disk.reserve_bytes]

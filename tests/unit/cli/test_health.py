@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from api.cli.health import Health
+from api.cli.health import Health, Told
 from raftlog.wire.bodies import PartitionBody, ReassignmentBody, RefusedReplicaBody
 
 
@@ -111,4 +111,25 @@ def test_names_brokers_that_do_not_open_new_replicas_once() -> None:
     assert found.problems == [
         "broker 4 does not open new replicas and gets none for now: orders/0: no room",
         "broker 5 does not open new replicas and gets none for now: orders/2: no room",
+    ]
+
+
+def test_names_what_users_cannot_do_at_a_broker() -> None:
+    found = Health([], [])
+    free = {"raftlog_disk_free_bytes": 5e8, "raftlog_disk_reserve_bytes": 1e9}
+    found.add_broker(
+        1, "http://one", Told({**free, "raftlog_disk_full": 0.0, "raftlog_failed_replicas": 0.0})
+    )
+    found.add_broker(2, "http://two", Told({}))
+    assert found.is_healthy
+    found.add_broker(3, "http://three", Told({**free, "raftlog_disk_full": 1.0}))
+    found.add_broker(4, "http://four", Told(None))
+    found.add_broker(5, "http://five", Told({"raftlog_failed_replicas": 2.0}, ["controller"]))
+    assert found.as_json()["brokers_without_room"] == [3]
+    assert found.problems == [
+        "broker 3 has no room and takes no records: 500000000 bytes of its disk are free, 1000000000 are "
+        "reserved; add space, delete topics or records, or lower a retention",
+        "broker 4 is alive and does not answer at http://four",
+        "broker 5 is not ready: controller",
+        "broker 5 has 2 closed replicas; its log says why",
     ]

@@ -117,6 +117,15 @@ async def test_the_records_of_a_cancelled_poll_come_with_the_next_one() -> None:
         assert [(await polled(taken)).offset for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
+async def test_deleted_records_are_no_lag_of_a_consumer() -> None:
+    async with filled(5) as (_, client):
+        await client.topics.delete_before(TOPIC, partition=0, offset=3)
+        async with await client.consumer("g", TOPIC) as taken:
+            await read_ahead(taken, 3)  # with the entry of the new log start
+            await taken.seek(TOPIC, 0, 0)
+            assert taken.lag == {TopicPartition(TOPIC, 0): 3}
+
+
 # requirement: D4
 async def test_the_records_of_a_cancelled_batch_come_with_the_next_one() -> None:
     async with (

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from groups.lag_samples import SAMPLE_S, LagSamples, Row
-from groups.ports import KnownTopics
+from groups.ports import Extent, KnownTopics
 from groups.records import CommittedOffset
 from groups.requests import DeleteGroup, Done
 from groups.tally import OTHER, Tally, kind_of
@@ -94,6 +94,7 @@ class Topics:
     """One topic. ``asked`` has what was asked for, in order."""
 
     def __init__(self) -> None:
+        self.start = 0
         self.ends = {0: 10, 1: 20}
         self.asked: list[tuple[str, int]] = []
         self.known = KnownTopics({"orders": 2})
@@ -105,14 +106,17 @@ class Topics:
         return self.topic_id(topic) == topic_id
 
     async def end(self, topic: str, partition: int) -> int:
+        return (await self.extent(topic, partition)).end
+
+    async def extent(self, topic: str, partition: int) -> Extent:
         self.asked.append(("end", partition))
         if partition not in self.ends:
             raise NoLeader("no leader", retry_after_ms=1)
-        return self.ends[partition]
+        return Extent(self.start, self.ends[partition])
 
-    async def time_of(self, topic: str, partition: int, offset: int) -> int | None:
-        self.asked.append(("time", offset))
-        return 1_000
+    async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
+        self.asked.append(("first", offset))
+        return offset, 1_000
 
 
 def committed(offset: int, topic_id: str = "t1") -> CommittedOffset:
@@ -128,7 +132,7 @@ def test_groups_share_the_end_and_times_are_kept_until_the_offset_moves() -> Non
     samples = LagSamples(topics, ShiftedClock())
     rows = [(row(group), committed(4)) for group in ("a", "b")]
     asyncio.run(samples.measure(rows))
-    assert sorted(topics.asked) == [("end", 0), ("time", 4), ("time", 4)]
+    assert sorted(topics.asked) == [("end", 0), ("first", 4), ("first", 4)]
     topics.asked.clear()
     asyncio.run(samples.measure(rows))
     assert topics.asked == [("end", 0)]
@@ -161,6 +165,24 @@ def test_a_commit_after_the_sample_lowers_the_lag() -> None:
     found = samples.lag_of(row(), committed(7))
     assert found is not None
     assert found[0] == 3
+
+
+def test_deleted_records_are_no_lag_also_after_the_first_sample() -> None:
+    topics = Topics()
+    samples = LagSamples(topics, ShiftedClock())
+    for start, lag in ((0, 6), (8, 2), (10, 0)):
+        topics.start = start
+        asyncio.run(samples.measure([(row(), committed(4))]))
+        assert (samples.lag_of(row(), committed(4)) or (None,))[0] == lag
+    assert [asked for asked in topics.asked if asked[0] == "first"] == [("first", 4), ("first", 8)]
+
+
+def test_an_offset_that_was_set_back_has_its_own_first_record() -> None:
+    topics = Topics()
+    samples = LagSamples(topics, ShiftedClock())
+    for offset, lag in ((7, 3), (2, 8)):
+        asyncio.run(samples.measure([(row(), committed(offset))]))
+        assert (samples.lag_of(row(), committed(offset)) or (None,))[0] == lag
 
 
 def test_scrapes_in_a_row_measure_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -31,7 +32,7 @@ NOTHING = Index(-1)
 class OneSync:
     """A sync that works, or fails with this."""
 
-    error: OSError | None = None
+    error: OSError | MemoryError | None = None
     covers: Index = NOTHING
 
     def run(self) -> None:
@@ -54,7 +55,8 @@ class Owner:
 
 
 async def run_at_once(syncs: Sequence[DiskWork]) -> list[OSError | None]:
-    return [sync.error if isinstance(sync, OneSync) else None for sync in syncs]
+    errors = [sync.error if isinstance(sync, OneSync) else None for sync in syncs]
+    return [error for error in errors if not isinstance(error, MemoryError)]
 
 
 def fail(error: BaseException) -> None:
@@ -69,6 +71,16 @@ async def test_each_sync_of_a_round_on_threads_has_its_own_error() -> None:
         ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         SyncThreads(count=2)(syncs, ended.set_result)
         assert await ended == [broken if number == place else None for number in range(3)]
+
+
+@in_real_time
+async def test_a_sync_that_there_is_no_memory_for_fails_alone() -> None:
+    ended: asyncio.Future[Sequence[OSError | None]] = asyncio.get_running_loop().create_future()
+    SyncThreads(count=1)([OneSync(MemoryError()), OneSync()], ended.set_result)
+    lack, none = await ended
+    assert lack is not None
+    assert lack.errno == errno.ENOMEM
+    assert none is None
 
 
 async def test_an_owner_hears_of_its_own_sync_and_of_no_other() -> None:

@@ -13,13 +13,15 @@ import pytest
 from partitions.replica.fetch_waiters import FetchWaiters
 from partitions.replica.machine import PartitionMachine
 from partitions.replica.participant import HeldBack, Participant, TransactionName
-from partitions.replica.positions import find, timestamp_at
+from partitions.replica.positions import at_time, find, timestamp_at
 from partitions.replica.transaction_table import OpenTransaction, TransactionTable
-from partitions.values import AtTime, Start
+from partitions.values import Start
 from raftlog.core.ready import HardState
 from raftlog.errors import InvariantViolated, RecordTooLarge
-from raftlog.records.batch import Batch, checksum, split_batches, stamp
-from raftlog.records.builder import with_producer
+from raftlog.records.aborted import AbortedRange, AbortedRanges
+from raftlog.records.batch import Batch, Codec, checksum, split_batches, stamp
+from raftlog.records.builder import Record, build_batch, with_producer
+from raftlog.records.compaction import retain
 from raftlog.records.control import Marker, marker_batch, marker_in
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import Index, Offset, Term, TopicPartition
@@ -190,10 +192,34 @@ def test_a_time_is_that_of_a_users_record_and_no_other_has_one() -> None:
         body = batch_of(b"value", timestamp_ms=timestamp_ms)
         log.append([stamp(body, base_offset=2 * first + 1, leader_epoch=1, append_time_ms=None)])
     end = Index(5)
-    found = {wanted: find(log, end, AtTime(wanted)) for wanted in (50, 100, 101, 250, 301, WALL_MS)}
-    assert found == {50: 1, 100: 1, 101: 3, 250: 5, 301: 6, WALL_MS: 6}
+    found = {wanted: at_time(log, Index(0), end, wanted) for wanted in (50, 100, 101, 250, 301, WALL_MS)}
+    assert found == {50: 1, 100: 1, 101: 3, 250: 5, 301: None, WALL_MS: None}
     assert [timestamp_at(log, end, Offset(at)) for at in range(7)] == [None, 100, None, 200, None, 300, None]
     assert timestamp_at(log, end, find(log, end, Start.EARLIEST)) is None
+
+
+def test_a_time_passes_over_records_that_its_reader_does_not_get() -> None:
+    """Deleted ones, also of a half deleted batch; compacted ones; those of aborted transactions."""
+    log = MemoryLog()
+    log.save_hard_state(HardState(Term(1), None))
+    times = [(5, 90), (10, 10), (95, 20), (96, 30), (80, 40)]
+    for base, (first, second) in enumerate(times):
+        records = [Record(b"1", timestamp_ms=first), Record(b"2", timestamp_ms=second)]
+        body = build_batch(records, codec=Codec.NONE, timestamp_ms=0)
+        if base == 3:
+            body = with_producer(body, 7, 0, 0, in_transaction=True)
+        batch = stamp(body, base_offset=2 * base, leader_epoch=1, append_time_ms=None)
+        if base == 2:  # a producer's batch keeps its max timestamp
+            batch = retain(Batch(batch.data, batch.header._replace(producer_id=8)), {5})
+        log.append([batch])
+    aborted = AbortedRanges([AbortedRange(7, 6, 7)])
+    end = Index(9)
+    assert at_time(log, Index(1), end, 70, aborted) == 1
+    assert at_time(log, Index(2), end, 70, aborted) == 8
+    assert at_time(log, Index(2), end, 70) == 6
+    assert at_time(log, Index(9), end, 70, aborted) is None
+    assert timestamp_at(log, end, Offset(6)) == 96
+    assert timestamp_at(log, end, Offset(6), aborted) is None
 
 
 def test_a_batch_that_is_no_records_has_a_place_and_a_time() -> None:
@@ -203,7 +229,7 @@ def test_a_batch_that_is_no_records_has_a_place_and_a_time() -> None:
     body[61:64] = b"\xff" * 3
     body[17:21] = checksum(body).to_bytes(4, "big")
     log.append([stamp(body, base_offset=0, leader_epoch=1, append_time_ms=None)])
-    assert find(log, Index(0), AtTime(150)) == 0
+    assert at_time(log, Index(0), Index(0), 150) == 0
     assert timestamp_at(log, Index(0), Offset(0)) == 200
 
 

@@ -92,3 +92,4 @@ def test_a_batch_waits_for_records_but_not_for_ever_and_the_first_one_not_at_all
     assert not waits_for_more({A: 3, B: 5}, found, wanted, 60.0)
     assert not waits_for_more({A: 3, B: 5}, found, wanted, None)
     assert not waits_for_more({A: 5}, found, limits(100), 0.0)
+    assert waits_for_more({A: 0}, bounds(p0=(3, 5)), wanted, 0.0), "deleted records are not waited for"

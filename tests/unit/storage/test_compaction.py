@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -394,3 +395,85 @@ def test_a_vote_and_a_close_note_it_at_once(filesystem: FakeFilesystem) -> None:
     assert noted(filesystem) == 2, "one sync in two ticks"
     log.close()
     assert noted(filesystem) == 3
+
+
+def joined(filesystem: FakeFilesystem, log: SegmentedLog, *, old_end: int = 0) -> list[tuple[int, int]]:
+    """Where the closed segments begin and end after a round that joins."""
+    compact(
+        filesystem, log, compactor(filesystem, log, joined_bytes_max=SETTINGS.segment_bytes, old_end=old_end)
+    )
+    return [(int(each.base), int(each.last)) for each in log.closed_segments]
+
+
+def test_neighbours_that_fit_into_one_segment_are_joined(filesystem: FakeFilesystem) -> None:
+    log = keyed_log(filesystem, 60)
+    before, last = log.closed_segments, log.closed_segments[-1].last
+    for each in before[1:]:
+        log.states.save(EntryId(Term(1), Index(each.base - 1)), b"state")
+    kept = records_in(stored(log))[-20:]
+    sizes = joined(filesystem, log)
+    assert len(sizes) < len(before) / 6
+    assert (sizes[0][0], sizes[-1][1]) == (0, last)
+    assert [(end + 1, start) for (_, end), (start, _) in pairwise(sizes)] == [
+        (start, start) for start, _ in sizes[1:]
+    ]
+    assert all(each.size_bytes <= SETTINGS.segment_bytes for each in log.closed_segments)
+    names = filesystem.list_directory(DIRECTORY)
+    for ending, count in ((".log", len(sizes) + 1), (".index", len(sizes)), (".joining", 0)):
+        assert len([name for name in names if name.endswith(ending)]) == count
+    assert [*log.states.standing] == [start for start, _ in sizes[1:]], "a log begins where a segment does"
+    for index in range(61 - 1):
+        found = log.read(Index(index), Index(index), bytes_max=1)
+        assert found.first <= index <= found.last
+        found.read()
+    log.close()
+    again = SegmentedLog.open(filesystem, DIRECTORY, SETTINGS, ManualWallClock())
+    assert again.recovery.torn_tail is None
+    assert records_in(stored(again))[-len(kept) // 4 :] == kept[-len(kept) // 4 :]
+
+
+def test_a_segment_with_young_tombstones_stays_alone(filesystem: FakeFilesystem) -> None:
+    """A joined segment is as old as its newest batch, and tombstones go with the age of their segment."""
+    log = keyed_log(filesystem, 12)
+    data = build_batch([Record(None, b"gone")], codec=Codec.NONE, timestamp_ms=0)
+    at = log.last_index + 1
+    log.append([stamp(data, base_offset=at, leader_epoch=1, append_time_ms=None)])
+    for number in range(13, 40):
+        more = build_batch([Record(b"v", b"%d" % (number % 2))], codec=Codec.NONE, timestamp_ms=0)
+        log.append([stamp(more, base_offset=number, leader_epoch=1, append_time_ms=None)])
+    sync(log)
+    log.note_commit_index(log.last_index)
+    holder = next(each for each in log.closed_segments if each.base <= at <= each.last)
+    sizes = joined(filesystem, log)
+    assert (holder.base, holder.last) in sizes
+    assert len(sizes) < 5
+    assert len(joined(filesystem, log, old_end=int(log.last_index))) < len(sizes)
+
+
+def test_readers_and_cuts_find_their_way_in_a_joined_log(filesystem: FakeFilesystem) -> None:
+    log = keyed_log(filesystem, 40)
+    part, removals = log.part(Index(5), 10_000), log.removals
+    assert joined(filesystem, log) == [(0, 38)]
+    with pytest.raises(LogCorrupt):
+        part.read(Index(5), Index(30), bytes_max=10_000)
+    assert log.removals > removals, "the reader looks again"
+    cut = int(log.closed_segments[-1].last)
+    last = stored(log)[-1]
+    log.truncate_suffix(Index(last.base_offset))
+    assert log.last_index == last.base_offset - 1 >= cut
+
+
+def test_a_join_that_another_change_overtook_changes_nothing(filesystem: FakeFilesystem) -> None:
+    log = keyed_log(filesystem, 40)
+    work = compactor(filesystem, log, joined_bytes_max=SETTINGS.segment_bytes)
+    while not (isinstance(step := work.step(), RewrittenSegment) and len(step.old) > 1):
+        if isinstance(step, RewrittenSegment):
+            carry_out(log.replace_change(step))
+    second = step.old[1].base
+    log.states.save(EntryId(Term(1), Index(second - 1)), b"state")
+    assert log.truncate_prefix(second) == second
+    carry_out(log.replace_change(step))
+    assert log.first_index == second
+    names = filesystem.list_directory(DIRECTORY)
+    assert not [name for name in names if name.endswith((".compacted", ".joining"))]
+    assert stored(log)[0].base_offset == second

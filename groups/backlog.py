@@ -1,0 +1,49 @@
+"""What a group has not consumed of one partition: the lag that responses and metrics show.
+
+Decides: which records count. Those below the log start are deleted, and what stands in front of the first
+record, such as control records and the places of compacted records, is not waited for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from groups.ports import Extent, Topics
+from raftlog.wire.lag import records_left
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """The records of a partition from ``first`` on. ``time_ms`` is the timestamp of the first one; None
+    without records that readers of committed records get.
+    """
+
+    first: int
+    end: int
+    time_ms: int | None
+
+    def records(self, committed_offset: int) -> int:
+        """The lag of a group that has committed this offset."""
+        return records_left(committed_offset, self.first, self.end)
+
+    def age_s(self, committed_offset: int, now_ms: int) -> float:
+        """The age of the first record that the group has not consumed; 0 without one."""
+        if self.time_ms is None or not self.records(committed_offset):
+            return 0.0
+        return max(0, now_ms - self.time_ms) / 1000
+
+
+async def backlog(
+    topics: Topics, topic: str, partition: int, offset: int, extent: Extent, before: Backlog | None = None
+) -> Backlog:
+    """The records at or after a committed offset. Raises ``RaftlogError``.
+
+    The first record of an earlier backlog is still the first one, unless it is consumed or deleted by now.
+    """
+    begin = max(offset, extent.start)
+    if begin >= extent.end:
+        return Backlog(extent.end, extent.end, None)
+    if before is not None and before.time_ms is not None and before.first >= begin:
+        return Backlog(before.first, max(before.end, extent.end), before.time_ms)
+    first, time_ms = await topics.first_record(topic, partition, begin)
+    return Backlog(first, max(first, extent.end), time_ms)

@@ -1,0 +1,89 @@
+"""All disks are full: what frees room uses the reserve, what needs more room is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from groups.requests import Commit, DeleteGroup, OffsetCommit
+from partitions.metadata.commands import DecommissionBroker
+from partitions.values import QUORUM
+from raftlog.errors import StorageFull, UnknownGroup
+from raftlog.records.control import Marker
+from tests.helpers.async_tests import in_virtual_time_with
+from tests.helpers.controlled_cluster import ControlledCluster, PartitionCluster
+from tests.helpers.orders import ORDERS, batch_of
+from tests.helpers.transactional import TransactionalProducer
+from tests.helpers.virtual_time import eventually
+
+TIMEOUT_MS = 5_000
+
+
+def fill(cluster: ControlledCluster) -> None:
+    for broker in cluster:
+        broker.has_room = False
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_a_topic_is_deleted_and_keeps_less(cluster: PartitionCluster) -> None:
+    fill(cluster)
+    with pytest.raises(StorageFull):
+        await cluster.any.gateway.append(ORDERS, batch_of(b"v"), acks=QUORUM, timeout_ms=TIMEOUT_MS)
+    with pytest.raises(StorageFull):
+        await cluster.create("more")
+    await cluster.configure("orders", {"retention.ms": 1_000})
+    await cluster.delete("orders")
+    assert "orders" not in cluster.any.controller.image.topics
+
+
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_replicas_move_to_a_broker_with_room(cluster: PartitionCluster) -> None:
+    for broker in cluster:
+        broker.has_room = broker.node_id == 4
+    leaving = cluster.replicas[0]
+    command = DecommissionBroker(leaving)
+    await cluster.any.controller.change_broker(command, TIMEOUT_MS)
+    await eventually(
+        lambda: set(cluster.any.controller.image.topics["orders"].partitions[0].replicas) == {2, 3, 4},
+        within_s=120,
+    )
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_a_group_is_deleted(cluster: PartitionCluster) -> None:
+    async def ask(request: Commit | DeleteGroup) -> None:
+        await cluster.any.groups.service.ask(request, timeout_ms=TIMEOUT_MS, creates=True)
+
+    topic_id = cluster.any.controller.image.topics["orders"].topic_id
+    offset = OffsetCommit(topic="orders", topic_id=topic_id, partition=0, offset=0)
+    await ask(Commit(group="g", offsets=(offset,)))
+    fill(cluster)
+    with pytest.raises(StorageFull):
+        await ask(Commit(group="g", offsets=(offset,)))
+    await ask(DeleteGroup(group="g"))
+    with pytest.raises(UnknownGroup):
+        await cluster.any.groups.offsets.view("g", timeout_ms=TIMEOUT_MS)
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_a_transaction_that_is_decided_is_over_everywhere(cluster: PartitionCluster) -> None:
+    """Retention stops at an open transaction."""
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"v")
+    leader = await cluster.leader()
+    handle = producer.handle
+    marker = Marker(handle.producer_id, handle.epoch, is_commit=False, coordinator_epoch=1, log_start=0)
+    fill(cluster)
+    await leader.orders.mark(marker, timeout_ms=TIMEOUT_MS)
+    assert leader.orders.machine.transactions.oldest is None
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_log_is_compacted(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
+    leader = await cluster.leader()
+    for number in range(30):
+        await leader.append(batch_of(b"%d" % number + b"x" * 100, key=b"k"))
+    before = leader.orders.group.log.size_bytes
+    fill(cluster)
+    await cluster.look_for_compaction()
+    assert leader.orders.group.log.size_bytes < before / 2

@@ -1,0 +1,110 @@
+"""Log lines for a standard error that nobody reads: logging goes on, and what is left out is counted."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from api.log_queue import LogLines, LogQueue
+from raftlog.testing.waits import LIMIT_S
+
+PIPE_BYTES = 65_536
+
+
+@contextmanager
+def logging_to_a_pipe(lines_max: int) -> Iterator[tuple[logging.Logger, LogQueue, int]]:
+    """A logger whose lines go into a pipe, and the end that may be read."""
+    read_end, write_end = os.pipe()
+    handler = LogQueue(logging.Formatter("%(message)s"), write_end, lines_max)
+    logger = logging.Logger("to a pipe")
+    logger.addHandler(handler)
+    yield logger, handler, read_end
+    os.set_blocking(read_end, False)
+    read_until(read_end, lambda _: handler._lines.unfinished_tasks == 0)
+    os.close(read_end)
+    os.close(write_end)
+
+
+def read_until(read_end: int, is_enough: object) -> list[str]:
+    """The lines that come until it is enough."""
+    assert callable(is_enough)
+    data, deadline = b"", time.monotonic() + LIMIT_S
+    while not is_enough(data):
+        assert time.monotonic() < deadline, data[-200:]
+        try:
+            data += os.read(read_end, PIPE_BYTES)
+        except BlockingIOError:
+            time.sleep(0.005)
+    return data.decode().splitlines()
+
+
+def test_lines_come_in_order_and_whole() -> None:
+    with logging_to_a_pipe(1_000) as (logger, handler, read_end):
+        for number in range(500):
+            logger.info("line %d", number)
+        try:
+            raise ValueError("why")
+        except ValueError:
+            logger.exception("failed")
+        lines = read_until(read_end, lambda data: data.endswith(b"ValueError: why\n"))
+        assert lines[:500] == [f"line {number}" for number in range(500)]
+        assert lines[500:502] == ["failed", "Traceback (most recent call last):"]
+        assert handler.dropped == 0
+
+
+def test_a_pipe_that_nobody_reads_costs_lines_and_no_time() -> None:
+    with logging_to_a_pipe(100) as (logger, handler, read_end):
+        line = "x" * 1_000
+        count = PIPE_BYTES // len(line) + 1_000
+        for _ in range(count):
+            logger.info(line)
+        os.set_blocking(read_end, False)
+        lines = read_until(read_end, lambda _: handler._lines.unfinished_tasks == 0)
+        logger.info("after")
+        lines += read_until(read_end, lambda data: data.endswith(b"after\n"))
+        assert lines[-1] == "after"
+        told = [int(each.split()[0]) for each in lines if each.endswith("standard error took no more")]
+        assert sum(told) == handler.dropped > 0
+        assert lines.count(line) == count - handler.dropped
+
+
+def test_dropped_lines_are_a_metric() -> None:
+    with logging_to_a_pipe(1) as (logger, handler, _):
+        root = logging.getLogger()
+        root.addHandler(handler)
+        try:
+            [before] = LogLines().collect()
+            for _ in range(200):
+                logger.info("x" * 1_000)
+            [after] = LogLines().collect()
+        finally:
+            root.removeHandler(handler)
+        assert handler.dropped > 0
+        assert after.samples[0].value - before.samples[0].value == handler.dropped
+
+
+BLOCKED = """
+import logging
+from api.logs import configure_logs
+
+configure_logs("info", 1)
+for number in range(20_000):
+    logging.getLogger("raftlog.test").info("line %d", number)
+print("done", flush=True)
+"""
+
+
+def test_a_process_whose_log_is_blocked_ends() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", BLOCKED], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"done\n"
+        assert process.wait(LIMIT_S) == 0
+        assert b"line 0'" in process.stderr.readline()
