@@ -29,6 +29,7 @@ from raftlog.client.retries import pause_s
 from raftlog.client.sender import PartitionSender, ProducerIdRequests
 from raftlog.client.session import Session
 from raftlog.client.transaction import AsyncTransaction
+from raftlog.client.user_code import add_note
 from raftlog.errors import NotSent, Overloaded, RaftlogError
 from raftlog.records.builder import Record
 from raftlog.units import counted
@@ -207,7 +208,7 @@ class AsyncProducer:
             return
         message = f"{counted(self._failed_count, 'record')} not sent"
         if error is not None:
-            error.add_note(f"{message}; the first of them: {self._errors[0]}")
+            add_note(error, f"{message}; the first of them: {self._errors[0]}")
             return
         raise ExceptionGroup(message, self._errors)
 

@@ -20,6 +20,7 @@ from typing import TypedDict, cast
 from msgspec import Struct
 
 from raftlog.client import values
+from raftlog.client.user_code import called
 from raftlog.errors import RaftlogError
 from raftlog.records.builder import Record
 
@@ -151,8 +152,8 @@ class Batch:
         for index, on_ack in self._callbacks:
             try:
                 error = self.error(index)
-                on_ack(None if error else self.receipt(index), error)
-            except BaseException:  # also CancelledError and SystemExit: the other records go on
+                called("on_ack", on_ack, None if error else self.receipt(index), error)
+            except Exception:  # the other records go on
                 _logger.exception("on_ack raised an exception; the outcome of the record is unchanged")
 
     async def wait(self) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from raftlog.client.messages import Message
+from raftlog.client.user_code import ProcessEnd, described
 from raftlog.client.worker.failures import Failures
 from raftlog.client.worker.lanes import Lanes
 from raftlog.client.worker.options import WorkerOptions
@@ -29,8 +30,8 @@ from raftlog.types import TopicPartition
 
 HELD_MAX: Final = 1000  # records that have not begun
 TAKE_S: Final = 1.0
-Call = Callable[[Message], Awaitable[BaseException | None]]
-"""Calls the user's function. Raises what it raises; returns what must end the process, such as SystemExit."""
+Call = Callable[[Message], Awaitable[None]]
+"""Calls the user's function. Raises an ``Exception`` only, see ``raftlog.client.user_code``."""
 _log = logging.getLogger("raftlog.client")
 
 
@@ -209,13 +210,15 @@ class WorkerCore:
     async def _attempt(self, job: _Job) -> BaseException | None:
         """One call, and what becomes of the record if it fails. Returns or raises what ends the worker."""
         try:
-            return await self._call(self.options.decoders.decode(job.message))
+            await self._call(self.options.decoders.decode(job.message))
+        except ProcessEnd as end:
+            return end.reason
         except Exception as error:
             failed = replace(
                 job.record,
                 attempts=job.record.attempts + 1,
-                reason=f"{type(error).__name__}: {error}",
+                reason=described(error),
                 failed_ms=self._clock.wall_ms(),
             )
             await self._failures.put_aside(failed, error)
-            return None
+        return None
