@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from api.cli.imports import tls_only_for
 from api.cli.output import options_checked
@@ -17,7 +18,7 @@ from raftlog.errors import ConnectionLost, NotSent, UnknownTopic
 if TYPE_CHECKING:
     from raftlog.client import Client
 
-PROBE_TIMEOUT = "3s"
+PROBE_S: Final = 3.0  # of one address
 RETRY_TIMEOUT = "15s"
 
 
@@ -35,7 +36,8 @@ def connected(server: str, rack: str | None = None) -> Iterator[Client]:
         from raftlog.client import Client
 
     with options_checked():
-        probe = Client(server, request_timeout=PROBE_TIMEOUT, retry_timeout=PROBE_TIMEOUT, rack=rack)
+        one = timedelta(seconds=PROBE_S)
+        probe = Client(server, request_timeout=one, retry_timeout=one * (1 + server.count(",")), rack=rack)
     with probe:
         try:
             probe.cluster.info()

@@ -108,7 +108,7 @@ class PartitionSender:
         self._last_answer_at = 0.0
         self._usual_s = 0.0  # the usual time to an answer, smoothed
         timeout_ms = round(session.request_timeout_s * 1_000)
-        self._query = f"?acks={options.acks}&route=none&timeout={timeout_ms}ms"
+        self._query = f"?acks={options.acks}&timeout={timeout_ms}ms"
         self._path = paths.partition_records(queue.topic, queue.partition) + self._query
 
     def pump(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import logging
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from raftlog.client.detours import Detours
 from raftlog.client.environment import Environment
 from raftlog.client.retries import pause_s
 from raftlog.client.single_attempt import single_attempt
@@ -32,15 +34,18 @@ from raftlog.errors import (
     RaftlogError,
     Unknown,
 )
-from raftlog.wire import headers, media_types
+from raftlog.wire import headers, media_types, paths
 from raftlog.wire.decoding import decoder_of
 from raftlog.wire.problems import Problem, read_problem
 
 CONNECT_TIMEOUT_S = 2.0
+SILENCE_S = 2.0  # of a broker before another one is asked, the first time
 _CLOSE_TIMEOUT_S = 1.0  # for requests on their way to a broker that reads nothing
 _REFUSED_S = 0.5  # a client without any response fails if every address refuses for this time
 ANSWER_BYTES_MAX = 16 << 20  # of a JSON response
 _PLAIN_BODY_MAX = 1 << 20  # aiohttp writes larger bodies in pieces only from files
+
+_log = logging.getLogger("raftlog.client")
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -87,6 +92,7 @@ class Session:
         self.metadata_version = -1  # the newest reported by any broker
         self.was_reached = False  # a broker has responded at least once
         self._unreached: dict[str, aiohttp.ClientError] = {}  # by address, since the last response
+        self._detours = Detours(self.clock)
         self._http: aiohttp.ClientSession | None = None
 
     @property
@@ -125,11 +131,26 @@ class Session:
     def learn_brokers(self, urls: Sequence[str]) -> None:
         """Use these brokers from now on, and the bootstrap addresses only when all of them fail.
 
-        A bootstrap address may be another name of a broker which was turned away by its own.
+        A bootstrap address may be another name of a broker which was turned away by its own. Addresses that
+        cannot be reached come last.
         """
         kept = [url for url in self._urls if url in urls]
         new = [url for url in urls if url not in kept]
-        self._urls = deque([*kept, *new, *(url for url in self._bootstrap if url not in urls)])
+        ordered = [*kept, *new, *(url for url in self._bootstrap if url not in urls)]
+        self._urls = deque(sorted(ordered, key=self._detours.__contains__))
+
+    def through(self, leader: str) -> str | None:
+        """The broker that forwards requests to a leader whose address does not answer; None: ask directly."""
+        other = next((url for url in self._urls if url != leader and url not in self._detours), None)
+        if other is None or not self._detours.is_needed(leader):
+            return None
+        if (why := self._detours.first_reason(leader)) is not None:
+            _log.warning(
+                "%s. A broker advertises this address; its partitions are read and written through %s, which "
+                "is slower. Set advertised_http of that broker to an address that clients reach",
+                *(why, other),
+            )
+        return other
 
     async def ask(
         self,
@@ -159,33 +180,45 @@ class Session:
             if len(body) > _PLAIN_BODY_MAX:
                 data = io.BytesIO(body)
         limit_s = self.request_timeout_s if timeout_s is None else timeout_s
-        timeout = aiohttp.ClientTimeout(total=limit_s, sock_connect=min(CONNECT_TIMEOUT_S, limit_s))
-        base = url.split("/v1/")[0]
+        timeout = aiohttp.ClientTimeout(total=limit_s, connect=min(CONNECT_TIMEOUT_S, limit_s))
+        base, began_s = url.split("/v1/")[0], self.clock.monotonic()
+        request = http.request(
+            method,
+            URL(url, encoded=True),
+            data=data,
+            headers=sent_headers,
+            timeout=timeout,
+            allow_redirects=False,
+        )
         try:
-            async with http.request(
-                method,
-                URL(url, encoded=True),
-                data=data,
-                headers=sent_headers,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
+            async with request as response:
                 answer = await _read_body(response, answer_bytes_max)
-                status, answer_headers = response.status, response.headers
+                reply = Reply(response.status, answer, response.headers)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             self._unreached[base] = error
+            self._detours.failed(base, began_s, _unreached(base, error))
             raise NotSent(_unreached(base, error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._unreached.pop(base, None)
             why = str(error) or f"no response within {limit_s:g} s"
+            silent_since_s = began_s if isinstance(error, TimeoutError) else self.clock.monotonic()
+            self._detours.failed(base, silent_since_s, f"{base} does not answer: {why}")
             raise ConnectionLost(f"{method} {url.split('?')[0]}: {why}") from error
+        problem = _error_of(reply, method, url) if reply.status >= 300 else None
+        self._note(base, began_s, reply, problem)
+        if problem is not None:
+            raise problem
+        return reply
+
+    def _note(self, base: str, began_s: float, reply: Reply, problem: RaftlogError | None) -> None:
+        """Remember what a response says about its broker."""
         self.was_reached = True
         self._unreached.clear()
-        reply = Reply(status, answer, answer_headers)
         self.metadata_version = max(self.metadata_version, reply.number(headers.METADATA_VERSION))
-        if status >= 300:
-            raise _error_of(reply, method, url)
-        return reply
+        if isinstance(problem, ConnectionLost):
+            self._detours.failed(base, began_s, f"{base} is no broker: {problem}")
+        else:
+            self._detours.answered(base)
 
     async def ask_any(
         self,
@@ -209,6 +242,8 @@ class Session:
         attempt_s = self.request_timeout_s if attempt_timeout_s is None else attempt_timeout_s
         began = self.clock.monotonic()
         deadline = began + limit_s
+        if method != "GET" and not self.was_reached and len(self._urls) > 1:
+            await self._reach_one(limit_s)
         attempts = 0
         refusal: RaftlogError | None = None
         doubt: RaftlogError | None = None
@@ -220,7 +255,7 @@ class Session:
                     method,
                     base + path,
                     body=encoded,
-                    timeout_s=min(attempt_s, max(left_s, 0.01)),
+                    timeout_s=min(self._patience_s(method, attempts, attempt_s), max(left_s, 0.01)),
                 )
             except RaftlogError as error:
                 attempts += 1
@@ -229,7 +264,8 @@ class Session:
                     doubt = error
                 if not error.retryable or not (error.is_definite or may_repeat) or not self.is_open:
                     raise
-                round_s = 0.0 if attempts < len(self._urls) and isinstance(error, NotSent) else None
+                is_other_next = attempts < len(self._urls) and isinstance(error, NotSent | ConnectionLost)
+                round_s = 0.0 if is_other_next else None
                 pause = pause_s(error, attempts, self.rng) if round_s is None else round_s
                 if self._is_refused_everywhere():
                     deadline = min(deadline, began + _REFUSED_S)
@@ -244,6 +280,21 @@ class Session:
                         raise self.no_answer() from error
                     raise
             await asyncio.sleep(pause)
+
+    async def _reach_one(self, limit_s: float) -> None:
+        """Find a broker that answers, before the first request that may change something."""
+        try:
+            await self.ask_any("GET", paths.CLUSTER, retry_timeout_s=limit_s)
+        except NotSent:
+            raise
+        except RaftlogError as error:
+            if not self.was_reached:
+                raise NotSent(f"no broker answered: {error}") from error
+
+    def _patience_s(self, method: str, attempts: int, attempt_s: float) -> float:
+        """How long one attempt may take. A frozen broker must not use up the time of the others."""
+        is_first_round = method == "GET" and attempts < len(self._urls) and len(self._urls) > 1
+        return min(attempt_s, SILENCE_S) if is_first_round else attempt_s
 
     def no_answer(self, what: str = "no broker answered") -> NotSent:
         """The error when no connection could be made, with the reason for each address."""
