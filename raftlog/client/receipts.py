@@ -10,7 +10,6 @@ A batch has one outcome for all its records, so a record needs no future of its 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -20,12 +19,13 @@ from typing import TypedDict, cast
 from msgspec import Struct
 
 from raftlog.client import values
+from raftlog.client.logs import client_logger
 from raftlog.client.user_code import called
 from raftlog.errors import RaftlogError
 from raftlog.records.builder import Record
 
 NO_OFFSET = -1
-_logger = logging.getLogger(__name__)
+_logger = client_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import logging
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from yarl import URL
 
 from raftlog.client.detours import Detours
 from raftlog.client.environment import Environment
+from raftlog.client.logs import client_logger
 from raftlog.client.retries import pause_s
 from raftlog.client.single_attempt import single_attempt
 from raftlog.client.values import encode_json
@@ -45,7 +45,7 @@ _REFUSED_S = 0.5  # a client without any response fails if every address refuses
 ANSWER_BYTES_MAX = 16 << 20  # of a JSON response
 _PLAIN_BODY_MAX = 1 << 20  # aiohttp writes larger bodies in pieces only from files
 
-_log = logging.getLogger("raftlog.client")
+_log = client_logger()
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 

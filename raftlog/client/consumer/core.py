@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Final, TypeVar
@@ -25,6 +24,7 @@ from raftlog.client.consumer.fetching import Fetching, OpenPartition
 from raftlog.client.consumer.membership import COOPERATIVE, Membership
 from raftlog.client.consumer.options import ConsumerOptions, Delivery, transactional_id_of
 from raftlog.client.consumer.subscription import ListTopics, Subscription
+from raftlog.client.logs import client_logger
 from raftlog.client.messages import Message
 from raftlog.client.partition import Position
 from raftlog.client.producer import AsyncProducer
@@ -48,7 +48,7 @@ LOOK_S: Final = 0.02  # at a handler, while a rebalance waits for it
 SETTLE_S: Final = 0.5  # for the outcome of a transaction, at least
 Outcome = TypeVar("Outcome")
 Place = tuple[int, int]
-_log = logging.getLogger("raftlog.client")
+_log = client_logger()
 
 
 class ConsumerCore:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from raftlog.client.logs import client_logger
 from raftlog.client.messages import Message
 from raftlog.client.user_code import ProcessEnd, described
 from raftlog.client.worker.failures import Failures
@@ -32,7 +32,7 @@ HELD_MAX: Final = 1000  # records that have not begun
 TAKE_S: Final = 1.0
 Call = Callable[[Message], Awaitable[None]]
 """Calls the user's function. Raises an ``Exception`` only, see ``raftlog.client.user_code``."""
-_log = logging.getLogger("raftlog.client")
+_log = client_logger()
 
 
 @dataclass(frozen=True, slots=True)

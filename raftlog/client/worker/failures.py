@@ -9,13 +9,13 @@ others: the records themselves (``raftlog.records.failures``), and when they are
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
 from raftlog.client.admin import AsyncTopics
+from raftlog.client.logs import client_logger
 from raftlog.client.retries import pause_s
 from raftlog.client.worker.options import Backoff, WorkerOptions
 from raftlog.errors import (
@@ -40,7 +40,7 @@ from raftlog.records.failures import (
 from raftlog.wire import bodies
 
 CREATIONS_MAX: Final = 3
-_log = logging.getLogger("raftlog.client")
+_log = client_logger()
 
 
 class Append(Protocol):
