@@ -328,10 +328,14 @@ class AsyncClient:
         loop = asyncio.get_running_loop()
         return register
 
-    async def run(self) -> None:
-        """Call the decorated functions until ``stop``, a signal or an error; see ``raftlog.Client.run``."""
+    async def run(self, *, handle_signals: bool | None = None) -> None:
+        """Call the decorated functions until ``stop`` or an error; see ``raftlog.Client.run``.
+
+        Signals are left to the application, of which this may be one task among others, unless
+        ``handle_signals`` is True: then SIGINT and SIGTERM stop this call.
+        """
         portal, second = await self._background()
-        with stopped_by_signals(self.stop):
+        with stopped_by_signals(self.stop, bool(handle_signals)):
             ended = await portal.awaited(lambda: second.workers.run(self._registered))
         if ended is not None:
             raise ended

@@ -16,7 +16,7 @@ from tests.helpers.no_brokers import frozen_broker
 def test_frozen_brokers_that_are_named_first_do_not_stop_a_command(
     frozen_count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "PROBE_S", 0.4)
+    monkeypatch.setattr(connection, "PROBE_TIMEOUT", "400ms")
     monkeypatch.setattr(session, "SILENCE_S", 0.3)
     with beside(frozen_broker()) as one, beside(frozen_broker()) as other, beside(fake_cluster()) as cluster:
         named = ",".join([*[one, other][:frozen_count], *cluster.urls])
