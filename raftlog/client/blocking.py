@@ -169,7 +169,7 @@ class Partition(SyncProxy[AsyncPartition]):
             while True:
                 yield self._portal.call(source.__anext__)
         finally:
-            self._portal.call(source.aclose)
+            self._portal.end(source)
 
 
 class Client(SyncProxy[AsyncClient]):

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -64,6 +64,11 @@ class Portal:
         except BaseException:
             future.cancel()
             raise
+
+    def end(self, source: AsyncGenerator[object, None]) -> None:
+        """Close a generator of the loop; nothing happens once the client is closed."""
+        with contextlib.suppress(NotSent):
+            self.call(source.aclose)
 
     async def awaited(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """The same for a task of another event loop, which goes on meanwhile."""

@@ -35,7 +35,7 @@ from raftlog.records.builder import Record
 from raftlog.units import counted
 
 ERRORS_KEPT_MAX = 100
-HURRIED_CLOSE: Duration = "5s"  # for records in flight when a block is left by Ctrl-C or cancellation
+HURRIED_CLOSE: Duration = "4s"  # for records in flight when a block is left by Ctrl-C or cancellation
 
 
 class AsyncProducer:

@@ -11,7 +11,7 @@ import contextlib
 import io
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -93,6 +93,7 @@ class Session:
         self.was_reached = False  # a broker has responded at least once
         self._unreached: dict[str, aiohttp.ClientError] = {}  # by address, since the last response
         self._detours = Detours(self.clock)
+        self._before_close: dict[Callable[[], Awaitable[None]], None] = {}
         self._http: aiohttp.ClientSession | None = None
 
     @property
@@ -120,8 +121,18 @@ class Session:
             skip_auto_headers=("Accept-Encoding",),
         )
 
+    @contextlib.contextmanager
+    def before_close(self, act: Callable[[], Awaitable[None]]) -> Iterator[None]:
+        """Do this when the session closes while the block is not left."""
+        self._before_close[act] = None
+        try:
+            yield
+        finally:
+            del self._before_close[act]
+
     async def close(self) -> None:
         """Close all connections. Those with data that their broker does not read are dropped."""
+        await asyncio.gather(*(act() for act in [*self._before_close]))
         http, self._http = self._http, None
         if http is not None:
             with contextlib.suppress(TimeoutError):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from raftlog.records.builder import Record
 
 Outcome = Literal["committed", "aborted", "prepared", "unknown"]
-HURRIED_ABORT_S: Final = 5.0  # when a block is left by Ctrl-C or cancellation
+HURRIED_ABORT_S: Final = 4.0  # when a block is left by Ctrl-C or cancellation
 _log = client_logger()
 
 
