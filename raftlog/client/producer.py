@@ -104,6 +104,7 @@ class AsyncProducer:
         on_ack: OnAck | None = None,
     ) -> PendingReceipt:
         """Send a record; waits while the buffer is full. Await the returned object for the receipt."""
+        self._session.check_loop()
         while True:
             placed = self.append(value, key, topic, partition, headers, tags, timestamp, on_ack)
             if placed is not None:
@@ -140,6 +141,7 @@ class AsyncProducer:
         Keys, values and header values of a ``Record`` are bytes or None. What fails is raised when the block
         ends.
         """
+        self._session.check_loop()
         while records := self.append_all(records, topic, partition):
             await self.make_ready(topic)
         await asyncio.sleep(0)  # batches are full: send them although the caller never waits
@@ -163,6 +165,7 @@ class AsyncProducer:
 
         Raises ``TimeoutError`` when that takes longer than ``timeout``; the records stay in the buffer.
         """
+        self._session.check_loop()
         async with asyncio.timeout(None if timeout is None else seconds("timeout", timeout)):
             self._pump_all()
             for batch in tuple(self._buffer.unfinished):
@@ -170,6 +173,7 @@ class AsyncProducer:
 
     async def close(self, timeout: Duration = "30s") -> None:
         """Flush, for at most ``timeout``; then fail the remaining records. Closing twice is harmless."""
+        self._session.check_loop()
         self._is_closed = True
         if self._incarnation is not None:
             self._incarnation.is_closed = True

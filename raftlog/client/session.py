@@ -45,6 +45,10 @@ _REFUSED_S = 0.5  # a client without any response fails if every address refuses
 ANSWER_BYTES_MAX = 16 << 20  # of a JSON response
 _PLAIN_BODY_MAX = 1 << 20  # aiohttp writes larger bodies in pieces only from files
 
+OTHER_LOOP = (
+    "this client was opened on another event loop, where its connections are: open one client in each loop, "
+    "such as in each asyncio.run"
+)
 _log = client_logger()
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -93,6 +97,7 @@ class Session:
         self.was_reached = False  # a broker has responded at least once
         self._unreached: dict[str, aiohttp.ClientError] = {}  # by address, since the last response
         self._detours = Detours(self.clock)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._before_close: dict[Callable[[], Awaitable[None]], None] = {}
         self._http: aiohttp.ClientSession | None = None
 
@@ -113,6 +118,7 @@ class Session:
 
     async def open(self) -> None:
         """Create the connection pool; connections are made on demand."""
+        self._loop = asyncio.get_running_loop()
         self._http = aiohttp.ClientSession(
             connector=self._connector(),
             middlewares=(single_attempt,),
@@ -120,6 +126,11 @@ class Session:
             headers={"User-Agent": "raftlog-python"},
             skip_auto_headers=("Accept-Encoding",),
         )
+
+    def check_loop(self) -> None:
+        """Raise ``RuntimeError`` on another event loop than that on which the session was opened."""
+        if self._loop is not None and asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(OTHER_LOOP)
 
     @contextlib.contextmanager
     def before_close(self, act: Callable[[], Awaitable[None]]) -> Iterator[None]:
@@ -182,6 +193,7 @@ class Session:
         http = self._http
         if http is None:
             raise NotSent("the client is not open: use it as an async with block, or call open")
+        self.check_loop()
         sent_headers = {"Accept": accept}
         if transaction is not None:
             sent_headers[headers.TRANSACTION] = transaction
@@ -335,7 +347,17 @@ def _unreached(base: str, error: aiohttp.ClientError) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         why = os.strerror(number) if number and number > 0 else str(error.os_error)
+        why = _tls_failure(error.os_error) or why
     return f"{base} cannot be reached: {why}"
+
+
+def _tls_failure(error: OSError) -> str | None:
+    """Why there is no TLS connection; None for other errors. The numbers of TLS errors are its own."""
+    if not hasattr(error, "library"):
+        return None
+    if refusal := getattr(error, "verify_message", ""):
+        return f"its TLS certificate is not accepted: {refusal}"
+    return f"TLS failed ({error}); a port without TLS has http:// or raftlog:// in its address"
 
 
 def _encoded(body: msgspec.Struct) -> bytes:

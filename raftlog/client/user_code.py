@@ -79,7 +79,12 @@ async def awaited(what: str, function: Callable[..., Awaitable[Result]], /, *arg
 
 def described(error: BaseException) -> str:
     """The type and the text of an exception, also of one whose ``__str__`` raises."""
-    return f"{type(error).__name__}: {_text(str, error)}"
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception, also of one whose ``__str__`` raises."""
+    return _text(str, error)
 
 
 def shown(value: object) -> str:
