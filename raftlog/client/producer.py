@@ -104,7 +104,8 @@ class AsyncProducer:
         on_ack: OnAck | None = None,
     ) -> PendingReceipt:
         """Send a record; waits while the buffer is full. Await the returned object for the receipt."""
-        self._session.check_loop()
+        if asyncio.get_running_loop() is not self._loop:
+            self._session.check_loop()
         while True:
             placed = self.append(value, key, topic, partition, headers, tags, timestamp, on_ack)
             if placed is not None:
