@@ -32,7 +32,7 @@ from raftlog.errors import (
 from raftlog.node.computing import computed
 from raftlog.records.batch import NO_TIMESTAMP, Batch, Codec, split_batches
 from raftlog.records.builder import Record, build_batch
-from raftlog.records.failures import BATCH_HEADER, FailedRecord, Origin, dead_letter_topic
+from raftlog.records.failures import BATCH_HEADER, LIMIT, FailedRecord, Origin, dead_letter_topic, limit_for
 from raftlog.records.reader import StoredRecord, iter_opened, open_batch, opens_fast
 from raftlog.types import Offset, TopicPartition
 
@@ -41,10 +41,6 @@ LOOK_BYTES: Final = 64 << 10  # of batches in one look, and one batch at least
 SHORT_RECORDS: Final = 1_000  # are read without leaving the event loop
 BURIALS_MAX: Final = 4  # at a time
 BURY_MS: Final = 10_000
-HEADERS_BYTES: Final = (
-    64 << 10
-)  # room for the headers of a dead letter, beside the largest record of its topic
-MESSAGE_BYTES_MAX: Final = 16 << 20  # the largest that a topic may allow
 _log = logging.getLogger("raftlog.groups")
 
 
@@ -90,7 +86,10 @@ class BrokerJobs:
             failed = self._failed(bury, stored)
             try:
                 await self._store(target, failed)
-            except RecordTooLarge:  # the largest record of all, and the headers of a dead letter
+            except RecordTooLarge as error:
+                if int(str(error.details.get("limit_bytes", 0))) < _limit_of(letters):
+                    raise  # its replicas do not know their new limit yet: it is tried again
+                # The largest record of all, and the headers of a dead letter.
                 size = len(failed.value or b"")
                 reason = f"{failed.reason} (its {size} bytes are at {failed.origin} only)"
                 await self._store(target, replace(failed, value=None, headers=(), reason=reason))
@@ -150,12 +149,16 @@ class BrokerJobs:
         return await computed(partial(_record_at, result, bury.offset), is_short=is_short)
 
     async def _letters(self, source: TopicInfo, group: str) -> TopicInfo:
-        """The dead-letter topic, which is made if there is none."""
+        """The dead-letter topic, which is made if there is none, and takes what its source takes."""
         name = dead_letter_topic(source.name, group)
         found = self._controller.image.topics.get(name)
-        if found is not None:
+        wanted = limit_for(_limit_of(source))
+        if found is not None and _limit_of(found) >= wanted:
             return found
-        largest = int(complete(source.config, source.replication_factor)["max.message.bytes"])
+        if found is not None:  # the limit of the source was raised since then
+            return await self._controller.alter_config(
+                name, {LIMIT: wanted}, expected_version=None, timeout_ms=BURY_MS
+            )
         try:
             return await self._controller.create_topic(
                 name,
@@ -163,7 +166,7 @@ class BrokerJobs:
                 replication_factor=source.replication_factor,
                 config={
                     "message.timestamp.type": "CreateTime",
-                    "max.message.bytes": min(largest + HEADERS_BYTES, MESSAGE_BYTES_MAX),
+                    LIMIT: wanted,
                     "cleanup.policy": "compact",
                 },
                 timeout_ms=BURY_MS,
@@ -173,6 +176,10 @@ class BrokerJobs:
             if name not in image.topics:
                 raise NoLeader(f"the topic {name} is not known here yet", retry_after_ms=200) from None
             return image.topics[name]
+
+
+def _limit_of(topic: TopicInfo) -> int:
+    return int(complete(topic.config, topic.replication_factor)[LIMIT])
 
 
 def _jobs_of(look: Look, result: FetchResult) -> Looked:

@@ -13,9 +13,12 @@ from __future__ import annotations
 import signal
 import sys
 
+from api.cli.closed_streams import OutputClosed, replace_closed_streams
+
 
 def main() -> None:
     """Entry point of the ``raftlog`` script."""
+    replace_closed_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during imports ends the process silently
     try:
@@ -25,4 +28,7 @@ def main() -> None:
             f"the command line needs more packages ({error.name}): pip install 'raftlog[server]'\n"
         )
         sys.exit(1)
-    app()
+    try:
+        app()
+    except OutputClosed as error:
+        sys.exit(f"error: {error}")

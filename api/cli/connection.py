@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from api.cli.imports import tls_only_for
@@ -17,7 +18,7 @@ from raftlog.errors import ConnectionLost, NotSent, UnknownTopic
 if TYPE_CHECKING:
     from raftlog.client import Client
 
-PROBE_TIMEOUT = "3s"
+PROBE_TIMEOUT = "3s"  # of one address
 RETRY_TIMEOUT = "15s"
 
 
@@ -33,9 +34,11 @@ def connected(server: str, rack: str | None = None) -> Iterator[Client]:
     """
     with tls_only_for(server):
         from raftlog.client import Client
+        from raftlog.client.options import seconds
 
     with options_checked():
-        probe = Client(server, request_timeout=PROBE_TIMEOUT, retry_timeout=PROBE_TIMEOUT, rack=rack)
+        every = timedelta(seconds=seconds("probe", PROBE_TIMEOUT)) * (1 + server.count(","))
+        probe = Client(server, request_timeout=PROBE_TIMEOUT, retry_timeout=every, rack=rack)
     with probe:
         try:
             probe.cluster.info()

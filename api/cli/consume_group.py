@@ -37,7 +37,7 @@ def print_as_member(
     stopping = threading.Event()
     left = max_count
     consuming = client.consumer(group, topics, reset=reset, tags=tags)
-    with stopped_by_signals(stopping.set), consuming as consumer:
+    with stopped_by_signals(stopping.set, asked=True), consuming as consumer:
         while not stopping.is_set():
             message = consumer.poll(LOOK)  # acknowledges the one before, which is written
             if message is not None:

@@ -152,7 +152,7 @@ def errors_reported(*, changing: bool = False) -> Iterator[None]:
         reader_has_closed()
     except OSError as error:
         note(f"error: {error}")
-        raise click.exceptions.Exit(REFUSED) from None
+        raise click.exceptions.Exit(UNKNOWN if changing else REFUSED) from None
     except KeyboardInterrupt:
         raise click.exceptions.Exit(INTERRUPTED) from None
 

@@ -28,7 +28,8 @@ _log = logging.getLogger("raftlog.http")
 ANSWERED_AT_ONCE_MAX: Final = 16  # of connections beyond the limit; their descriptors are in the reserve
 ANSWER_S: Final = 1.0  # a connection beyond the limit is closed after this time
 RETRY_AFTER_MS: Final = 1000
-SERVED: Final = (b"GET /healthz/", f"GET {paths.METRICS} ".encode())
+_PATHS: Final = ("/healthz/", f"{paths.METRICS} ")
+SERVED: Final = tuple(f"{method} {path}".encode() for method in ("GET", "HEAD") for path in _PATHS)
 
 
 class ConnectionLimit:

@@ -25,6 +25,7 @@ from raftlog.errors import InvalidRequest, RecordTooLarge, UnsupportedMediaType
 from raftlog.wire import media_types
 
 CONTENT_ENCODINGS = ("identity", "gzip", "deflate")  # decoded while the body is read
+MEMBERS_MAX = 1_000  # each costs a copy of what follows in its chunk
 ANY_ZLIB_WINDOW = 47  # tells gzip and zlib apart by their heads
 INFLATED_BYTES_MAX = 1 << 20  # at once, so that a body is not held twice
 
@@ -72,8 +73,7 @@ async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | byt
             return content.whole()
         if encoding == "identity" and request.content_length is not None:
             held.expect(request.content_length)
-        inflater = None if encoding == "identity" else zlib.decompressobj(ANY_ZLIB_WINDOW)
-        return await _read_chunks(request, held, inflater, limits)
+        return await _read_chunks(request, held, None if encoding == "identity" else _Members(), limits)
     except TimeoutError:
         raise RequestTimeout(
             f"the body came too slowly: after {limits.body_grace_s:g} s it must have come at "
@@ -125,7 +125,7 @@ async def _read_rest(body: WholeBody, held: Hold, limits: Limits) -> bytearray:
 
 
 async def _read_chunks(
-    request: Request, held: Hold, inflater: _Inflater | None, limits: Limits
+    request: Request, held: Hold, members: _Members | None, limits: Limits
 ) -> bytes | bytearray:
     """Raises ``TimeoutError`` for a body that arrives too slowly."""
     content = request.content
@@ -137,17 +137,15 @@ async def _read_chunks(
         if not chunk:
             break
         received_bytes += len(chunk)
-        for part in (chunk,) if inflater is None else _inflated(inflater, chunk):
+        for part in (chunk,) if members is None else members.inflated(chunk):
             if len(body) + len(part) > limits.body_bytes_max:
                 raise _too_large(f"the body has more than {limits.body_bytes_max} bytes", limits)
             held.grow(len(part))
             body += part
             if len(part) == INFLATED_BYTES_MAX:
                 await asyncio.sleep(0)  # other tasks run between chunks
-        if inflater is not None and inflater.unused_data:
-            break  # zlib would buffer all that follows
-    if inflater is not None and (not inflater.eof or inflater.unused_data):
-        raise InvalidRequest("the compressed body is truncated or followed by other bytes", field="body")
+    if members is not None:
+        members.check_end()
     return body
 
 
@@ -156,14 +154,43 @@ def _allowed_s(limits: Limits, received_bytes: int) -> float:
     return min(limits.body_timeout_s, limits.body_grace_s + received_bytes / limits.body_rate_min)
 
 
-def _inflated(inflater: _Inflater, chunk: bytes) -> Iterator[bytes]:
-    """The content of a chunk, in parts of at most ``INFLATED_BYTES_MAX``."""
-    try:
-        while part := inflater.decompress(chunk, INFLATED_BYTES_MAX):
-            yield part
-            chunk = inflater.unconsumed_tail
-    except zlib.error as error:
-        raise InvalidRequest(f"the body is not what Content-Encoding says: {error}", field="body") from None
+class _Members:
+    """A compressed body: one member after another, as in files of gzip that were joined."""
+
+    def __init__(self) -> None:
+        self._inflater: _Inflater = zlib.decompressobj(ANY_ZLIB_WINDOW)
+        self._count = 1
+
+    def inflated(self, chunk: bytes) -> Iterator[bytes]:
+        """The content of a chunk, in parts of at most ``INFLATED_BYTES_MAX``."""
+        try:
+            while True:
+                if self._inflater.eof:
+                    if not chunk:
+                        return
+                    self._begin()
+                part = self._inflater.decompress(chunk, INFLATED_BYTES_MAX)
+                chunk = self._inflater.unused_data or self._inflater.unconsumed_tail
+                if part:
+                    yield part
+                elif not chunk:
+                    return
+        except zlib.error as error:
+            raise InvalidRequest(
+                f"the body is not what Content-Encoding says, or is followed by other bytes: {error}",
+                field="body",
+            ) from None
+
+    def _begin(self) -> None:
+        self._count += 1
+        if self._count > MEMBERS_MAX:
+            raise InvalidRequest(f"the body has more than {MEMBERS_MAX} compressed members", field="body")
+        self._inflater = zlib.decompressobj(ANY_ZLIB_WINDOW)
+
+    def check_end(self) -> None:
+        """Raise ``InvalidRequest`` for a body that ends within a member."""
+        if not self._inflater.eof:
+            raise InvalidRequest("the compressed body is truncated", field="body")
 
 
 def _too_large(what: str, limits: Limits) -> RecordTooLarge:

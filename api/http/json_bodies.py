@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -16,13 +17,16 @@ T = TypeVar("T")
 
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<name>.*)`$", re.DOTALL)
+_HALF_PAIR = re.compile(rb"(?<!\\)\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
 
 
 def decode_json(
     body: bytes | bytearray, kind: type[T], error: type[InvalidRequest] = InvalidRequest, prefix: str = ""
 ) -> T:
-    """JSON as a struct. Raises ``error`` with a JSON pointer."""
+    """JSON as a struct, also after a byte order mark. Raises ``error`` with a JSON pointer."""
+    if body.startswith(BOM_UTF8):
+        body = body[len(BOM_UTF8) :]
     try:
         if not body.isascii():
             body.decode()  # the decoder does not validate raw values
@@ -35,6 +39,8 @@ def decode_json(
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
         what = "nested too deeply" if isinstance(wrong, RecursionError) else str(wrong)
+        if (half := _HALF_PAIR.search(body)) is not None:
+            what = f"{half[0].decode()} is half of a surrogate pair; send whole characters"
         raise error(
             f"{prefix or 'the body'} is not JSON in UTF-8: {what}", errors=[f"{prefix}: {what}"], field=prefix
         ) from None

@@ -35,14 +35,14 @@ class PathTable:
         self._found: dict[str, _Found] = {}
 
     def find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-        """The route of a path as sent, and its unescaped parameters.
+        """The route of a path as sent, and its unescaped parameters. HEAD has the route of GET.
 
         Raises ``PathNotFound``, or ``MethodNotAllowed`` with the methods of the path.
         """
         methods, parameters = self.at(path)
-        route = methods.get(method)
+        route = methods.get("GET" if method == "HEAD" else method)
         if route is None:
-            allowed = sorted(methods)
+            allowed = sorted([*methods, *(["HEAD"] if "GET" in methods else [])])
             raise MethodNotAllowed(f"{unquote(path)[:200]} has {', '.join(allowed)}", allowed=allowed)
         return route, parameters
 

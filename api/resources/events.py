@@ -52,6 +52,8 @@ async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamRes
         assert isinstance(call.request, web.BaseRequest)
         try:
             await response.prepare(call.request)
+            if call.request.method == "HEAD":
+                return response
             error = await _follow(call, view, request, response)
             body = problem(error, instance=call.request.path, request_id=call.request_id)
             await _write(call, response, event("problem", msgspec.json.encode(body)))

@@ -169,7 +169,7 @@ class Partition(SyncProxy[AsyncPartition]):
             while True:
                 yield self._portal.call(source.__anext__)
         finally:
-            self._portal.call(source.aclose)
+            self._portal.end(source)
 
 
 class Client(SyncProxy[AsyncClient]):
@@ -396,12 +396,14 @@ class Client(SyncProxy[AsyncClient]):
 
         return register
 
-    def run(self) -> None:
+    def run(self, *, handle_signals: bool | None = None) -> None:
         """Call the decorated functions until ``stop``, SIGINT, SIGTERM or an error, which is raised.
 
-        Finishes the calls that have begun, commits and leaves the groups before it returns.
+        Finishes the calls that have begun, commits and leaves the groups before it returns. A signal for
+        which the application has a handler is left to it; ``handle_signals=True`` takes both signals, and
+        ``False`` none. Threads other than the main one never take signals.
         """
-        with stopped_by_signals(self.stop):
+        with stopped_by_signals(self.stop, handle_signals):
             ended = self._portal.call(lambda: self._core.workers.run(self._registered))
         if ended is not None:
             raise ended

@@ -117,4 +117,4 @@ class Queue(SyncProxy[AsyncQueue]):
                 except StopAsyncIteration:
                     return
         finally:
-            self._portal.call(source.aclose)
+            self._portal.end(source)

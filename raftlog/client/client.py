@@ -147,11 +147,14 @@ class AsyncClient:
 
     async def open(self) -> None:
         """Start; connections are made on demand."""
-        if not self._session.is_open:
+        if self._session.is_open:
+            self._session.check_loop()
+        else:
             await self._session.open()
 
     async def close(self, timeout: Duration = "30s") -> None:
         """Flush all producers, for at most ``timeout``, and close all connections."""
+        self._session.check_loop()
         await asyncio.gather(*(consumer.close() for consumer in self._consumers))
         self._consumers.clear()
         await asyncio.gather(*(producer.close(timeout) for producer in self._producers))
@@ -328,10 +331,14 @@ class AsyncClient:
         loop = asyncio.get_running_loop()
         return register
 
-    async def run(self) -> None:
-        """Call the decorated functions until ``stop``, a signal or an error; see ``raftlog.Client.run``."""
+    async def run(self, *, handle_signals: bool | None = None) -> None:
+        """Call the decorated functions until ``stop`` or an error; see ``raftlog.Client.run``.
+
+        Signals are left to the application, of which this may be one task among others, unless
+        ``handle_signals`` is True: then SIGINT and SIGTERM stop this call.
+        """
         portal, second = await self._background()
-        with stopped_by_signals(self.stop):
+        with stopped_by_signals(self.stop, bool(handle_signals)):
             ended = await portal.awaited(lambda: second.workers.run(self._registered))
         if ended is not None:
             raise ended
@@ -363,8 +370,8 @@ class AsyncClient:
 
 
 def url_from(environ: Mapping[str, str] | None) -> str:
-    """The URL in the environment, or the default one."""
-    return (os.environ if environ is None else environ).get(URL_VARIABLE, URL_DEFAULT)
+    """The URL in the environment, or the default one where there is none or an empty one."""
+    return (os.environ if environ is None else environ).get(URL_VARIABLE) or URL_DEFAULT
 
 
 def rack_from(environ: Mapping[str, str] | None) -> str | None:

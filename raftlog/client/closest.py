@@ -10,9 +10,9 @@ not alternate between two brokers. Offsets mean the same at all replicas: nothin
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
+from raftlog.client.logs import client_logger
 from raftlog.client.metadata import Metadata
 from raftlog.client.reader_place import ReaderPlace
 from raftlog.client.session import Reply, Session
@@ -23,7 +23,7 @@ AVOIDED_MIN_S: Final = 2.0
 AVOIDED_MAX_S: Final = 60.0
 WAIT_MS_MAX: Final = 3_000  # of one request, so that a silent broker is noticed
 PATIENCE_S: Final = 2.0  # for an answer beyond the time that the broker was to wait
-_log = logging.getLogger("raftlog.client")
+_log = client_logger()
 
 
 class ClosestReplica:

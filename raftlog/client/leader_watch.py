@@ -33,14 +33,20 @@ async def ask_leader(
     transaction: str | None = None,
     answer_bytes_max: int = ANSWER_BYTES_MAX,
 ) -> Reply:
-    """The leader's response. Every ``patience_s`` of silence the other brokers are asked for the leader."""
+    """The leader's response. Every ``patience_s`` of silence the other brokers are asked for the leader.
+
+    Where the leader's address cannot be reached, another broker forwards the request. ``path`` has a query.
+    """
+    through = session.through(leader)
+    url = f"{leader}{path}&route=none" if through is None else through + path
     try:
         async with asyncio.timeout(None) as scope:
-            watch = _Watch(session, metadata, topic, partition, leader, scope, patience_s)
+            asked = leader if through is None else through
+            watch = _Watch(session, metadata, topic, partition, leader, asked, scope, patience_s)
             try:
                 return await session.ask(
                     method,
-                    leader + path,
+                    url,
                     body=body,
                     content_type=media_types.BATCH,
                     accept=media_types.JSON if method == "POST" else media_types.BATCH,
@@ -56,6 +62,7 @@ async def ask_leader(
 
 class _Watch:
     __slots__ = (
+        "_asked",
         "_leader",
         "_look_task",
         "_loop",
@@ -76,6 +83,7 @@ class _Watch:
         topic: str,
         partition: int,
         leader: str,
+        asked: str,
         scope: asyncio.Timeout,
         patience_s: float,
     ) -> None:
@@ -84,6 +92,7 @@ class _Watch:
         self._topic = topic
         self._partition = partition
         self._leader = leader
+        self._asked = asked
         self._term = self._term_in(metadata.cached(topic))
         self._scope = scope
         self._patience_s = patience_s
@@ -109,7 +118,7 @@ class _Watch:
         self._look_task = self._loop.create_task(self._look())
 
     async def _look(self) -> None:
-        self._session.turn_away(self._leader, ConnectionLost())
+        self._session.turn_away(self._asked, ConnectionLost())
         pause_s = self._patience_s
         try:
             view = await self._metadata.refresh(self._topic)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from raftlog.client.user_code import called, described
 from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
 from raftlog.records.batch import CODEC_MASK, Batch, check_batch, split_batches
 from raftlog.records.tags import TAG_RECORD_HEADER, TagFilter
@@ -173,21 +174,23 @@ class Decoders:
         """One message with its key and value decoded. Raises ``InvalidRecord``."""
         what = "key"
         try:
-            key = message.key if self.key is None or message.key is None else self.key(message.key)
+            key = _decoded(what, self.key, message.key)
             what = "value"
-            value = (
-                message.value if self.value is None or message.value is None else self.value(message.value)
-            )
+            value = _decoded(what, self.value, message.value)
         except Exception as error:
             raise InvalidRecord(
                 f"the {what} at {message.topic}/{message.partition}, offset {message.offset}, cannot be "
-                f"decoded: {error!r}",
+                f"decoded: {described(error)}",
                 topic=message.topic,
                 partition=message.partition,
                 offset=message.offset,
                 next_offset=message.offset + 1,
             ) from error
         return replace(message, key=key, value=value)
+
+
+def _decoded(what: str, decoder: Decoder | None, part: bytes | None) -> object:
+    return part if decoder is None or part is None else called(f"the decoder of the {what}", decoder, part)
 
 
 def _readable(

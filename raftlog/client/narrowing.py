@@ -15,6 +15,7 @@ from collections.abc import Callable
 from raftlog.client.buffer import RECORD_OVERHEAD_BYTES, Buffer, PartitionQueue
 from raftlog.client.partitioners import Router, no_more_records
 from raftlog.client.receipts import Batch
+from raftlog.client.user_code import described
 from raftlog.client.values import headers_bytes
 from raftlog.errors import InvalidRecord, RaftlogError
 from raftlog.records.builder import Record
@@ -73,7 +74,8 @@ class Narrowing:
             return error
         except BaseException as error:  # the partitioner's; the other records go on
             failure = InvalidRecord(
-                f"the partitioner raised {error!r}; {batch.topic} has {counted(self.count, 'partition')}"
+                f"the partitioner raised {described(error)}; "
+                f"{batch.topic} has {counted(self.count, 'partition')}"
             )
             failure.__cause__ = error
             self._fail(failure)

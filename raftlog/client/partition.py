@@ -262,9 +262,7 @@ class AsyncPartition:
             if reply is not None:
                 return reply
             wait_ms = max(0, round((ends_at - self._session.clock.monotonic()) * 1_000))
-        return await self._ask_leader(
-            f"{path}&wait={wait_ms}ms&route=none", wait_ms / 1_000, answer_bytes_max
-        )
+        return await self._ask_leader(f"{path}&wait={wait_ms}ms", wait_ms / 1_000, answer_bytes_max)
 
     async def _ask_leader(self, path: str, wait_s: float, answer_bytes_max: int) -> Reply:
         session, metadata = self._session, self._metadata

@@ -13,6 +13,7 @@ from typing import Literal
 
 from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.options import Partitioner
+from raftlog.client.user_code import ProcessEnd, called, shown
 from raftlog.errors import PartitionDecommissioned, UnknownPartition
 from raftlog.records.keys import partition_for_key, partitions_for_keys
 
@@ -68,8 +69,7 @@ class Router:
         if partition is not None:
             return self._named(partition, "partition")
         if self._custom is not None:
-            chosen = self._custom(self.topic, key, value, len(self.queues))
-            return self._named(chosen, "the partitioner's result")
+            return self._chosen(self._custom, key, value)
         if key is not None:
             queue = self._by_key.get(key)
             return self._hashed(key) if queue is None else queue
@@ -83,6 +83,14 @@ class Router:
             self._buffer.close_open(queue, batch)
         queue = self._sticky = self._rng.choice(self.queues)
         return queue
+
+    def _chosen(self, choose: Partitioner, key: bytes | None, value: bytes | None) -> PartitionQueue:
+        """The choice of the user's function, which runs on the thread of its caller and may end that."""
+        try:
+            chosen = called("the partitioner", choose, self.topic, key, value, len(self.queues))
+        except ProcessEnd as end:
+            raise end.reason from None
+        return self._named(chosen, "the partitioner's result")
 
     @property
     def hashes(self) -> bool:
@@ -107,9 +115,9 @@ class Router:
             raise no_more_records(self.topic, partition, len(queues))
         if type(partition) is not int or not 0 <= partition < len(queues):
             raise UnknownPartition(
-                f"{what} is {partition!r}; {self.topic} has the partitions 0 to {len(queues) - 1}",
+                f"{what} is {shown(partition)}; {self.topic} has the partitions 0 to {len(queues) - 1}",
                 topic=self.topic,
-                partition=repr(partition)[:32],
+                partition=shown(partition)[:32],
             )
         return queues[partition]
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from raftlog.client import logs
 from raftlog.client.forks import FORKED, mark_in_children
+from raftlog.client.logs import client_logger
 from raftlog.errors import NotSent, RaftlogError
 
 Core = TypeVar("Core")
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
-_log = logging.getLogger("raftlog.client")
+_log = client_logger()
 
 
 class Portal:
@@ -64,6 +65,11 @@ class Portal:
             future.cancel()
             raise
 
+    def end(self, source: AsyncGenerator[object, None]) -> None:
+        """Close a generator of the loop; nothing happens once the client is closed."""
+        with contextlib.suppress(NotSent):
+            self.call(source.aclose)
+
     async def awaited(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """The same for a task of another event loop, which goes on meanwhile."""
         return await asyncio.wrap_future(self._submit(work))
@@ -97,9 +103,11 @@ class Portal:
             self._is_open = False
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        logs.flush()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
+        logs.hand_over_from_here()
         try:
             self._run_until_stopped()
             self._end_tasks()

@@ -29,12 +29,13 @@ from raftlog.client.retries import pause_s
 from raftlog.client.sender import PartitionSender, ProducerIdRequests
 from raftlog.client.session import Session
 from raftlog.client.transaction import AsyncTransaction
+from raftlog.client.user_code import add_note
 from raftlog.errors import NotSent, Overloaded, RaftlogError
 from raftlog.records.builder import Record
 from raftlog.units import counted
 
 ERRORS_KEPT_MAX = 100
-HURRIED_CLOSE: Duration = "5s"  # for records in flight when a block is left by Ctrl-C or cancellation
+HURRIED_CLOSE: Duration = "4s"  # for records in flight when a block is left by Ctrl-C or cancellation
 
 
 class AsyncProducer:
@@ -103,6 +104,8 @@ class AsyncProducer:
         on_ack: OnAck | None = None,
     ) -> PendingReceipt:
         """Send a record; waits while the buffer is full. Await the returned object for the receipt."""
+        if asyncio.get_running_loop() is not self._loop:
+            self._session.check_loop()
         while True:
             placed = self.append(value, key, topic, partition, headers, tags, timestamp, on_ack)
             if placed is not None:
@@ -139,6 +142,7 @@ class AsyncProducer:
         Keys, values and header values of a ``Record`` are bytes or None. What fails is raised when the block
         ends.
         """
+        self._session.check_loop()
         while records := self.append_all(records, topic, partition):
             await self.make_ready(topic)
         await asyncio.sleep(0)  # batches are full: send them although the caller never waits
@@ -162,6 +166,7 @@ class AsyncProducer:
 
         Raises ``TimeoutError`` when that takes longer than ``timeout``; the records stay in the buffer.
         """
+        self._session.check_loop()
         async with asyncio.timeout(None if timeout is None else seconds("timeout", timeout)):
             self._pump_all()
             for batch in tuple(self._buffer.unfinished):
@@ -169,6 +174,7 @@ class AsyncProducer:
 
     async def close(self, timeout: Duration = "30s") -> None:
         """Flush, for at most ``timeout``; then fail the remaining records. Closing twice is harmless."""
+        self._session.check_loop()
         self._is_closed = True
         if self._incarnation is not None:
             self._incarnation.is_closed = True
@@ -207,7 +213,7 @@ class AsyncProducer:
             return
         message = f"{counted(self._failed_count, 'record')} not sent"
         if error is not None:
-            error.add_note(f"{message}; the first of them: {self._errors[0]}")
+            add_note(error, f"{message}; the first of them: {self._errors[0]}")
             return
         raise ExceptionGroup(message, self._errors)
 

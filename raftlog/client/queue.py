@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
 
@@ -23,6 +25,7 @@ from raftlog.wire import paths
 from raftlog.wire import queues as wire
 
 POLL_MS = 20_000  # one request of an endless receive waits so long
+GIVE_BACK_S = 2.0  # at the end of a loop
 MARGIN_S = 10.0  # of a request, beyond the wait at the broker
 
 
@@ -93,16 +96,32 @@ class AsyncQueue:
     ) -> AsyncGenerator[AsyncJob, None]:
         """Jobs without end, or until there was none for ``idle``, 50 seconds at most.
 
-        Up to ``max`` are leased at a time, and the leases of all of them begin at once. While no broker can
-        answer it tries again.
+        Up to ``max`` are leased at a time, and the leases of all of them begin at once. Jobs that were not
+        handed out when the loop ends go back. While no broker can answer it tries again.
         """
-        wait_ms = POLL_MS if idle is None else milliseconds("idle", idle)
+        wait = timedelta(milliseconds=POLL_MS if idle is None else milliseconds("idle", idle))
+        ahead: deque[AsyncJob] = deque()
+        with self._session.before_close(lambda: self._give_back(ahead)):
+            try:
+                while True:
+                    ahead += await self._next_jobs(max, wait, visibility, ordered_by_key, max_deliveries)
+                    if not ahead and idle is not None:
+                        return
+                    while ahead:
+                        yield ahead.popleft()
+            finally:
+                await self._give_back(ahead)
+
+    async def _next_jobs(
+        self, max: int, wait: Duration, visibility: Duration, ordered_by_key: bool, max_deliveries: int
+    ) -> list[AsyncJob]:
+        """What ``poll`` returns, also after errors that pass."""
         attempts = 0
         while True:
             try:
-                jobs = await self.poll(
+                return await self.poll(
                     max=max,
-                    wait=timedelta(milliseconds=wait_ms),
+                    wait=wait,
                     visibility=visibility,
                     ordered_by_key=ordered_by_key,
                     max_deliveries=max_deliveries,
@@ -112,12 +131,15 @@ class AsyncQueue:
                     raise
                 attempts += 1
                 await asyncio.sleep(pause_s(error, attempts, self._session.rng))
-                continue
-            attempts = 0
-            for job in jobs:
-                yield job
-            if not jobs and idle is not None:
-                return
+
+    async def _give_back(self, ahead: deque[AsyncJob]) -> None:
+        """Others get these jobs at once, and not when their leases end."""
+        receipts = [job.receipt for job in ahead]
+        ahead.clear()
+        if receipts and self._session.is_open:
+            with contextlib.suppress(RaftlogError, TimeoutError):
+                async with asyncio.timeout(GIVE_BACK_S):
+                    await self.nack(*receipts)
 
     async def poll(
         self,

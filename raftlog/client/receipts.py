@@ -10,7 +10,6 @@ A batch has one outcome for all its records, so a record needs no future of its 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -20,11 +19,13 @@ from typing import TypedDict, cast
 from msgspec import Struct
 
 from raftlog.client import values
+from raftlog.client.logs import client_logger
+from raftlog.client.user_code import called
 from raftlog.errors import RaftlogError
 from raftlog.records.builder import Record
 
 NO_OFFSET = -1
-_logger = logging.getLogger(__name__)
+_logger = client_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +152,8 @@ class Batch:
         for index, on_ack in self._callbacks:
             try:
                 error = self.error(index)
-                on_ack(None if error else self.receipt(index), error)
-            except BaseException:  # also CancelledError and SystemExit: the other records go on
+                called("on_ack", on_ack, None if error else self.receipt(index), error)
+            except Exception:  # the other records go on
                 _logger.exception("on_ack raised an exception; the outcome of the record is unchanged")
 
     async def wait(self) -> None:

@@ -7,13 +7,13 @@ wait, ``metadata`` where to send.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Callable
 
 from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.incarnation import TransactionName
 from raftlog.client.leader_watch import ask_leader
+from raftlog.client.logs import client_logger
 from raftlog.client.metadata import ATTEMPT_TIMEOUT_S, Metadata
 from raftlog.client.options import ProducerOptions
 from raftlog.client.pipeline import InFlightBatch, Pipeline
@@ -25,7 +25,7 @@ from raftlog.records.builder import build_batch, with_producer
 from raftlog.wire import bodies, paths
 from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
-_logger = logging.getLogger(__name__)
+_logger = client_logger(__name__)
 _NO_IDENTITY = (-1, -1, -1)
 _PROOF_LASTS_S = 60.0  # after a longer silence a partition sends one by one again
 _TIMER_SLACK_S = 0.001  # timers may fire slightly early, and nothing would wake a batch again
@@ -108,7 +108,7 @@ class PartitionSender:
         self._last_answer_at = 0.0
         self._usual_s = 0.0  # the usual time to an answer, smoothed
         timeout_ms = round(session.request_timeout_s * 1_000)
-        self._query = f"?acks={options.acks}&route=none&timeout={timeout_ms}ms"
+        self._query = f"?acks={options.acks}&timeout={timeout_ms}ms"
         self._path = paths.partition_records(queue.topic, queue.partition) + self._query
 
     def pump(self) -> None:

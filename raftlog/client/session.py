@@ -11,7 +11,7 @@ import contextlib
 import io
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,7 +19,9 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from raftlog.client.detours import Detours
 from raftlog.client.environment import Environment
+from raftlog.client.logs import client_logger
 from raftlog.client.retries import pause_s
 from raftlog.client.single_attempt import single_attempt
 from raftlog.client.values import encode_json
@@ -32,15 +34,22 @@ from raftlog.errors import (
     RaftlogError,
     Unknown,
 )
-from raftlog.wire import headers, media_types
+from raftlog.wire import headers, media_types, paths
 from raftlog.wire.decoding import decoder_of
 from raftlog.wire.problems import Problem, read_problem
 
 CONNECT_TIMEOUT_S = 2.0
+SILENCE_S = 2.0  # of a broker before another one is asked, the first time
 _CLOSE_TIMEOUT_S = 1.0  # for requests on their way to a broker that reads nothing
 _REFUSED_S = 0.5  # a client without any response fails if every address refuses for this time
 ANSWER_BYTES_MAX = 16 << 20  # of a JSON response
 _PLAIN_BODY_MAX = 1 << 20  # aiohttp writes larger bodies in pieces only from files
+
+OTHER_LOOP = (
+    "this client was opened on another event loop, where its connections are: open one client in each loop, "
+    "such as in each asyncio.run"
+)
+_log = client_logger()
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -87,6 +96,9 @@ class Session:
         self.metadata_version = -1  # the newest reported by any broker
         self.was_reached = False  # a broker has responded at least once
         self._unreached: dict[str, aiohttp.ClientError] = {}  # by address, since the last response
+        self._detours = Detours(self.clock)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._before_close: dict[Callable[[], Awaitable[None]], None] = {}
         self._http: aiohttp.ClientSession | None = None
 
     @property
@@ -106,6 +118,7 @@ class Session:
 
     async def open(self) -> None:
         """Create the connection pool; connections are made on demand."""
+        self._loop = asyncio.get_running_loop()
         self._http = aiohttp.ClientSession(
             connector=self._connector(),
             middlewares=(single_attempt,),
@@ -114,8 +127,23 @@ class Session:
             skip_auto_headers=("Accept-Encoding",),
         )
 
+    def check_loop(self) -> None:
+        """Raise ``RuntimeError`` on another event loop than that on which the session was opened."""
+        if self._loop is not None and asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(OTHER_LOOP)
+
+    @contextlib.contextmanager
+    def before_close(self, act: Callable[[], Awaitable[None]]) -> Iterator[None]:
+        """Do this when the session closes while the block is not left."""
+        self._before_close[act] = None
+        try:
+            yield
+        finally:
+            del self._before_close[act]
+
     async def close(self) -> None:
         """Close all connections. Those with data that their broker does not read are dropped."""
+        await asyncio.gather(*(act() for act in [*self._before_close]))
         http, self._http = self._http, None
         if http is not None:
             with contextlib.suppress(TimeoutError):
@@ -125,11 +153,26 @@ class Session:
     def learn_brokers(self, urls: Sequence[str]) -> None:
         """Use these brokers from now on, and the bootstrap addresses only when all of them fail.
 
-        A bootstrap address may be another name of a broker which was turned away by its own.
+        A bootstrap address may be another name of a broker which was turned away by its own. Addresses that
+        cannot be reached come last.
         """
         kept = [url for url in self._urls if url in urls]
         new = [url for url in urls if url not in kept]
-        self._urls = deque([*kept, *new, *(url for url in self._bootstrap if url not in urls)])
+        ordered = [*kept, *new, *(url for url in self._bootstrap if url not in urls)]
+        self._urls = deque(sorted(ordered, key=self._detours.__contains__))
+
+    def through(self, leader: str) -> str | None:
+        """The broker that forwards requests to a leader whose address does not answer; None: ask directly."""
+        other = next((url for url in self._urls if url != leader and url not in self._detours), None)
+        if other is None or not self._detours.is_needed(leader):
+            return None
+        if (why := self._detours.first_reason(leader)) is not None:
+            _log.warning(
+                "%s. A broker advertises this address; its partitions are read and written through %s, which "
+                "is slower. Set advertised_http of that broker to an address that clients reach",
+                *(why, other),
+            )
+        return other
 
     async def ask(
         self,
@@ -150,6 +193,7 @@ class Session:
         http = self._http
         if http is None:
             raise NotSent("the client is not open: use it as an async with block, or call open")
+        self.check_loop()
         sent_headers = {"Accept": accept}
         if transaction is not None:
             sent_headers[headers.TRANSACTION] = transaction
@@ -159,33 +203,45 @@ class Session:
             if len(body) > _PLAIN_BODY_MAX:
                 data = io.BytesIO(body)
         limit_s = self.request_timeout_s if timeout_s is None else timeout_s
-        timeout = aiohttp.ClientTimeout(total=limit_s, sock_connect=min(CONNECT_TIMEOUT_S, limit_s))
-        base = url.split("/v1/")[0]
+        timeout = aiohttp.ClientTimeout(total=limit_s, connect=min(CONNECT_TIMEOUT_S, limit_s))
+        base, began_s = url.split("/v1/")[0], self.clock.monotonic()
+        request = http.request(
+            method,
+            URL(url, encoded=True),
+            data=data,
+            headers=sent_headers,
+            timeout=timeout,
+            allow_redirects=False,
+        )
         try:
-            async with http.request(
-                method,
-                URL(url, encoded=True),
-                data=data,
-                headers=sent_headers,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
+            async with request as response:
                 answer = await _read_body(response, answer_bytes_max)
-                status, answer_headers = response.status, response.headers
+                reply = Reply(response.status, answer, response.headers)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             self._unreached[base] = error
+            self._detours.failed(base, began_s, _unreached(base, error))
             raise NotSent(_unreached(base, error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._unreached.pop(base, None)
             why = str(error) or f"no response within {limit_s:g} s"
+            silent_since_s = began_s if isinstance(error, TimeoutError) else self.clock.monotonic()
+            self._detours.failed(base, silent_since_s, f"{base} does not answer: {why}")
             raise ConnectionLost(f"{method} {url.split('?')[0]}: {why}") from error
+        problem = _error_of(reply, method, url) if reply.status >= 300 else None
+        self._note(base, began_s, reply, problem)
+        if problem is not None:
+            raise problem
+        return reply
+
+    def _note(self, base: str, began_s: float, reply: Reply, problem: RaftlogError | None) -> None:
+        """Remember what a response says about its broker."""
         self.was_reached = True
         self._unreached.clear()
-        reply = Reply(status, answer, answer_headers)
         self.metadata_version = max(self.metadata_version, reply.number(headers.METADATA_VERSION))
-        if status >= 300:
-            raise _error_of(reply, method, url)
-        return reply
+        if isinstance(problem, ConnectionLost):
+            self._detours.failed(base, began_s, f"{base} is no broker: {problem}")
+        else:
+            self._detours.answered(base)
 
     async def ask_any(
         self,
@@ -209,6 +265,8 @@ class Session:
         attempt_s = self.request_timeout_s if attempt_timeout_s is None else attempt_timeout_s
         began = self.clock.monotonic()
         deadline = began + limit_s
+        if method != "GET" and not self.was_reached and len(self._urls) > 1:
+            await self._reach_one(limit_s)
         attempts = 0
         refusal: RaftlogError | None = None
         doubt: RaftlogError | None = None
@@ -220,7 +278,7 @@ class Session:
                     method,
                     base + path,
                     body=encoded,
-                    timeout_s=min(attempt_s, max(left_s, 0.01)),
+                    timeout_s=min(self._patience_s(method, attempts, attempt_s), max(left_s, 0.01)),
                 )
             except RaftlogError as error:
                 attempts += 1
@@ -229,7 +287,8 @@ class Session:
                     doubt = error
                 if not error.retryable or not (error.is_definite or may_repeat) or not self.is_open:
                     raise
-                round_s = 0.0 if attempts < len(self._urls) and isinstance(error, NotSent) else None
+                is_other_next = attempts < len(self._urls) and isinstance(error, NotSent | ConnectionLost)
+                round_s = 0.0 if is_other_next else None
                 pause = pause_s(error, attempts, self.rng) if round_s is None else round_s
                 if self._is_refused_everywhere():
                     deadline = min(deadline, began + _REFUSED_S)
@@ -244,6 +303,21 @@ class Session:
                         raise self.no_answer() from error
                     raise
             await asyncio.sleep(pause)
+
+    async def _reach_one(self, limit_s: float) -> None:
+        """Find a broker that answers, before the first request that may change something."""
+        try:
+            await self.ask_any("GET", paths.CLUSTER, retry_timeout_s=limit_s)
+        except NotSent:
+            raise
+        except RaftlogError as error:
+            if not self.was_reached:
+                raise NotSent(f"no broker answered: {error}") from error
+
+    def _patience_s(self, method: str, attempts: int, attempt_s: float) -> float:
+        """How long one attempt may take. A frozen broker must not use up the time of the others."""
+        is_first_round = method == "GET" and attempts < len(self._urls) and len(self._urls) > 1
+        return min(attempt_s, SILENCE_S) if is_first_round else attempt_s
 
     def no_answer(self, what: str = "no broker answered") -> NotSent:
         """The error when no connection could be made, with the reason for each address."""
@@ -273,7 +347,17 @@ def _unreached(base: str, error: aiohttp.ClientError) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         why = os.strerror(number) if number and number > 0 else str(error.os_error)
+        why = _tls_failure(error.os_error) or why
     return f"{base} cannot be reached: {why}"
+
+
+def _tls_failure(error: OSError) -> str | None:
+    """Why there is no TLS connection; None for other errors. The numbers of TLS errors are its own."""
+    if not hasattr(error, "library"):
+        return None
+    if refusal := getattr(error, "verify_message", ""):
+        return f"its TLS certificate is not accepted: {refusal}"
+    return f"TLS failed ({error}); a port without TLS has http:// or raftlog:// in its address"
 
 
 def _encoded(body: msgspec.Struct) -> bytes:

@@ -12,13 +12,13 @@ time.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
 
 from raftlog.client import values
 from raftlog.client.incarnation import Incarnation, TransactionName
+from raftlog.client.logs import client_logger
 from raftlog.client.options import Duration, milliseconds
 from raftlog.client.receipts import PendingReceipt, RecordFields, own_copy
 from raftlog.errors import (
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from raftlog.records.builder import Record
 
 Outcome = Literal["committed", "aborted", "prepared", "unknown"]
-HURRIED_ABORT_S: Final = 5.0  # when a block is left by Ctrl-C or cancellation
-_log = logging.getLogger("raftlog.client")
+HURRIED_ABORT_S: Final = 4.0  # when a block is left by Ctrl-C or cancellation
+_log = client_logger()
 
 
 class AsyncTransaction:

@@ -7,11 +7,12 @@ naming the field, before anything is buffered.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
+from raftlog.client.user_code import shown, text_of
 from raftlog.errors import InvalidRecord
 from raftlog.records.builder import TIMESTAMP_MAX
 from raftlog.records.keys import encode_key
@@ -50,8 +51,8 @@ def encode_value(value: Value) -> bytes | None:
         if isinstance(value, bytearray | memoryview):
             return bytes(value)
         return encode_json(value)
-    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidRecord(f"value: {error}", errors=[f"/value: {error}"]) from error
+    except Exception as error:  # also of an object of the user, while it is encoded
+        raise InvalidRecord(f"value: {text_of(error)}", errors=[f"/value: {text_of(error)}"]) from error
 
 
 def encode_json(value: object) -> bytes:
@@ -75,9 +76,9 @@ def _refuse_non_finite(value: object, path: str) -> None:
 
 def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[str, bytes | None], ...]:
     """The headers in order, followed by one header for each tag."""
-    if isinstance(tags, str):
-        raise InvalidRecord("tags: give a list of tags, not one string", errors=["/tags"])
-    pairs = [*(headers.items() if isinstance(headers, Mapping) else headers or ())]
+    if isinstance(tags, str) or not isinstance(tags, Collection):
+        raise InvalidRecord(f"tags: give a list of tags, not {shown(tags)[:200]}", errors=["/tags"])
+    pairs = [] if headers is None else _header_pairs(headers)
     if tags and (why := why_no_tags(tags, may_be_empty=True)) is not None:
         raise InvalidRecord(f"tags: {why}", errors=["/tags"])
     pairs += [(TAG_RECORD_HEADER, tag) for tag in tags]
@@ -93,6 +94,20 @@ def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[
             ) from error
         found.append((name, value))
     return tuple(found)
+
+
+def _header_pairs(headers: object) -> list[tuple[str, bytes | str | None]]:
+    """Raises ``InvalidRecord`` for anything else; an iterator would be empty when it is read again."""
+    if isinstance(headers, Mapping):
+        return [*headers.items()]
+    pairs = headers if isinstance(headers, Sequence) and not isinstance(headers, str | bytes) else None
+    if pairs is None or not all(isinstance(one, tuple | list) and len(one) == 2 for one in pairs):
+        raise InvalidRecord(
+            f"headers: {shown(headers)[:200]} is neither a mapping nor a list of pairs, such as "
+            '[("trace", "a1")]',
+            errors=["/headers"],
+        )
+    return [*pairs]
 
 
 def checked_tags(tags: Sequence[str]) -> Sequence[str]:

@@ -1,7 +1,7 @@
 """Records that a consumer could not handle, as they are stored in a group's retry and dead-letter topics.
 
-Decides: the names of these topics, and the keys and headers of their records. Leaves to others: when a record
-is tried again or given up (``raftlog.client.worker``), and who reads dead letters.
+Decides: the names of these topics, the size of their records, their keys and headers. Leaves to others: when
+a record is tried again or given up (``raftlog.client.worker``), and who reads dead letters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ KEY: Final = "raftlog.key"
 NO_VALUE: Final = "raftlog.no_value"
 SETTLED: Final = "raftlog.settled"
 BATCH_HEADER: Final = "raftlog.batch"  # first and last offset of a batch that could not be read
+MESSAGE_BYTES_MAX: Final = 16 << 20  # the largest limit that a topic may have
+LIMIT: Final = "max.message.bytes"  # the setting of a topic
 _REASON_CHARACTERS_MAX: Final = 1000
+_HEADERS_BYTES: Final = 64 << 10  # room for the headers of a failed record
 
 
 def retry_topic(topic: str, group: str) -> str:
@@ -37,6 +40,11 @@ def retry_topic(topic: str, group: str) -> str:
 def dead_letter_topic(topic: str, group: str) -> str:
     """The topic with the records of ``topic`` that a group has given up."""
     return f"{topic}.{group}.dlq"
+
+
+def limit_for(source_bytes: int) -> int:
+    """``max.message.bytes`` of a topic that stores the failed records of a source with this limit."""
+    return min(source_bytes + _HEADERS_BYTES, MESSAGE_BYTES_MAX)
 
 
 class Origin(NamedTuple):

@@ -78,8 +78,11 @@ class WholeBroker:
 
 
 @asynccontextmanager
-async def whole_broker(partitions: int = 2) -> AsyncIterator[WholeBroker]:
-    """A broker that has the topic ``orders``, for the time of the block."""
+async def whole_broker(partitions: int = 2, advertised: str | None = None) -> AsyncIterator[WholeBroker]:
+    """A broker that has the topic ``orders``, for the time of the block.
+
+    It advertises the ``url`` of its proxy unless another address is given.
+    """
     app = web.Application(client_max_size=64 << 20)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     async with aiohttp.ClientSession(auto_decompress=False) as session:
@@ -94,7 +97,7 @@ async def whole_broker(partitions: int = 2) -> AsyncIterator[WholeBroker]:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        broker = _broker(url)
+        broker = _broker(advertised or url)
         found.append(WholeBroker(url, broker))
         await broker.start()
         services = services_of(broker, random.Random(3))

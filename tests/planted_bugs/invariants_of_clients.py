@@ -141,7 +141,7 @@ CLIENTS = (
         "callbacks of a failed batch are not called",
         "http C1",
         "raftlog.client.receipts:Batch.finish",
-        "on_ack(None if error else self.receipt(index), error)",
+        'called("on_ack", on_ack, None if error else self.receipt(index), error)',
         "if error is None:\n                    on_ack(self.receipt(index), None)",
         seen_by="tests/unit/client/test_blocking.py::test_errors_come_out_of_result_and_of_the_block",
     ),

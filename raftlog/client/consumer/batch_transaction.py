@@ -6,18 +6,18 @@ transactions (``raftlog.client.transaction``), reading the records again (``core
 
 from __future__ import annotations
 
-import logging
 from types import TracebackType
 
 from raftlog.client import values
 from raftlog.client.consumer.core import FENCED, ConsumerCore
+from raftlog.client.logs import client_logger
 from raftlog.client.messages import Message
 from raftlog.client.producer import AsyncProducer
 from raftlog.client.receipts import RecordFields
 from raftlog.client.transaction import AsyncTransaction, Outcome
 from raftlog.types import TopicPartition
 
-_log = logging.getLogger("raftlog.client")
+_log = client_logger()
 
 
 class BatchTransactionCore:

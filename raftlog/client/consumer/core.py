@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Final, TypeVar
@@ -25,6 +24,7 @@ from raftlog.client.consumer.fetching import Fetching, OpenPartition
 from raftlog.client.consumer.membership import COOPERATIVE, Membership
 from raftlog.client.consumer.options import ConsumerOptions, Delivery, transactional_id_of
 from raftlog.client.consumer.subscription import ListTopics, Subscription
+from raftlog.client.logs import client_logger
 from raftlog.client.messages import Message
 from raftlog.client.partition import Position
 from raftlog.client.producer import AsyncProducer
@@ -44,11 +44,12 @@ from raftlog.types import TopicPartition
 
 FENCED: Final = (UnknownGroup, UnknownMember, StaleGeneration, RebalanceInProgress)
 FIRSTS_AT_A_TIME: Final = 8
+CLOSE_S: Final = 4.0  # for the last commit and the leave, also where no broker answers
 LOOK_S: Final = 0.02  # at a handler, while a rebalance waits for it
 SETTLE_S: Final = 0.5  # for the outcome of a transaction, at least
 Outcome = TypeVar("Outcome")
 Place = tuple[int, int]
-_log = logging.getLogger("raftlog.client")
+_log = client_logger()
 
 
 class ConsumerCore:
@@ -335,7 +336,7 @@ class ConsumerCore:
         return self._closing is not None and self._closing.done()
 
     async def close(self) -> None:
-        """Commit, leave, and end. What is being handled is not acknowledged.
+        """Commit, leave, and end, for ``CLOSE_S`` at most. What is being handled is not acknowledged.
 
         A caller that is cancelled does not stop it, and another call waits for the same end.
         """
@@ -348,16 +349,21 @@ class ConsumerCore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stop_reading()
-        with contextlib.suppress(RaftlogError):
-            await self.commit()
-        if not self.options.assigned:
-            with contextlib.suppress(RaftlogError):
-                await self._member.leave()  # also where a join is under way
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._commit_and_leave()
         if self._producer is not None:
             await self._producer.close(0)
         self._assignment = frozenset()
         self._drop_all()
         self._fail(NotSent("the consumer is closed"))
+
+    async def _commit_and_leave(self) -> None:
+        with contextlib.suppress(RaftlogError):
+            await self.commit()
+        if not self.options.assigned:
+            with contextlib.suppress(RaftlogError):
+                await self._member.leave()  # also where a join is under way
 
     # Membership.
 

@@ -17,6 +17,7 @@ import msgspec
 from raftlog.assignors import Subscription
 from raftlog.client.consumer.options import ConsumerOptions
 from raftlog.client.session import Reply, Session
+from raftlog.client.user_code import called, shown
 from raftlog.errors import RebalanceInProgress, UnknownGroup, UnknownMember
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
@@ -182,8 +183,15 @@ class Membership:
             )
             for info in joined.members
         }
-        plan = own.assign(members, joined.partition_counts)
-        return {member: _listed(targets) for member, targets in plan.items()}
+        what = f"the assignor {joined.strategy!r}"
+        plan = called(what, own.assign, members, joined.partition_counts)
+        try:
+            return called(what, _written, plan)
+        except Exception as error:
+            raise TypeError(
+                f"{what} returned {shown(plan)[:200]}; give the partitions of each member, as in "
+                "{'member': frozenset({TopicPartition('orders', 0)})}"
+            ) from error
 
     def _path(self, template: str) -> str:
         return paths.of_member(template, self._options.group, self.member_id)
@@ -196,6 +204,10 @@ def _seen(joining: asyncio.Task[wire.JoinedBody]) -> None:
 
 def _targets(listed: list[wire.TopicPartitions]) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(each.topic, number) for each in listed for number in each.partitions)
+
+
+def _written(plan: Mapping[str, frozenset[TopicPartition]]) -> dict[str, list[wire.TopicPartitions]]:
+    return {member: _listed(targets) for member, targets in plan.items()}
 
 
 def _listed(targets: frozenset[TopicPartition]) -> list[wire.TopicPartitions]:

@@ -6,19 +6,19 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Final, Protocol
 
 from raftlog.client.messages import Message
+from raftlog.client.user_code import awaited, called
+
+WHAT: Final = "the handler"
 
 
 class Calls(Protocol):
     """How a worker calls its function."""
 
-    async def __call__(self, message: Message) -> BaseException | None:
-        """Raises what the function raises; returns what must end the process, such as ``SystemExit``.
-
-        An event loop would end on the way if that were raised.
-        """
+    async def __call__(self, message: Message) -> None:
+        """Raises an ``Exception`` only, see ``raftlog.client.user_code``."""
 
     def close(self) -> None:
         """No more calls will begin."""
@@ -31,18 +31,10 @@ class ThreadCalls:
         self._function = function
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="raftlog-worker")
 
-    async def __call__(self, message: Message) -> BaseException | None:
+    async def __call__(self, message: Message) -> None:
         """See ``Calls``."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._guarded, message)
-
-    def _guarded(self, message: Message) -> BaseException | None:
-        try:
-            self._function(message)
-        except Exception:
-            raise
-        except BaseException as error:
-            return error
-        return None
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._pool, called, WHAT, self._function, message)
 
     def close(self) -> None:
         """See ``Calls``. Calls that have begun go on."""
@@ -58,25 +50,21 @@ class CoroutineCalls:
         self._function = function
         self._loop = loop
 
-    async def __call__(self, message: Message) -> BaseException | None:
+    async def __call__(self, message: Message) -> None:
         """See ``Calls``."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._guarded(message), self._loop))
-
-    async def _guarded(self, message: Message) -> BaseException | None:
-        try:
-            await self._function(message)
-        except asyncio.CancelledError as error:
-            return error  # the user's loop is ending
-        return None
+        call = awaited(WHAT, self._function, message)
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
 
     def close(self) -> None:
         """See ``Calls``."""
 
 
 def check_function(function: object, *, wants_coroutine: bool) -> None:
-    """Raises ``TypeError`` for a function of the other client."""
+    """Raises ``TypeError`` for a function of the other client, and for a generator function."""
     if not callable(function):
         raise TypeError(f"{function!r} is not a function of a message")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{function!r} has a yield, so a call of it does nothing: remove the yield")
     if inspect.iscoroutinefunction(function) is not wants_coroutine:
         kind, other = ("an async def", "raftlog") if wants_coroutine else ("a plain", "raftlog.aio")
         raise TypeError(

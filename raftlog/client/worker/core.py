@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from raftlog.client.logs import client_logger
 from raftlog.client.messages import Message
+from raftlog.client.user_code import ProcessEnd, described
 from raftlog.client.worker.failures import Failures
 from raftlog.client.worker.lanes import Lanes
 from raftlog.client.worker.options import WorkerOptions
@@ -29,9 +30,9 @@ from raftlog.types import TopicPartition
 
 HELD_MAX: Final = 1000  # records that have not begun
 TAKE_S: Final = 1.0
-Call = Callable[[Message], Awaitable[BaseException | None]]
-"""Calls the user's function. Raises what it raises; returns what must end the process, such as SystemExit."""
-_log = logging.getLogger("raftlog.client")
+Call = Callable[[Message], Awaitable[None]]
+"""Calls the user's function. Raises an ``Exception`` only, see ``raftlog.client.user_code``."""
+_log = client_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +210,15 @@ class WorkerCore:
     async def _attempt(self, job: _Job) -> BaseException | None:
         """One call, and what becomes of the record if it fails. Returns or raises what ends the worker."""
         try:
-            return await self._call(self.options.decoders.decode(job.message))
+            await self._call(self.options.decoders.decode(job.message))
+        except ProcessEnd as end:
+            return end.reason
         except Exception as error:
             failed = replace(
                 job.record,
                 attempts=job.record.attempts + 1,
-                reason=f"{type(error).__name__}: {error}",
+                reason=described(error),
                 failed_ms=self._clock.wall_ms(),
             )
             await self._failures.put_aside(failed, error)
-            return None
+        return None

@@ -1,19 +1,21 @@
 """Records whose call failed: tried again later, given up, or the end of the worker.
 
-Decides: which of the three, and how the two topics are made. A record that is tried again is a delayed
-message for the retry topic, so nobody waits with it. Leaves to others: the records themselves
-(``raftlog.records.failures``), and when they are due (the brokers).
+Decides: which of the three, and how the two topics are made. They take whatever their source takes, also when
+its limit is raised later: their own limit follows when the worker starts, and when a record is refused. A
+record that is tried again is a delayed message for the retry topic, so nobody waits with it. Leaves to
+others: the records themselves (``raftlog.records.failures``), and when they are due (the brokers).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, Protocol
 
 from raftlog.client.admin import AsyncTopics
+from raftlog.client.logs import client_logger
 from raftlog.client.retries import pause_s
 from raftlog.client.worker.options import Backoff, WorkerOptions
 from raftlog.errors import (
@@ -27,15 +29,18 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.records.builder import Record
-from raftlog.records.failures import FailedRecord, dead_letter_topic, retry_topic
+from raftlog.records.failures import (
+    LIMIT,
+    MESSAGE_BYTES_MAX,
+    FailedRecord,
+    dead_letter_topic,
+    limit_for,
+    retry_topic,
+)
 from raftlog.wire import bodies
 
-HEADERS_BYTES: Final = (
-    64 << 10
-)  # room for the headers of a failed record, beside the largest record of a topic
-MESSAGE_BYTES_MAX: Final = 16 << 20  # the largest that a topic may allow
 CREATIONS_MAX: Final = 3
-_log = logging.getLogger("raftlog.client")
+_log = client_logger()
 
 
 class Append(Protocol):
@@ -56,20 +61,20 @@ class Failures:
         self._append = append
         self._rng = rng
         self.partition_counts: dict[str, int] = {}  # of the topics in which failed records are stored
+        self._topics: AsyncTopics | None = None
 
     async def make_topics(self, topics: AsyncTopics) -> None:
-        """Make the retry and dead-letter topics that do not exist.
+        """Make the retry and dead-letter topics that do not exist, and raise their limits.
 
         Raises ``UnknownTopic`` for a source, and ``InvalidRequest`` for pauses that are longer than a retry
         topic keeps records.
         """
-        group = self._options.consumer.group
+        self._topics, group = topics, self._options.consumer.group
         for topic in self._options.topics if self._options.puts_aside else ():
             source = await topics.describe(topic)
-            size = int(source.config["max.message.bytes"])
             common: dict[str, int | str] = {
                 "message.timestamp.type": "CreateTime",
-                "max.message.bytes": min(size + HEADERS_BYTES, MESSAGE_BYTES_MAX),
+                LIMIT: _limit_for(source),
             }
             retention = {name: source.config[name] for name in ("retention.ms", "retention.bytes")}
             made = {retry_topic(topic, group): common | retention}
@@ -77,6 +82,7 @@ class Failures:
                 made[dead_letter_topic(topic, group)] = common | {"cleanup.policy": "compact"}
             for name, config in made.items():
                 found = await _found_or_made(topics, name, source, config)
+                await _follow(topics, found, source)
                 self.partition_counts[name] = found.partitions - len(found.decommissioned)
                 if name == retry_topic(topic, group) and self._options.retry is not None:
                     _check_pauses(self._options.retry, found)
@@ -91,9 +97,18 @@ class Failures:
             await self._store(retry_topic(topic, group), failed, failed.as_retry(), pause_ms)
         elif self._options.dead_letter:
             _log.warning("%s is given up, attempt %d: %s", failed.origin, failed.attempts, failed.reason)
-            await self._store(dead_letter_topic(topic, group), failed, failed.as_dead_letter(), 0)
+            await self._give_up(dead_letter_topic(topic, group), failed)
         else:
             raise error
+
+    async def _give_up(self, topic: str, failed: FailedRecord) -> None:
+        """Store a dead letter; without its value if no topic could take that with the headers of a letter."""
+        try:
+            await self._store(topic, failed, failed.as_dead_letter(), 0)
+        except RecordTooLarge:
+            reason = f"{failed.reason} (its {len(failed.value or b'')} bytes are at {failed.origin} only)"
+            letter = replace(failed, value=None, headers=(), reason=reason)
+            await self._store(topic, failed, letter.as_dead_letter(), 0)
 
     async def _store(self, topic: str, failed: FailedRecord, record: Record, delay_ms: int) -> None:
         """Until it is stored, also while brokers are down or have no room. A repeat may store it twice."""
@@ -101,7 +116,7 @@ class Failures:
         while True:
             try:
                 partition = failed.origin.partition % self.partition_counts[topic]
-                return await self._append(topic, partition, record, delay_ms)
+                return await self._append_wider(topic, partition, record, delay_ms, failed.origin.topic)
             except PartitionDecommissioned as error:  # the failed records of a source stay together
                 self.partition_counts[topic] = max(1, int(str(error.details.get("partitions", 1))))
             except RecordTooLarge:
@@ -115,6 +130,36 @@ class Failures:
                 attempts += 1
                 _log.warning("%s is stored in %s later: %s", failed.origin, topic, error)
                 await asyncio.sleep(pause_s(error, attempts, self._rng))
+
+    async def _append_wider(
+        self, topic: str, partition: int, record: Record, delay_ms: int, source_name: str
+    ) -> None:
+        """Append. Raises ``NotSent``, to try again, where the limit of the topic was too low."""
+        try:
+            await self._append(topic, partition, record, delay_ms)
+        except RecordTooLarge as error:
+            if self._topics is None:
+                raise
+            source = await self._topics.describe(source_name)
+            was_lower = await _follow(self._topics, await self._topics.describe(topic), source)
+            applied = int(str(error.details.get("limit_bytes", MESSAGE_BYTES_MAX)))
+            if was_lower or (not delay_ms and applied < _limit_for(source)):
+                raise NotSent(f"the limit of {topic} was raised to {_limit_for(source)} bytes") from error
+            raise
+
+
+def _limit_for(source: bodies.TopicBody) -> int:
+    """The limit of a topic that takes all records of its source, with the headers of failed records."""
+    return limit_for(int(source.config[LIMIT]))
+
+
+async def _follow(topics: AsyncTopics, topic: bodies.TopicBody, source: bodies.TopicBody) -> bool:
+    """Raise the limit of a retry or dead-letter topic to that of its source. Whether it was lower."""
+    wanted = _limit_for(source)
+    is_lower = int(topic.config[LIMIT]) < wanted
+    if is_lower:
+        await topics.alter(topic.name, config={LIMIT: wanted})
+    return is_lower
 
 
 async def _found_or_made(

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from raftlog.client.admin import AsyncTopics
 from raftlog.client.consumer.core import ConsumerCore
@@ -22,6 +22,8 @@ from raftlog.client.worker.core import WorkerCore
 from raftlog.client.worker.failures import Failures
 from raftlog.client.worker.options import WorkerOptions
 from raftlog.records.builder import Record
+
+DEFAULTS: Final = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 class Registered(NamedTuple):
@@ -100,9 +102,13 @@ class Workers:
 
 
 @contextmanager
-def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM call ``stop``, a second one has its usual effect. Only in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
+def stopped_by_signals(stop: Callable[[], None], asked: bool | None) -> Iterator[None]:
+    """SIGINT and SIGTERM call ``stop``, a second one has its usual effect. Only in the main thread.
+
+    ``asked``: True takes both, None those that the application has left to Python, and False none. A handler
+    that the application installs meanwhile stays.
+    """
+    if asked is False or threading.current_thread() is not threading.main_thread():
         yield
         return
 
@@ -110,11 +116,13 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
         signal.signal(number, before[signal.Signals(number)])
         stop()
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
+    before = {number: signal.getsignal(number) for number in DEFAULTS}
+    taken = [number for number, default in DEFAULTS.items() if asked or before[number] == default]
+    for number in taken:
         signal.signal(number, handle)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in taken:
+            if signal.getsignal(number) is handle:
+                signal.signal(number, before[number])

@@ -8,6 +8,7 @@ import logging
 
 import pytest
 
+from api.http.bodies import MEMBERS_MAX
 from api.http.services import Limits
 from raftlog.types import TopicPartition
 from tests.helpers.http_server import HttpServer, serve, served
@@ -227,6 +228,30 @@ async def test_a_compressed_body_is_undone(server: HttpServer) -> None:
     assert (broken.status, broken.json["field"]) == (422, "body")
     short = await server.call("POST", TOPIC, body[:-4], packed)
     assert (short.status, short.json["field"]) == (422, "body")
+    assert "truncated" in str(short.json["detail"])
+
+
+@served(partitions=1)
+async def test_a_body_may_have_several_members_and_a_byte_order_mark(server: HttpServer) -> None:
+    packed = JSON | {"Content-Encoding": "gzip"}
+    body = b'{"records":[{"value":"zipped"}]}'
+    halves = gzip.compress(body[:9]) + gzip.compress(b"") + gzip.compress(body[9:])
+    assert (await server.call("POST", TOPIC, halves, packed)).status == 200
+    assert (await server.call("POST", TOPIC, gzip.compress(b"") + halves, packed)).status == 200
+    assert (await server.call("POST", TOPIC, b"\xef\xbb\xbf" + body, JSON)).status == 200
+    followed = await server.call("POST", TOPIC, halves + b"no member", packed)
+    assert "followed by other bytes" in str(followed.json["detail"])
+    cut = await server.call("POST", TOPIC, halves[:-1], packed)
+    assert "truncated" in str(cut.json["detail"])
+    many = await server.call("POST", TOPIC, gzip.compress(b"") * (MEMBERS_MAX + 1), packed)
+    assert (many.status, many.json["field"]) == (422, "body")
+
+
+@served(partitions=1)
+async def test_half_a_surrogate_pair_is_named(server: HttpServer) -> None:
+    reply = await server.call("POST", TOPIC, b'{"records":[{"value":"\\ud83d"}]}', JSON)
+    assert reply.status == 422
+    assert "surrogate" in str(reply.json["detail"])
 
 
 @served(Limits(body_timeout_s=0.1), partitions=1)

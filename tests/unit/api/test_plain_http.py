@@ -92,9 +92,9 @@ async def test_both_ways_answer_alike(server: HttpServer, line: str, body: bytes
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("PUT", "/v1/topics", "GET, POST"),
-        ("POST", "/v1/topics/orders/partitions/0", "GET"),
-        ("POST", "/v1/topics/orders/partitions/0:explode", "GET"),
+        ("PUT", "/v1/topics", "GET, HEAD, POST"),
+        ("POST", "/v1/topics/orders/partitions/0", "GET, HEAD"),
+        ("POST", "/v1/topics/orders/partitions/0:explode", "GET, HEAD"),
         ("GET", "/v1/topics/orders/partitions/0:transfer-leadership", "POST"),
         ("GET", "/v1/topics/orders/partitions/0%3Atransfer-leadership", "POST"),
         ("GET", "/v1/partitions/orders/0:unsafe-recover", "POST"),

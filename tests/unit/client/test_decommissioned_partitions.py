@@ -208,7 +208,7 @@ def test_a_partitioner_that_raises_fails_its_own_record_only() -> None:
     assert narrowing.left(queue, batches) == [router.queues[0]]
     assert len(router.queues) == 1
     assert [str(one) for one in failures] == [
-        "the partitioner raised KeyError(b'raises'); orders has 1 partition"
+        "the partitioner raised KeyError: b'raises'; orders has 1 partition"
     ]
     moved = router.queues[0].open
     assert moved is not None
@@ -234,7 +234,7 @@ async def test_a_record_whose_partitioner_raises_fails_and_the_others_move() -> 
             await producer.flush()
         failure = fails.exception()
         assert isinstance(failure, InvalidRecord)
-        assert str(failure).startswith("the partitioner raised KeyError(b'raises')")
+        assert str(failure).startswith("the partitioner raised KeyError: b'raises'")
         assert isinstance(failure.__cause__, KeyError)
         assert (await moves).partition == 0
         assert (await (await producer.send("x", key="moves"))).partition == 0

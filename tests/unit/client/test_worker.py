@@ -11,15 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.client.messages import Message
-from raftlog.client.worker.core import WorkerCore
-from raftlog.client.worker.failures import Failures
 from raftlog.client.worker.lanes import Lanes
 from raftlog.client.worker.options import Backoff, WorkerSettings, worker_options
 from raftlog.client.worker.progress import Progress
 from raftlog.errors import ConnectionLost, NotSent, Overloaded, RecordTooLarge, UnknownTopic
-from raftlog.records.builder import Record
 from raftlog.records.failures import FailedRecord
-from tests.helpers.virtual_time import VirtualClock, eventually
+from tests.helpers.virtual_time import eventually
+from tests.helpers.worker_world import World
 
 
 def message(offset: int) -> Message:
@@ -130,92 +128,6 @@ def test_a_worker_with_dead_letters_consumes_its_retry_topics_too() -> None:
     options = worker_options(["orders", "refunds"], group="mail", dead_letter=True)
     assert options.consumer.topics == ("orders", "refunds", "orders.mail.retry", "refunds.mail.retry")
     assert worker_options("orders", group="mail").consumer.topics == ("orders",)
-
-
-class MemoryRecords:
-    """The consumer of a worker, in memory. A test hands out records, and takes partitions away."""
-
-    def __init__(self) -> None:
-        self.epoch = 0
-        self.is_handling = False
-        self.acknowledged: list[int] = []
-        self.is_closed = False
-        self._ready: deque[list[Message]] = deque()
-        self._changed = asyncio.Event()
-
-    def hand_out(self, *offsets: int, topic: str = "t", value: bytes = b"", headers: tuple = ()) -> None:  # type: ignore[type-arg]
-        self._ready.append(
-            [Message(topic, 0, offset, 0, b"k%d" % offset, value, headers, 0) for offset in offsets]
-        )
-        self._changed.set()
-
-    def begin_rebalance(self) -> None:
-        self.epoch += 1
-        self._ready.clear()
-
-    async def take(self, count_max: int, wait_s: float) -> tuple[int, list[Message]]:
-        try:
-            async with asyncio.timeout(wait_s):
-                while not self._ready:
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            return self.epoch, []
-        return self.epoch, self._ready.popleft()
-
-    def acknowledge(self, message: Message) -> None:
-        self.acknowledged.append(message.offset)
-
-    async def close(self) -> None:
-        self.is_closed = True
-
-
-class Handling:
-    """A function whose calls end when a test says so."""
-
-    def __init__(self) -> None:
-        self.calls: dict[int, asyncio.Future[BaseException | None]] = {}
-        self.begun: list[int] = []
-
-    async def __call__(self, message: Message) -> BaseException | None:
-        self.begun.append(message.offset)
-        self.calls[message.offset] = asyncio.get_running_loop().create_future()
-        return await self.calls[message.offset]
-
-    def end(self, offset: int, error: Exception | None = None) -> None:
-        if error is None:
-            self.calls[offset].set_result(None)
-        else:
-            self.calls[offset].set_exception(error)
-
-
-class World:
-    """One worker with its records, its function, and the topics that it writes."""
-
-    def __init__(self, **settings: object) -> None:
-        self.records, self.handling = MemoryRecords(), Handling()
-        self.stored: list[tuple[str, int, Record]] = []
-        self.delays_ms: list[int] = []
-        self.refusals: list[Exception] = []
-        merged: WorkerSettings = {"group": "g", "concurrency": 2, "order": "none"} | settings  # type: ignore[assignment,operator]
-        options = worker_options("t", **merged)
-        failures = Failures(options, self.append, random.Random(1))
-        failures.partition_counts = {"t.g.retry": 1, "t.g.dlq": 1}
-        self.core = WorkerCore(options, self.records, failures, self.handling, VirtualClock())
-        self.running = asyncio.create_task(self.core.run())
-
-    async def append(self, topic: str, partition: int, record: Record, delay_ms: int) -> None:
-        if self.refusals:
-            raise self.refusals.pop()
-        self.stored.append((topic, partition, record))
-        self.delays_ms.append(delay_ms)
-
-    async def begun(self, *offsets: int) -> None:
-        await eventually(lambda: self.handling.begun == [*offsets])
-
-    async def stop(self) -> BaseException | None:
-        self.core.stop()
-        return await self.running
 
 
 # requirement: G4 D2

@@ -1,0 +1,54 @@
+"""Standard streams of a command that was started without them, as by ``raftlog consume orders >&-``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+CLOSED: Final = "standard output is closed; redirect it to a file or to /dev/null"
+
+
+def replace_closed_streams() -> None:
+    """Take the numbers of closed standard streams, which the next files and sockets would get otherwise."""
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = ClosedOutput()
+
+
+class OutputClosed(OSError):
+    """A command wrote to its standard output, and has none."""
+
+
+class ClosedOutput:
+    """Standard output of a process that was started without one: writing says so."""
+
+    @property
+    def buffer(self) -> ClosedOutput:
+        """The stream of bytes, which is closed, too."""
+        return self
+
+    def write(self, _: object) -> int:
+        """Raises ``OSError``."""
+        raise OutputClosed(CLOSED)
+
+    def writelines(self, _: object) -> None:
+        """Raises ``OSError``."""
+        raise OutputClosed(CLOSED)
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def fileno(self) -> int:
+        """Raises ``OSError``."""
+        raise OutputClosed(CLOSED)
+
+    def isatty(self) -> bool:
+        """No terminal."""
+        return False

@@ -1,0 +1,91 @@
+"""Log records of the client, whose handlers never run on the thread of the client's event loop.
+
+Decides: on which thread handlers run. A handler belongs to the application: it may wait for a lock, or for
+room in a producer of this very client, which only the event loop can make. So what is logged on that thread
+is handed over to another one. Records beyond ``RECORDS_MAX`` that wait there are dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from raftlog.client.forks import mark_in_children
+
+RECORDS_MAX: Final = 1_000
+FLUSH_S: Final = 1.0
+_OTHERS: Final = ("asyncio", "aiohttp.client")  # log on the client's thread, too
+_here = threading.local()
+
+
+class _Elsewhere:
+    """A thread that begins with the first record."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begin_anew()
+        mark_in_children(self)
+
+    def _begin_anew(self) -> None:
+        self._acts = queue.Queue[Callable[[], object]](RECORDS_MAX)
+        self._thread: threading.Thread | None = None
+
+    def end_in_child(self) -> None:
+        """The thread is in the parent process."""
+        self._lock = threading.Lock()
+        self._begin_anew()
+
+    def hand_over(self, act: Callable[[], object]) -> None:
+        """Do this on the other thread, soon."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="raftlog-log", daemon=True)
+                    self._thread.start()
+        with contextlib.suppress(queue.Full):
+            self._acts.put_nowait(act)
+
+    def flush(self) -> None:
+        """Wait until what was handed over is done, for ``FLUSH_S`` at most."""
+        if self._thread is not None and threading.current_thread() is not self._thread:
+            done = threading.Event()
+            self.hand_over(done.set)
+            done.wait(FLUSH_S)
+
+    def _run(self) -> None:
+        acts = self._acts
+        while True:
+            act = acts.get()
+            with contextlib.suppress(BaseException):  # of a handler; there is no caller to tell
+                act()
+
+
+_elsewhere = _Elsewhere()
+flush = _elsewhere.flush
+
+
+def hand_over_from_here() -> None:
+    """This is the thread of a client's event loop: handlers of its records run elsewhere from now on."""
+    _here.is_of_client = True
+    for name in _OTHERS:
+        client_logger(name)
+
+
+def client_logger(name: str = "raftlog.client") -> logging.Logger:
+    """A logger whose records are handed over by threads that say so."""
+    logger = logging.getLogger(name)
+    logger.addFilter(_stays_here)
+    return logger
+
+
+def _stays_here(record: logging.LogRecord) -> bool:
+    """A filter: whether this thread runs the handlers."""
+    if not getattr(_here, "is_of_client", False):
+        return True
+    _elsewhere.hand_over(partial(logging.getLogger(record.name).handle, record))
+    return False

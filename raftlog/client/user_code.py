@@ -1,0 +1,126 @@
+"""The boundary to functions of the user: handlers, decoders, partitioners, assignors and ``on_ack``.
+
+Decides: what such a function may raise and return. Leaves to others: what follows from a failure. Every call
+of a function of the user goes through ``called`` or ``awaited``, so its caller sees ordinary errors only:
+
+============================================  =====================================================
+the function raises                           the caller gets
+============================================  =====================================================
+an ``Exception``                              that exception
+``StopIteration``, ``StopAsyncIteration``,    ``RuntimeError``: to coroutines and generators they
+``CancelledError``, ``GeneratorExit``         mean something else
+``SystemExit``, ``KeyboardInterrupt``, ...    ``ProcessEnd``, whose ``reason`` they are
+============================================  =====================================================
+
+A result whose work has not been done, such as a coroutine, is a ``TypeError``. The texts of the user's
+objects are read by ``described`` and ``shown``, since ``__str__`` and ``__repr__`` may raise as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from typing import Final, TypeVar
+
+Result = TypeVar("Result")
+
+TEXT_CHARACTERS_MAX: Final = 2_000
+_MISLEADING: Final = (
+    StopIteration,
+    StopAsyncIteration,
+    asyncio.CancelledError,
+    GeneratorExit,
+    concurrent.futures.CancelledError,  # a future that gets it counts as cancelled
+)
+_UNDONE: Final = (Awaitable, Generator, AsyncGenerator, concurrent.futures.Future)
+
+
+class ProcessEnd(RuntimeError):
+    """A function of the user raised what ends a process, such as ``SystemExit``. Event loops end by that."""
+
+    def __init__(self, what: str, reason: BaseException) -> None:
+        super().__init__(f"{what} raised {described(reason)}")
+        self.reason = reason
+
+
+def called(what: str, function: Callable[..., Result], /, *args: object) -> Result:
+    """The result of a function of the user. Raises an ``Exception`` only. ``what`` names the function."""
+    try:
+        result = function(*args)
+    except _MISLEADING as error:
+        raise _renamed(what, error) from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise ProcessEnd(what, error) from error
+    _check_done(what, result)
+    return result
+
+
+async def awaited(what: str, function: Callable[..., Awaitable[Result]], /, *args: object) -> Result:
+    """The result of a coroutine function of the user, as ``called``.
+
+    A ``CancelledError`` of its own is a ``RuntimeError``; one that cancels the task is a ``ProcessEnd``.
+    """
+    try:
+        result = await function(*args)
+    except _MISLEADING as error:
+        raise (ProcessEnd(what, error) if _is_cancelled() else _renamed(what, error)) from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise ProcessEnd(what, error) from error
+    _check_done(what, result)
+    return result
+
+
+def described(error: BaseException) -> str:
+    """The type and the text of an exception, also of one whose ``__str__`` raises."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception, also of one whose ``__str__`` raises."""
+    return _text(str, error)
+
+
+def shown(value: object) -> str:
+    """``repr`` of an object of the user, also of one whose ``__repr__`` raises."""
+    return _text(repr, value)
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception of the user, unless it refuses one, as a frozen dataclass does."""
+    with contextlib.suppress(Exception):
+        error.add_note(note)
+
+
+def _renamed(what: str, error: BaseException) -> RuntimeError:
+    return RuntimeError(f"{what} raised {described(error)}")
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _text(convert: Callable[[object], str], value: object) -> str:
+    """At most ``TEXT_CHARACTERS_MAX``, which UTF-8 can encode."""
+    try:
+        return convert(value)[:TEXT_CHARACTERS_MAX].encode(errors="backslashreplace").decode()
+    except BaseException as error:
+        return f"<{convert.__name__}() of this {type(value).__name__} raises {type(error).__name__}>"
+
+
+def _check_done(what: str, result: object) -> None:
+    kind = type(result)
+    if not issubclass(kind, _UNDONE):
+        return
+    if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+        result.close()  # else Python warns later that nobody has awaited it
+    raise TypeError(
+        f"{what} returned a {kind.__name__}, whose work may not be done: do the work before it returns"
+    )

@@ -1,0 +1,113 @@
+"""Errors name the matter: TLS, another event loop, the shape of headers, an empty variable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from raftlog import Client
+from raftlog.aio import Client as AsyncClient
+from raftlog.client.client import url_from
+from raftlog.client.options import URL_DEFAULT
+from raftlog.client.values import encode_headers, encode_value
+from raftlog.errors import InvalidRecord, NotSent
+from tests.helpers.async_tests import beside
+from tests.helpers.fake_broker import fake_cluster
+
+
+def test_tls_at_a_port_without_it_is_named() -> None:
+    with beside(fake_cluster()) as cluster:
+        url = f"https://{cluster.urls[0].rpartition('://')[2]}"
+        with (
+            Client(url, retry_timeout="3s") as client,
+            pytest.raises(NotSent, match=r"TLS failed.*without TLS has http://"),
+        ):
+            client.topics.list()
+
+
+def test_a_client_on_another_event_loop_says_so() -> None:
+    with beside(fake_cluster()) as cluster:
+        client = AsyncClient(cluster.urls)
+        producers = []
+
+        async def begin() -> None:
+            await client.open()
+            assert (await client.send("orders", "x")).offset == 0
+            producers.append(client.producer("orders"))
+
+        async def go_on(act: object) -> None:
+            with pytest.raises(RuntimeError, match="another event loop"):
+                await act()  # type: ignore[operator]
+
+        first = asyncio.new_event_loop()
+        first.run_until_complete(begin())
+        (producer,) = producers
+        for act in (
+            client.open,
+            client.close,
+            client.topics.list,
+            lambda: client.send("orders", "y"),
+            lambda: producer.send("y"),
+            lambda: producer.send_all([]),
+            producer.flush,
+            producer.close,
+            client.partition("orders", 0).read,
+        ):
+            asyncio.run(go_on(act))
+        assert first.run_until_complete(client.send("orders", "y")) is not None  # its own loop goes on
+        first.run_until_complete(client.close())
+        first.close()
+
+
+def pairs() -> Iterator[tuple[str, str]]:
+    yield "a", "b"
+
+
+@pytest.mark.parametrize(
+    "headers", ["ab", b"ab", ("a", "b"), [("a", "b", "c")], [("a",)], 5, pairs(), {("a", "b")}, [None]]
+)
+def test_headers_of_another_shape_are_named(headers: object) -> None:
+    with pytest.raises(InvalidRecord, match="headers: "):
+        encode_headers(headers, ())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tags", ["ab", 5, (tag for tag in "ab")])
+def test_tags_of_another_shape_are_named(tags: object) -> None:
+    with pytest.raises(InvalidRecord, match="tags: "):
+        encode_headers(None, tags)  # type: ignore[arg-type]
+
+
+def test_headers_of_either_shape_are_kept() -> None:
+    for headers in {"a": "1", "b": None}, [("a", "1"), ("b", None)], (["a", b"1"], ["b", None]):
+        assert encode_headers(headers, ()) == (("a", b"1"), ("b", None))  # type: ignore[arg-type]
+
+
+class Broken(dict[str, int]):
+    """Its items cannot be read."""
+
+    def items(self) -> object:  # type: ignore[override]
+        """Raise."""
+        raise LookupError("no items")
+
+
+def test_what_the_encoding_of_a_value_raises_is_an_invalid_record() -> None:
+    with pytest.raises(InvalidRecord, match="value: "):
+        encode_value({"a": object()})
+    with pytest.raises(InvalidRecord, match="value: "):
+        encode_value(Broken)
+
+
+def test_an_empty_variable_is_none() -> None:
+    assert url_from({"RAFTLOG_URL": ""}) == url_from({}) == URL_DEFAULT
+    Client.from_env({"RAFTLOG_URL": "", "RAFTLOG_RACK": ""}).close()
+
+
+def test_an_iterator_that_outlives_its_client_is_silent() -> None:
+    with beside(fake_cluster()) as cluster:
+        with Client(cluster.urls) as client:
+            client.send("orders", "x")
+            tail = client.partition("orders", 0).tail("earliest")
+            assert next(tail).value == b"x"
+        tail.close()  # type: ignore[attr-defined]
