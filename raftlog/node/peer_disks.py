@@ -11,6 +11,7 @@ copy is, and what becomes of it (``raftlog.hosting.opener``).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -52,12 +53,16 @@ class PeerDisks:
         self._on_older_copy = on_older_copy
         self._run_blocking = run_blocking
         self._linked: set[NodeId] = set()
-        self._found = asyncio.Event()  # this disk is an older copy
+        self._is_found = False  # this disk is an older copy
+        self._wake = asyncio.Event()
 
     def connected(self, peer: NodeId) -> None:
         """The link to a peer stands, and nothing has left over it."""
         self._linked.add(peer)
         self._name(peer)
+        if not self.age.is_named:
+            self.age.is_named = True
+            self._wake.set()  # the age rises at once
 
     def lost(self, peer: NodeId) -> None:
         """A link has ended."""
@@ -73,21 +78,23 @@ class PeerDisks:
             self.refused.discard(peer)
         else:
             self._refuse(peer, name.mine)
-        if name.newer is not None and not self._found.is_set():
+        if name.newer is not None and not self._is_found:
             _log.error(
                 "broker %d knows a newer state of this disk: it is an older copy, such as a restored backup, "
                 "and has lost votes and records; this broker starts again, and its replicas rejoin",
                 peer,
             )
-            self._found.set()
+            self._is_found = True
+            self._wake.set()
 
     async def run(self, interval_ms: int) -> None:
         """Let the disk age and tell the peers, until this disk is found to be an older copy."""
-        while not self._found.is_set():
-            try:
+        while not self._is_found:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_ms / 1000):
-                    await self._found.wait()
-            except TimeoutError:
+                    await self._wake.wait()
+            self._wake.clear()
+            if not self._is_found:
                 await self._rise()
         await self._mark_older_copy()
         self._on_older_copy()

@@ -141,9 +141,30 @@ FILES_OF_LOGS = (
         "an older copy that has aged alone passes for the disk itself",
         "log on disk: disk_age",
         "raftlog.storage.disk_age:Disk.continues",
-        "and counted in (None, *(run.number for run in known.runs[:1]))",
-        "",
+        "return counted in (run.number for run in known.runs[:1])",
+        "return True",
         seen_by="tests/unit/storage/test_replica_registry.py::test_an_older_copy_that_has_aged_alone_is_one_still",
+    ),
+    PlantedBug(
+        "runs that do not reach back to a known age prove that a disk is no older copy",
+        "log on disk: disk_age",
+        "raftlog.storage.disk_age:Disk.continues",
+        "return len(self.runs) < RUNS_MAX",
+        "return True",
+        seen_by=(
+            "tests/unit/storage/test_replica_registry.py::"
+            "test_an_older_copy_whose_runs_no_longer_reach_back_is_one_still"
+        ),
+    ),
+    PlantedBug(
+        "a run counts before a peer can have heard it",
+        "log on disk: disk_age",
+        "raftlog.storage.disk_age:DiskAge.next_record",
+        "if not self.is_named:",
+        "if False:",
+        seen_by=(
+            "tests/unit/storage/test_replica_registry.py::test_starts_that_no_peer_has_heard_prove_nothing"
+        ),
     ),
     PlantedBug(
         "a lower term is no sign of an older copy",
