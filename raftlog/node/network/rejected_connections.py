@@ -34,7 +34,9 @@ class Refusals:
         self._log = log
         self._limit = LogLimit(clock.monotonic, interval_ms / 1000)
 
-    def add(self, reason: str, *, direction: str, remote_address: str, claimed_node: int) -> None:
+    def add(
+        self, reason: str, *, direction: str, remote_address: str, claimed_node: int, detail: str = ""
+    ) -> None:
         """One connection was closed for ``reason``; ``claimed_node`` may be a lie."""
         self.counts[reason] += 1
         left_out = self._limit.left_out(reason)
@@ -46,4 +48,5 @@ class Refusals:
                 remote_address=remote_address,
                 claimed_node=claimed_node,
                 not_logged_since_last=left_out,
+                **({"detail": detail} if detail else {}),
             )
