@@ -419,4 +419,5 @@ def _host_settings(settings: BrokerSettings) -> HostSettings:
         catch_up_bytes_per_s=limits.catch_up_bytes_per_s,
         uncommitted_bytes_max=limits.uncommitted_bytes_max,
         clock_bounds=ClockBounds(jump_ms_max=timing.clock_jump_ms_max, pause_ms=timing.clock_pause_ms),
+        dead_timeout_ms=timing.dead_timeout_ms,
     )
