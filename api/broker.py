@@ -281,7 +281,8 @@ class Broker:
         configured = {NodeId(peer): (each.host, each.port) for peer, each in self.settings.peers.items()}
         pinned = frozenset(NodeId(peer) for peer, each in self.settings.peers.items() if each.pinned)
         set_peer = self._environment.transport.set_peer
-        addresses = PeerAddresses(self.node_id, configured, set_peer, self.host, pinned)
+        disk_id = self._registry.disk_id
+        addresses = PeerAddresses(self.node_id, configured, set_peer, self.host, pinned, disk_id)
         self.controller.subscribe(addresses.image_changed)
         return addresses
 

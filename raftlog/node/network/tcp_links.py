@@ -25,7 +25,7 @@ from raftlog.node.network.handshake import (
     DiallerHandshake,
     ListenerHandshake,
 )
-from raftlog.node.network.rejected_connections import Refusals
+from raftlog.node.network.rejected_connections import DialFailures, LogEvent, Refusals
 from raftlog.node.network.tcp_connection import Connection, InboundConnection, OutboundConnection
 from raftlog.node.network.transport import FrameReceiver
 from raftlog.types import NodeId
@@ -73,6 +73,7 @@ class LinkContext:
     clock: Clock
     rng: Random
     refusals: Refusals
+    log: LogEvent
     receiver: FrameReceiver
     removed: Set[NodeId]  # nodes whose connections are refused
 
@@ -89,6 +90,7 @@ class OutboundLink:
         self._is_stopped = False
         self._is_connected = False  # whether ``connection`` was handed over by the loop
         self.process = b""  # which was reached last
+        self._failures = DialFailures(context.log, context.clock, peer)
         self.connection = self._new_connection()
         self._task = asyncio.get_running_loop().create_task(self._dial_for_ever())
 
@@ -167,9 +169,11 @@ class OutboundLink:
                 async with asyncio.timeout(limits.dial_ms_max / 1000):
                     await loop.create_connection(partial(_same, connection), *self.address)
                 self._is_connected = True
+                self._failures.ended()
                 await asyncio.shield(connection.closed)
-            except (OSError, TimeoutError, UnicodeError):
+            except (OSError, UnicodeError) as error:  # of which a time-out is one
                 # The peer does not listen, or its name does not resolve, or it answered too late.
+                self._failures.add(*self.address, str(error) or "no answer in time")
                 connection.abort()
             pause_ms = self._redial_ms * (1 + self._context.rng.random() / 2)
             self._redial_ms = min(2 * self._redial_ms, limits.redial_ms_max)

@@ -53,6 +53,7 @@ class TcpTransport:
         self._rng = rng
         self._clock = clock or SystemClock()
         self._limits = limits or TransportLimits()
+        self._log = log
         self._refusals = Refusals(log, self._clock, self._limits.log_interval_ms)
         self._addresses: dict[NodeId, tuple[str, int]] = {}
         self._links: dict[NodeId, OutboundLink] = {}
@@ -82,7 +83,14 @@ class TcpTransport:
         if self._context is not None:
             raise RuntimeError("the transport was started before: make a new one")
         self._context = LinkContext(
-            self._credentials, self._limits, self._clock, self._rng, self._refusals, receiver, self._removed
+            self._credentials,
+            self._limits,
+            self._clock,
+            self._rng,
+            self._refusals,
+            self._log,
+            receiver,
+            self._removed,
         )
         self._inbound = InboundConnections(
             self._context, self._links.get, self._peer_proven, self._peer_ended
