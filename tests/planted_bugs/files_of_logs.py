@@ -127,6 +127,36 @@ FILES_OF_LOGS = (
         ),
     ),
     PlantedBug(
+        "the kernel syncs a file alone although its name is not durable",
+        "log on disk: the order of writes",
+        "raftlog.storage.log_sync:LogSync.begin_alone",
+        "is_more = self.names_changed or self._notes_end",
+        "is_more = self._notes_end",
+        seen_by=(
+            "tests/scenarios/node/test_disk_waits.py::"
+            "test_a_file_whose_name_is_not_durable_yet_is_left_to_threads"
+        ),
+    ),
+    PlantedBug(
+        "a verdict about another process makes a disk an older copy",
+        "log on disk: disk_age",
+        "raftlog.node.peer_disks:PeerDisks._is_older",
+        "return refused_id == self.age.disk.disk_id and not self.age.disk.continues(newer)",
+        "return True",
+        seen_by="tests/unit/node/test_peer_disks.py::test_a_verdict_about_another_process_restarts_nobody",
+    ),
+    PlantedBug(
+        "a process that is not reached replaces a disk",
+        "log on disk: disk_age",
+        "raftlog.node.peer_disks:PeerDisks._judge",
+        "and not self._transport.reaches(peer)",
+        "and False",
+        seen_by=(
+            "tests/unit/node/test_peer_disks.py::"
+            "test_an_empty_disk_of_a_process_that_cannot_be_reached_replaces_nothing"
+        ),
+    ),
+    PlantedBug(
         "a disk whose age has fallen passes for the disk itself",
         "log on disk: disk_age",
         "raftlog.storage.disk_age:DiskAge.note",
