@@ -282,7 +282,8 @@ class Broker:
         configured = {NodeId(peer): (each.host, each.port) for peer, each in self.settings.peers.items()}
         pinned = frozenset(NodeId(peer) for peer, each in self.settings.peers.items() if each.pinned)
         set_peer = self._environment.transport.set_peer
-        addresses = PeerAddresses(self.node_id, configured, set_peer, self.host, pinned)
+        disk_id = self._registry.disk_id
+        addresses = PeerAddresses(self.node_id, configured, set_peer, self.host, pinned, disk_id)
         self.controller.subscribe(addresses.image_changed)
         return addresses
 
@@ -428,4 +429,5 @@ def _host_settings(settings: BrokerSettings) -> HostSettings:
         catch_up_bytes_per_s=limits.catch_up_bytes_per_s,
         uncommitted_bytes_max=limits.uncommitted_bytes_max,
         clock_bounds=ClockBounds(jump_ms_max=timing.clock_jump_ms_max, pause_ms=timing.clock_pause_ms),
+        dead_timeout_ms=timing.dead_timeout_ms,
     )

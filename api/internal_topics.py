@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from partitions.metadata.healing import INTERNAL_REPLICAS
 from partitions.metadata.service import Controller
 from partitions.routing.gateway import Gateway
 from raftlog.errors import CommitUnknown, InvalidRequest, NoLeader, TopicExists
@@ -18,7 +19,6 @@ CONFIG: Final[dict[str, int | str]] = {
     "segment.bytes": 32 << 20,
     "max.message.bytes": 16 << 20,
 }
-REPLICAS: Final = 3  # where the cluster has so many brokers
 
 
 class CreatedTopic:
@@ -59,7 +59,7 @@ class CreatedTopic:
     def _replicas(self) -> int:
         registered = sum(bool(each.incarnation) for each in self._controller.image.brokers.values())
         brokers = max(self._brokers, registered)
-        return REPLICAS if brokers >= REPLICAS else 1
+        return INTERNAL_REPLICAS if brokers >= INTERNAL_REPLICAS else 1
 
     async def create(self, timeout_ms: int) -> int:
         """Several brokers may be the first at once."""

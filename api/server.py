@@ -32,6 +32,7 @@ from api.stop_signals import stop_signals
 from raftlog.clock import SystemClock
 from raftlog.errors import LogCorrupt, RaftlogError
 from raftlog.exhaustion import exhaustion
+from raftlog.node.flusher import RunSyncs
 from raftlog.node.network.tcp_links import TransportLimits
 from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.storage.data_directory import DataDirectory, DataDirectoryRefused
@@ -70,8 +71,9 @@ def run_in(settings: BrokerSettings, equip: Equip) -> int:
     except (DataDirectoryRefused, RaftlogError, OSError) as error:
         _log.error("cannot start: %s", error)
         return 1
+    syncs = syncs_of_process()  # its threads and its place in the kernel live as long as the process
     try:
-        while _run_loop(_serve(settings, secret, descriptors, equip)):
+        while _run_loop(_serve(settings, secret, descriptors, syncs, equip)):
             _log.warning("starting again")
         return 0
     except (OSError, LogCorrupt, RaftlogError) as error:
@@ -94,7 +96,9 @@ def _run_loop(main: Coroutine[None, None, bool]) -> bool:
     return bool(uvloop.run(main))
 
 
-async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descriptors, equip: Equip) -> bool:
+async def _serve(
+    settings: BrokerSettings, secret: bytes, descriptors: Descriptors, syncs: RunSyncs, equip: Equip
+) -> bool:
     """Serve until a signal comes; whether to start again at once."""
     stop, is_older_copy = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -112,7 +116,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     for number in stops:  # handlers of the loop would be removed at its end: for a moment a signal kills
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
 
-    environment = equip(_environment(settings, secret, descriptors, begin_again))
+    environment = equip(_environment(settings, secret, descriptors, syncs, begin_again))
     broker = Broker(settings, environment, str(settings.data_directory), settings.http_url)
     services = services_of(broker, environment.rng)
     ProcessCollector(registry=services.registry)
@@ -161,7 +165,11 @@ async def _started(broker: Broker, stop: asyncio.Event) -> bool:
 
 
 def _environment(
-    settings: BrokerSettings, secret: bytes, descriptors: Descriptors, begin_again: Callable[[], None]
+    settings: BrokerSettings,
+    secret: bytes,
+    descriptors: Descriptors,
+    syncs: RunSyncs,
+    begin_again: Callable[[], None],
 ) -> BrokerEnvironment:
     clock = SystemClock()
     rng = random.SystemRandom()  # of the kernel: who sees many ids of leases or messages foretells none
@@ -181,7 +189,7 @@ def _environment(
         transport=transport,
         secret=secret,
         rng=rng,
-        run_syncs=syncs_of_process(),
+        run_syncs=syncs,
         on_fatal=_end_process,
         on_older_copy=begin_again,
     )

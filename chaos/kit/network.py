@@ -58,6 +58,10 @@ class CuttableTransport:
         heard_s = self._links.seconds_since_heard(peer)
         return max(heard_s, time.monotonic() - self._cut_at[peer]) if peer in self._cut_at else heard_s
 
+    def reaches(self, peer: NodeId) -> bool:
+        """As the links say."""
+        return self._links.reaches(peer)
+
     def disconnect(self, peer: NodeId) -> None:
         """Break the connections to and from this peer."""
         self._links.disconnect(peer)

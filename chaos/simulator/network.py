@@ -363,6 +363,11 @@ class SimulatedTransport:
         heard_at = self.heard_at.get(peer)
         return math.inf if heard_at is None else self._network.loop.time() - heard_at
 
+    def reaches(self, peer: NodeId) -> bool:
+        """True while its own connection is open."""
+        connection = self.outgoing.get(peer)
+        return connection is not None and self not in connection.ended
+
     def disconnect(self, peer: NodeId) -> None:
         """Break both directions."""
         self._network.disconnect(self, peer)

@@ -7,6 +7,9 @@ Leaves to others: dialling, and proving who answers (the transport).
   is not heard is dialled at both addresses in turns. One that was let in later is not: at its address of
   former times may be a process whose id was given away.
 - A pinned address in the settings is the only one for its broker: a proxy, or an address that is translated.
+- A broker that has moved and reaches another one, which cannot answer it at its former address, tells it the
+  new address. That counts where its disk is the registered one: so a process whose id was given away is still
+  not dialled.
 - A broker that no committed metadata has named yet is dialled at the address that stands in the metadata log
   here: its vote may be needed to commit it.
 - A broker that was removed for good is not dialled, and is refused when it dials.
@@ -43,6 +46,7 @@ class Addresses(msgspec.Struct, frozen=True, array_like=True):
 
     version: int
     brokers: tuple[tuple[NodeId, str, int], ...]
+    own: tuple[str, int, str] = ("", 0, "")  # host, port and disk id of the broker that tells
 
 
 class Peers(Protocol):
@@ -74,11 +78,14 @@ class PeerAddresses:
         set_peer: Callable[[NodeId, str, int], None],
         peers: Peers,
         pinned: frozenset[NodeId] = frozenset(),
+        disk_id: str = "",
     ) -> None:
         """``configured`` are the addresses in the settings; ``set_peer`` is the transport's.
 
-        ``pinned`` are the peers that are dialled at their configured addresses only.
+        ``pinned`` are the peers that are dialled at their configured addresses only. ``disk_id`` is that of
+        this broker.
         """
+        self._own = *configured.get(node_id, ("", 0)), disk_id
         self._configured = {peer: address for peer, address in configured.items() if peer != node_id}
         self._node_id = node_id
         self._set_peer = set_peer
@@ -86,6 +93,8 @@ class PeerAddresses:
         self._pinned = pinned
         self._newest = Addresses(-1, ())  # this broker's own is among them
         self._registered: dict[NodeId, Address] = {}  # those of the others
+        self._disks: dict[NodeId, str] = {}  # registered ones
+        self._moved: dict[NodeId, Address] = {}  # what brokers with these disks have told of themselves
         self._dialled: dict[NodeId, Address] = {}
         self._forgotten: set[NodeId] = set()  # removed for good
         self._telling: dict[NodeId, asyncio.Task[None]] = {}
@@ -102,7 +111,8 @@ class PeerAddresses:
         """Dial brokers that are new or have moved."""
         brokers = image.brokers.values()
         for broker in brokers:
-            if broker.admission_id:
+            self._disks[broker.broker_id] = broker.disk_id
+            if broker.admission_id and broker.broker_id not in self._pinned:
                 self._configured.pop(broker.broker_id, None)
         for removed in image.forgotten:
             self._forget(removed)
@@ -113,6 +123,7 @@ class PeerAddresses:
         """Dial brokers that only the log names; it may not be committed (``metadata.log_ahead``)."""
         for broker in image.brokers.values():
             peer = broker.broker_id
+            self._disks.setdefault(peer, broker.disk_id)
             if peer != self._node_id and peer not in self._dialled and peer not in self._forgotten:
                 self._dial(peer, (broker.rpc_host, broker.rpc_port))
                 self._peers.watch_peers(frozenset({peer}))
@@ -129,21 +140,27 @@ class PeerAddresses:
             self._telling[peer] = self._peers.begin(self._tell(peer))
 
     async def _tell(self, peer: NodeId) -> None:
-        head = encode_body(self._newest)
+        head = encode_body(msgspec.structs.replace(self._newest, own=self._own))
         with contextlib.suppress(RaftlogError):  # it is told again with the next link
             await self._peers.calls.call(peer, SERVICE, head, timeout_ms=TELL_TIMEOUT_MS)
 
     def try_others(self) -> None:
-        """Dial each of the first brokers that is not heard at its other address, if it has two."""
-        for peer, configured in self._configured.items():
-            registered = self._registered.get(peer, configured)
-            if registered != configured and self._is_unheard(peer):
-                self._dial(peer, configured if self._dialled[peer] == registered else registered)
+        """Dial each broker that is not heard at its next address, if it has several."""
+        for peer in sorted(self._configured.keys() | self._moved.keys()):
+            known = [every.get(peer) for every in (self._registered, self._configured, self._moved)]
+            addresses = list(dict.fromkeys(address for address in known if address is not None))
+            if len(addresses) > 1 and self._is_unheard(peer):
+                self._dial(peer, addresses[(addresses.index(self._dialled[peer]) + 1) % len(addresses)])
 
     async def _serve(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        self._register(decode_body(head, Addresses))
+        told = decode_body(head, Addresses)
+        self._register(told)
+        host, port, disk_id = told.own
+        if disk_id and self._disks.get(sender) == disk_id and sender not in self._pinned:
+            self._moved[sender] = host, port
+            self._dial(sender, (host, port))  # it hears nothing from where it was dialled
         return b"", ()
 
     def _register(self, addresses: Addresses) -> None:
@@ -164,7 +181,7 @@ class PeerAddresses:
     def _forget(self, peer: NodeId) -> None:
         if peer not in self._forgotten and peer != self._node_id:
             self._forgotten.add(peer)
-            for known in (self._configured, self._registered, self._dialled):
+            for known in (self._configured, self._registered, self._moved, self._dialled):
                 known.pop(peer, None)
             self._peers.refuse_peer(peer)
 

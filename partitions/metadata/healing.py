@@ -1,5 +1,7 @@
 """Which replicas of dead and decommissioned brokers move to others: a pure decision of the active controller.
 
+And which internal topics get the replicas that the cluster was too small for when they were created.
+
 Decides: which brokers are dead, which partitions come first, and which brokers take the new replicas. Leaves
 to others: measuring silence (``silence``), moving (``partitions.reassignment``), and the members of the
 metadata group (``voters``).
@@ -14,6 +16,7 @@ metadata group (``voters``).
 - A new replica goes to a broker that is alive, heard, not draining, with room, below its limit, without a
   replica of the partition, and that has not refused one lately: to a rack with the fewest of them, there to
   one that still votes in the partition, if any, else to the one with the fewest replicas of all.
+- A partition of an internal topic gets ``INTERNAL_REPLICAS`` once so many brokers are in use and have room.
 - Without a majority of its voters a partition cannot move; without a broker to spare it waits for one.
 
 Nothing is remembered: when a broker comes back, what has not begun is not begun.
@@ -24,11 +27,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas, alive_of, has_majority
 from partitions.metadata.refusals import Refused
 from raftlog.types import NodeId
+
+INTERNAL_REPLICAS: Final = 3  # of the topics of the system itself, where the cluster has so many brokers
 
 
 def dead_brokers(
@@ -66,7 +72,8 @@ def plan_healing(
     unable = _Unable(without_room, refused)
     replaced = unable if moves_max else _Unable(frozenset(), ())
     leaving = leaving if moves_max else leaving_brokers(image, ())
-    endangered = _endangered(image, leaving, replaced)
+    grows = _can_grow(image) and bool(moves_max)
+    endangered = _endangered(image, leaving, replaced, grows=grows)
     if not endangered:
         return []
     load = Counter(node for _, partition in _partitions(image) for node in partition.all_replicas)
@@ -83,7 +90,8 @@ def plan_healing(
             continue
         candidates = [node for node in spare if load[node] < replicas_per_broker_max]
         lost = leaving | replaced.of(topic, partition)
-        target = _restored(image, partition, lost, candidates, load)
+        missing = _missing(topic, partition) if grows else 0
+        target = _restored(image, partition, lost, candidates, load, missing)
         if set(target) == set(partition.target_replicas) or not has_majority(image, target):
             continue
         load.update(set(target) - set(partition.all_replicas))
@@ -102,7 +110,10 @@ def plan_healing(
 
 @dataclass(frozen=True, slots=True)
 class HealingCounts:
-    """Partitions that move, for whatever reason, and those with a replica that leaves, or shall have one."""
+    """Partitions that move, for whatever reason, and those with a replica that leaves, or shall have one.
+
+    Also those of internal topics that have too few.
+    """
 
     moving: int = 0
     to_restore: int = 0
@@ -110,11 +121,23 @@ class HealingCounts:
 
 def healing_counts(image: MetadataImage, leaving: Collection[NodeId]) -> HealingCounts:
     """What is under way and what is left to do, also where it cannot be done now."""
-    partitions = [partition for _, partition in _partitions(image)]
+    partitions, grows = list(_partitions(image)), _can_grow(image)
     return HealingCounts(
-        sum(bool(partition.target) for partition in partitions),
-        sum(not set(partition.target_replicas).isdisjoint(leaving) for partition in partitions),
+        sum(bool(partition.target) for _, partition in partitions),
+        sum(
+            not set(partition.target_replicas).isdisjoint(leaving)
+            or (grows and _missing(topic, partition) > 0)
+            for topic, partition in partitions
+        ),
     )
+
+
+def _can_grow(image: MetadataImage) -> bool:
+    return sum(map(image.is_in_use, image.brokers)) >= INTERNAL_REPLICAS
+
+
+def _missing(topic: TopicInfo, partition: PartitionInfo) -> int:
+    return INTERNAL_REPLICAS - len(partition.target_replicas) if topic.is_internal else 0
 
 
 class _Unable:
@@ -140,13 +163,16 @@ class _Unable:
 
 
 def _endangered(
-    image: MetadataImage, leaving: frozenset[NodeId], unable: _Unable
+    image: MetadataImage, leaving: frozenset[NodeId], unable: _Unable, *, grows: bool
 ) -> list[tuple[TopicInfo, PartitionInfo]]:
-    """The partitions with a lost target that can be moved; fewest live replicas first."""
+    """The partitions with a lost target, or too few, that can be moved; fewest live replicas first."""
     found = [
         (topic, partition)
         for topic, partition in _partitions(image)
-        if not (leaving | unable.of(topic, partition)).isdisjoint(partition.target_replicas)
+        if (
+            not (leaving | unable.of(topic, partition)).isdisjoint(partition.target_replicas)
+            or (grows and _missing(topic, partition) > 0)
+        )
         and has_majority(image, partition.replicas)
     ]
     return sorted(
@@ -160,14 +186,18 @@ def _restored(
     leaving: frozenset[NodeId],
     candidates: list[NodeId],
     load: Mapping[NodeId, int],
+    missing: int,
 ) -> tuple[NodeId, ...]:
     """The target with another broker for each of these that are in it, as far as there are any.
 
-    The replicas that stay come first: one of them leads.
+    And with as many more as are ``missing``, or none: two replicas serve less often than one. Replicas that
+    stay come first: one of them leads.
     """
     row = [node for node in partition.target_replicas if node not in leaving]
     lost = [node for node in partition.target_replicas if node in leaving]
-    while lost:
+    is_enough = len(set(candidates).difference(row)) >= len(lost) + missing
+    goal = len(partition.target_replicas) + (missing if is_enough else 0)
+    while len(row) < goal:
         racks = Counter(_rack(image, node) for node in row)
         free = [node for node in candidates if node not in row]
         if not free:
@@ -177,8 +207,7 @@ def _restored(
             for node in free
         }
         row.append(min(free, key=order.__getitem__))
-        lost.pop()
-    return (*row, *lost)
+    return (*row, *lost[: goal - len(row)])
 
 
 def _is_moving(image: MetadataImage, topic: TopicInfo, partition: PartitionInfo, unable: _Unable) -> bool:

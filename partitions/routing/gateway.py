@@ -21,6 +21,7 @@ from partitions.replica.topic_rules import Body
 from partitions.routing import rpc
 from partitions.routing.closest import ClosestReplicas
 from partitions.routing.local import RETRY_AFTER_MS, LocalReplicas
+from partitions.routing.relay import Relay
 from partitions.routing.rpc import Place
 from partitions.routing.statuses import Statuses
 from partitions.values import (
@@ -83,7 +84,7 @@ class Gateway:
         """
         self._node_id = node_id
         self._image = image
-        self._calls = calls
+        self._relay = Relay(node_id, image, calls)
         self.local = LocalReplicas(
             node_id,
             replicas,
@@ -96,7 +97,7 @@ class Gateway:
             TopicPartition, NodeId
         ] = {}  # the broker that answered last, where no replica here knows
         self._closest = ClosestReplicas(node_id, image, lambda: asyncio.get_running_loop().time())
-        self._statuses = Statuses(node_id, self.local, calls, self.leader_of)
+        self._statuses = Statuses(node_id, self.local, self._relay, self.leader_of)
 
     @property
     def replicas(self) -> Mapping[tuple[str, int], PartitionReplica]:
@@ -133,7 +134,7 @@ class Gateway:
                     buffers, acks=acks, timeout_ms=left_ms, transactional_id=transactional_id
                 )
             head = encode_body(rpc.Append(place, str(acks), left_ms, transactional_id))
-            answer, _ = await self._calls.call(node, rpc.APPEND, head, buffers, timeout_ms=left_ms + GRACE_MS)
+            answer, _ = await self._relay.call(node, rpc.APPEND, head, buffers, timeout_ms=left_ms + GRACE_MS)
             return decode_body(answer, AppendReceipt)
 
         def ask_here(replica: PartitionReplica) -> Awaitable[AppendReceipt]:
@@ -164,7 +165,7 @@ class Gateway:
                 await self.local.here(place).mark(marker, timeout_ms=left_ms)
                 return
             head = encode_body(rpc.Mark(place, marker, left_ms))
-            await self._calls.call(node, rpc.MARK, head, timeout_ms=left_ms + GRACE_MS)
+            await self._relay.call(node, rpc.MARK, head, timeout_ms=left_ms + GRACE_MS)
 
         await self._at_leader(target, ask, deadline, lambda: True)
 
@@ -177,7 +178,7 @@ class Gateway:
             if node == self._node_id:
                 return await self.local.here(place).delete_before(offset, timeout_ms=left_ms)
             head = encode_body(rpc.DeleteBefore(place, offset, left_ms))
-            answer, _ = await self._calls.call(node, rpc.DELETE_BEFORE, head, timeout_ms=left_ms + GRACE_MS)
+            answer, _ = await self._relay.call(node, rpc.DELETE_BEFORE, head, timeout_ms=left_ms + GRACE_MS)
             return decode_body(answer, Offset)
 
         try:
@@ -199,7 +200,7 @@ class Gateway:
             if node == self._node_id:
                 return await self.local.here(place).set_archived(archived, timeout_ms=left_ms)
             head = encode_body(rpc.SetArchived(place, archived, left_ms))
-            answer, _ = await self._calls.call(node, rpc.SET_ARCHIVED, head, timeout_ms=left_ms + GRACE_MS)
+            answer, _ = await self._relay.call(node, rpc.SET_ARCHIVED, head, timeout_ms=left_ms + GRACE_MS)
             return decode_body(answer, Offset)
 
         try:
@@ -240,7 +241,7 @@ class Gateway:
                 local = replace(request, wait_ms=left_ms)
                 return await self.local.here(place).fetch(local, self.local.read_index_of(place))
             wait_ms = min(left_ms, PARK_MS)
-            answer, data = await self._calls.call(
+            answer, data = await self._relay.call(
                 node,
                 rpc.FETCH,
                 encode_body(rpc.Fetch(place, replace(request, wait_ms=wait_ms))),
@@ -276,7 +277,7 @@ class Gateway:
                 return await self.local.here(place).offset_at(position, committed_only=committed_only)
             head = encode_body(rpc.OffsetAt(place, position, committed_only))
             timeout_ms = max(1, _ms_until(deadline)) + GRACE_MS
-            answer, _ = await self._calls.call(node, rpc.OFFSET_AT, head, timeout_ms=timeout_ms)
+            answer, _ = await self._relay.call(node, rpc.OFFSET_AT, head, timeout_ms=timeout_ms)
             return decode_body(answer, tuple[Offset, int | None])
 
         return await self.read_at_leader(target, ask, deadline)

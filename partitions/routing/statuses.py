@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from partitions.metadata.image import PartitionInfo, TopicInfo
 from partitions.routing import rpc
 from partitions.routing.local import LocalReplicas
+from partitions.routing.relay import Relay
 from partitions.values import PartitionStatus
 from raftlog.errors import RaftlogError
 from raftlog.node.leader_search import PATIENCE_S
-from raftlog.node.rpc import Calls, decode_body, encode_body
+from raftlog.node.rpc import decode_body, encode_body
 from raftlog.types import NodeId, TopicPartition
 
 
@@ -27,13 +28,13 @@ class Statuses:
         self,
         node_id: NodeId,
         local: LocalReplicas,
-        calls: Calls,
+        relay: Relay,
         leader_of: Callable[[TopicPartition], NodeId | None],
     ) -> None:
         """``leader_of`` names the leader of a partition as far as this broker knows."""
         self._node_id = node_id
         self._local = local
-        self._calls = calls
+        self._relay = relay
         self._leader_of = leader_of
 
     async def of(self, info: TopicInfo, chosen: Collection[int] | None = None) -> list[PartitionStatus]:
@@ -75,7 +76,7 @@ class Statuses:
         if node == self._node_id:
             return self._local.statuses(places)
         try:
-            answer, _ = await self._calls.call(
+            answer, _ = await self._relay.call(
                 node, rpc.DESCRIBE, encode_body(rpc.Describe(places)), timeout_ms=int(PATIENCE_S * 1000)
             )
         except RaftlogError:

@@ -49,7 +49,7 @@ from raftlog.node.network.transport import Transport
 from raftlog.node.peer_disks import PeerDisks
 from raftlog.node.peer_watch import PeerWatch
 from raftlog.node.reading import READ_THREADS
-from raftlog.node.room_watch import RoomWatch
+from raftlog.node.room_watch import ControllerWatch, RoomWatch
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch
 from raftlog.state_machine import StateMachine
@@ -78,6 +78,7 @@ class HostSettings:
     catch_up_bytes_per_s: int = 100 << 20  # to members that are far behind; 0 for no limit
     uncommitted_bytes_max: int = 256 << 20  # of all groups; each has a bound of its own, too
     clock_bounds: ClockBounds = CLOCK_BOUNDS
+    dead_timeout_ms: int = 3000  # the active controller counts a broker as dead that it has not heard so long
 
 
 class GroupHost:
@@ -140,6 +141,8 @@ class GroupHost:
         self._tick_handle: asyncio.TimerHandle | None = None
         self._leaderless = LeaderlessGroups(self._groups, self.is_reachable)
         self._room = RoomWatch()
+        look_ms = self.settings.tick_ms * self.settings.heartbeat_ticks
+        self._controller = ControllerWatch(2 * self.settings.dead_timeout_ms // look_ms)
         self._heartbeats = Heartbeats(transport)
         self._fatal = False
         self.is_refused = False  # a peer says that this broker was removed from the cluster
@@ -168,7 +171,7 @@ class GroupHost:
     def declines(self, broker: NodeId) -> bool:
         """Whether a broker wants no leadership, since it is stopping, drained, or lacks room."""
         if broker == self.node_id:
-            return self._is_stopping or self._room.declines
+            return self._is_stopping or self._room.declines or self._controller.declines
         return self._watch.declines(broker)
 
     @property
@@ -489,6 +492,7 @@ class GroupHost:
             self._leaderless.elect_some()
         if self._watch.ticks % self.settings.heartbeat_ticks == 0:
             self._look_for_room()
+            self._look_for_controller()
             self._watch_peers()
         if self._watch.ticks % SAY_AGAIN_TICKS == 0:
             self._tell_who_rejoins()
@@ -510,6 +514,17 @@ class GroupHost:
         leader = "there is no leader" if group.leader is None else f"broker {group.leader} leads"
         missing = sorted(p for p in group.membership.all_voters if not self.is_reachable(p))
         return f"{leader}; start brokers {missing}, which are not heard" if missing else leader
+
+    def _look_for_controller(self) -> None:
+        """Cut off from the active controller, hand over to brokers that are not."""
+        group = self._groups.get(METADATA_GROUP)
+        leader = None if group is None else group.leader
+        self._controller.look(group is None or (leader is not None and self.is_reachable(leader)))
+        if self._controller.hands_over and self._hand_over():
+            _log.warning(
+                "broker %d does not hear the active controller and hands its leaderships over; %s",
+                *(self.node_id, self.leader_known(METADATA_GROUP)),
+            )
 
     def _look_for_room(self) -> None:
         """Drained or without room, hand over to other brokers."""

@@ -11,6 +11,7 @@ copy is, and what becomes of it (``raftlog.hosting.opener``).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -33,7 +34,8 @@ class _Name(msgspec.Struct, frozen=True, array_like=True):
     """The content of a ``DISK`` frame."""
 
     mine: Disk
-    newer: Disk | None = None  # than what the receiver has named, which is therefore refused
+    newer: Disk | None = None  # than the disk that the receiver's broker has named, which is refused
+    refused_id: str = ""  # of that disk
 
 
 class PeerDisks:
@@ -47,21 +49,29 @@ class PeerDisks:
         run_blocking: RunBlocking,
     ) -> None:
         self.age = age
-        self.refused: set[NodeId] = set()  # peers on an older copy
+        self.refused: dict[NodeId, str] = {}  # peers whose frames are dropped, and the ids of their disks
+        self._unreached: dict[NodeId, Disk] = {}  # those of them that name another disk than the known one
         self._transport = transport
         self._on_older_copy = on_older_copy
         self._run_blocking = run_blocking
         self._linked: set[NodeId] = set()
-        self._found = asyncio.Event()  # this disk is an older copy
+        self._is_found = False  # this disk is an older copy
+        self._wake = asyncio.Event()
 
     def connected(self, peer: NodeId) -> None:
         """The link to a peer stands, and nothing has left over it."""
         self._linked.add(peer)
         self._name(peer)
+        if peer in self._unreached:
+            self._judge(peer, self._unreached.pop(peer))
+        if not self.age.is_named:
+            self.age.is_named = True
+            self._wake.set()  # the age rises at once
 
     def lost(self, peer: NodeId) -> None:
         """A link has ended."""
         self._linked.discard(peer)
+        self._unreached.pop(peer, None)  # the next link may lead to another process
 
     def received(self, peer: NodeId, head: memoryview) -> None:
         """A peer names its disk. Raises ``MalformedFrame``."""
@@ -69,25 +79,24 @@ class PeerDisks:
             name = msgspec.msgpack.decode(head, type=_Name)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise MalformedFrame(f"name of a disk: {error}") from error
-        if self.age.note(peer, name.mine):
-            self.refused.discard(peer)
-        else:
-            self._refuse(peer, name.mine)
-        if name.newer is not None and not self._found.is_set():
+        self._judge(peer, name.mine)
+        if name.newer is not None and not self._is_found and self._is_older(name.newer, name.refused_id):
             _log.error(
                 "broker %d knows a newer state of this disk: it is an older copy, such as a restored backup, "
                 "and has lost votes and records; this broker starts again, and its replicas rejoin",
                 peer,
             )
-            self._found.set()
+            self._is_found = True
+            self._wake.set()
 
     async def run(self, interval_ms: int) -> None:
         """Let the disk age and tell the peers, until this disk is found to be an older copy."""
-        while not self._found.is_set():
-            try:
+        while not self._is_found:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_ms / 1000):
-                    await self._found.wait()
-            except TimeoutError:
+                    await self._wake.wait()
+            self._wake.clear()
+            if not self._is_found:
                 await self._rise()
         await self._mark_older_copy()
         self._on_older_copy()
@@ -113,6 +122,22 @@ class PeerDisks:
         for peer in sorted(self._linked):
             self._name(peer)
 
+    def _judge(self, peer: NodeId, named: Disk) -> None:
+        """Let a peer take part, or drop its frames.
+
+        A disk that is not the known one replaces it only in a process that can be reached: of two processes
+        with one broker's id, the one that runs where the broker is dialled.
+        """
+        known = self.age.known_of(peer)
+        self._unreached.pop(peer, None)
+        if known is not None and known.disk_id != named.disk_id and not self._transport.reaches(peer):
+            self._unreached[peer] = named
+            self.refused[peer] = named.disk_id
+        elif self.age.note(peer, named):
+            self.refused.pop(peer, None)
+        else:
+            self._refuse(peer, named)
+
     def _refuse(self, peer: NodeId, named: Disk) -> None:
         newer = self.age.known_of(peer)
         if peer not in self.refused and newer is not None:
@@ -120,9 +145,15 @@ class PeerDisks:
                 "broker %d is refused: its disk is an older copy: disk %s of age %d, after %s of age %d",
                 *(peer, named.disk_id, named.age, newer.disk_id, newer.age),
             )
-        self.refused.add(peer)
+        self.refused[peer] = named.disk_id
         self._name(peer)
 
     def _name(self, peer: NodeId) -> None:
-        newer = self.age.known_of(peer) if peer in self.refused else None
-        self._transport.send(peer, encode_frame(FrameKind.DISK, _Name(self.age.disk, newer)))
+        is_older = peer in self.refused and peer not in self._unreached
+        newer = self.age.known_of(peer) if is_older else None
+        name = _Name(self.age.disk, newer, self.refused.get(peer, ""))
+        self._transport.send(peer, encode_frame(FrameKind.DISK, name))
+
+    def _is_older(self, newer: Disk, refused_id: str) -> bool:
+        """Whether a verdict is about this disk: another process with this broker's id may have named it."""
+        return refused_id == self.age.disk.disk_id and not self.age.disk.continues(newer)

@@ -1,10 +1,14 @@
-"""Whether a broker has room to lead: its logs take entries, and its disk has more than its reserve left.
+"""Whether a broker is fit to lead: its logs take entries, its disk has room, and it hears the controller.
 
 Decides: when a broker declines leadership, and when it hands over what it leads. Leaves to others: what room
-is, and who leads next (``group_host``).
+is, who the active controller is, and who leads next (``group_host``).
 
 A broker declines as soon as it lacks room, and hands over later. So brokers that share a disk, or whose disks
 fill up together, all decline before one of them hands over to another.
+
+A broker whose link to the active controller alone is broken counts as dead there, learns of no target, and
+confirms none: partitions that it leads could not be moved or restored for as long as that lasts. It declines
+once it must count as dead, and no longer than that: elections of a controller move no leadership.
 """
 
 from __future__ import annotations
@@ -35,3 +39,29 @@ class RoomWatch:
     def hands_over(self) -> bool:
         """Whether leaderships are handed over now: once a second while there is no room."""
         return self._without_room > 0 and self._without_room % LOOKS_MIN == 0
+
+
+class ControllerWatch:
+    """One broker. It is told at fixed times whether it hears the active controller.
+
+    ``looks_max`` is the number of looks in a row without it after which the broker is cut off.
+    """
+
+    def __init__(self, looks_max: int) -> None:
+        self._looks_max = looks_max
+        self._unheard = 0  # looks in a row
+
+    def look(self, is_heard: bool) -> None:
+        """Count this look."""
+        self._unheard = 0 if is_heard else self._unheard + 1
+
+    @property
+    def declines(self) -> bool:
+        """Whether no leadership should come here."""
+        return self._unheard >= self._looks_max
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether leaderships are handed over now: once a second, and a second after others have heard."""
+        since = self._unheard - self._looks_max
+        return since > 0 and since % LOOKS_MIN == 0

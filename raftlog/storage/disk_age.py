@@ -1,10 +1,14 @@
 """The age of this disk and of its peers' disks: what tells an older copy of a disk from the disk itself.
 
 An older copy of a data directory, a backup that was restored or a virtual machine that was set back, has lost
-votes and acknowledgements, and nothing in it shows that. So a disk has an age: a number that rises with each
-start of its broker and, while it runs, at intervals, and with it the random number of the run that counts it.
+votes and acknowledgements, and nothing in it shows that. So a disk has an age: a number that rises when a run
+of its broker has named the disk to a first peer, and at intervals from then on, and with it the random number
+of the run that counts it. Runs that no peer can have heard count nothing: however often a start fails, it
+neither ages the disk nor takes a place among the runs that prove its past.
+
 Brokers tell each other ages and runs of their disks and remember them. A disk is an older copy if its age has
-fallen, if another run has counted an age that is known, or if another disk had replaced it.
+fallen, if another run has counted an age that is known, if its runs do not reach back to that age, or if
+another disk had replaced it.
 
 ``<data>/disk_age``, kept twice (``twin_file``), holds the id and the age of this disk, the newest disks of
 each peer, and whether a peer has found that this disk is an older copy.
@@ -24,14 +28,14 @@ import msgspec
 
 from raftlog.errors import LogCorrupt
 from raftlog.storage import twin_file
-from raftlog.storage.filesystem import Filesystem, is_disk_full
+from raftlog.storage.filesystem import Filesystem
 from raftlog.types import NodeId
 
 _log = logging.getLogger("raftlog.storage")
 
 AGE_FILE: Final = "disk_age"
-DISKS_MAX: Final = 8  # of one peer: the one it uses, and those that it used before
-RUNS_MAX: Final = 32  # of one disk, the newest; a peer that knows an older age only proves nothing
+DISKS_MAX: Final = 64  # of one peer: the one it uses, and those that it used before
+RUNS_MAX: Final = 1024  # of one disk, the newest; a peer that knows an older age only refuses the disk
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):
@@ -49,9 +53,17 @@ class Disk(msgspec.Struct, frozen=True, array_like=True):
     runs: tuple[Run, ...] = ()
 
     def continues(self, known: Disk) -> bool:
-        """Whether this can be the same disk later. Of ``known`` the newest run counts."""
+        """Whether this is the same disk later. Of ``known`` the newest run counts.
+
+        Runs that no longer reach back to the known age prove nothing: False, since an older copy that
+        was started often enough has such runs, too.
+        """
+        if self.disk_id != known.disk_id or self.age < known.age:
+            return False
         counted = next((run.number for run in self.runs if run.first_age <= known.age), None)
-        return self.age >= known.age and counted in (None, *(run.number for run in known.runs[:1]))
+        if counted is None:
+            return len(self.runs) < RUNS_MAX
+        return counted in (run.number for run in known.runs[:1])
 
 
 class DiskRecord(msgspec.Struct, frozen=True):
@@ -63,7 +75,7 @@ class DiskRecord(msgspec.Struct, frozen=True):
 
 
 class DiskAge:
-    """One data directory's. ``open``, ``keep``, ``mark_older_copy`` and ``begin_again`` wait for the disk."""
+    """One data directory's. What raises ``OSError`` waits for the disk."""
 
     def __init__(
         self, filesystem: Filesystem, data_directory: str, record: DiskRecord, run_number: int
@@ -72,15 +84,13 @@ class DiskAge:
         self._filesystem = filesystem
         self._data_directory = data_directory
         self._peers = dict(record.peers)
+        self.is_named = False  # set once a peer may hear of this run
         self.disk = record.disk  # as it is on the disk
         self.is_older_copy = record.is_older_copy  # its broker must begin again before it takes part
 
     @classmethod
     def open(cls, filesystem: Filesystem, data_directory: str, disk_id: str, rng: random.Random) -> DiskAge:
-        """Read the file; the age has risen unless the disk is full. ``rng`` draws the number of the run.
-
-        Raises ``OSError``.
-        """
+        """Read the file; ``rng`` draws the number of the run, which is not counted. Raises ``OSError``."""
         try:
             record = twin_file.load(filesystem, data_directory, AGE_FILE, DiskRecord)
         except LogCorrupt as error:
@@ -90,17 +100,15 @@ class DiskAge:
             record = DiskRecord(Disk(disk_id, 0))
         elif record.disk.disk_id != disk_id and not record.is_older_copy:
             record = DiskRecord(Disk(disk_id, 0), record.peers)
-        opened = cls(filesystem, data_directory, record, rng.getrandbits(62))
-        if not opened.is_older_copy:
-            try:
-                opened.keep(opened.next_record())
-            except OSError as error:
-                if not is_disk_full(error):
-                    raise
-        return opened
+        return cls(filesystem, data_directory, record, rng.getrandbits(62))
 
     def next_record(self) -> DiskRecord:
-        """The record with which the age rises, for ``keep``, with the disks of the peers as of now."""
+        """The record with which the age rises, for ``keep``, with the disks of the peers as of now.
+
+        The age does not rise before a peer may have heard of this run.
+        """
+        if not self.is_named:
+            return DiskRecord(self.disk, dict(self._peers))
         age, runs = self.disk.age + 1, self.disk.runs
         if not runs or runs[0].number != self._run_number:  # the first one of this run that is durable
             runs = (Run(age, self._run_number), *runs[: RUNS_MAX - 1])
@@ -119,8 +127,8 @@ class DiskAge:
 
     def begin_again(self, disk_id: str) -> None:
         """This disk goes by another id from now on, and its replicas rejoin. Raises ``OSError``."""
-        self.keep(DiskRecord(Disk(disk_id, 1, (Run(1, self._run_number),)), dict(self._peers)))
-        self.is_older_copy = False
+        self.keep(DiskRecord(Disk(disk_id, 0), dict(self._peers)))
+        self.is_older_copy = self.is_named = False
 
     def known_of(self, peer: NodeId) -> Disk | None:
         """The disk that a peer uses, as it said last."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
+from chaos.ports import free_ports
 from raftlog.storage import twin_file
 from raftlog.storage.disk_age import AGE_FILE, DiskRecord
 from raftlog.storage.os_filesystem import OsFilesystem
@@ -111,7 +115,47 @@ def test_an_older_copy_elects_nobody(brokers: Cluster, tmp_path: Path, what: str
     eventually(lambda: copy.seen in brokers.log_text(COPIED), what="it begins again")
     brokers.launch(OTHER)
     brokers.wait_ready(*brokers.brokers)
+    assert eventfds(brokers, COPIED) == eventfds(brokers, OTHER), "a start in a process leaves nothing behind"
     eventually(partial(has_leaders, brokers.urls[0], TOPIC, 1), what="a leader")
     eventually(partial(has_leaders, brokers.urls[0], "later", 1), what="the later topic")
     for url in brokers.urls:
         assert [value for _, value in read_all(url, TOPIC)] == values
+
+
+def eventfds(cluster: Cluster, broker: int) -> int:
+    """How many a process has: for its event loop, and for each context in which the kernel syncs files."""
+    return [os.readlink(path) for path in Path(f"/proc/{cluster.pid(broker)}/fd").iterdir()].count(
+        "anon_inode:[eventfd]"
+    )
+
+
+# requirement: F6
+@pytest.mark.e2e
+def test_copies_that_run_beside_their_cluster_do_it_no_harm(brokers: Cluster, tmp_path: Path) -> None:
+    """Somebody starts a backup elsewhere to look at it: its settings name the running cluster as peers."""
+    create_topic(brokers.urls[0], TOPIC, 1)
+    produce_surely(brokers.urls, TOPIC, ["before"])
+    assert set(brokers.stop_all()) == {0}
+    shutil.copytree(brokers.directory, tmp_path / "copy")
+    brokers.start()
+    produce_surely(brokers.urls, TOPIC, ["after"])
+    copies = Cluster(tmp_path / "copy")
+    with ExitStack() as ended:
+        ended.push(copies.__exit__)
+        first = free_ports(2)
+        for number, broker in enumerate((COPIED, BEHIND)):
+            (tmp_path / f"copy/broker-{broker}/log").unlink()
+            listens = {"HTTP": first + number, "RPC": first + 100 + number}
+            copies.launch(broker, environment={f"RAFTLOG_{k}__PORT": str(v) for k, v in listens.items()})
+        for broker in (COPIED, BEHIND):
+            refused = partial(
+                re.search, rf"another process runs as node {broker}, at 127.0.0.1:\d+; this one"
+            )
+            eventually(lambda: refused(copies.log_text(broker)), what="a copy that is refused")  # noqa: B023
+        assert all(map(brokers.is_ready, brokers.brokers))
+        assert set(brokers.stop_all()) == {0}
+        brokers.start()
+        produce_surely(brokers.urls, TOPIC, ["last"])
+    for url in brokers.urls:
+        assert [value for _, value in read_all(url, TOPIC)] == ["before", "after", "last"]
+    assert not any("is an older copy" in brokers.log_text(broker) for broker in brokers.brokers)

@@ -36,7 +36,9 @@ from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.simulated_brokers import Place, SimulatedBroker, SimulatedBrokers
 from tests.helpers.virtual_time import eventually
 
-SETTINGS = HostSettings(tick_ms=4, heartbeat_ticks=3, election_ticks=12, quiet_ticks=1000)
+SETTINGS = HostSettings(
+    tick_ms=4, heartbeat_ticks=3, election_ticks=12, quiet_ticks=1000, dead_timeout_ms=300
+)
 PRODUCER_IDS = ProducerIdCipher(b"of a cluster for tests")
 NUMBER = 7
 PRODUCER = PRODUCER_IDS.id_of(NUMBER)  # a ``PartitionCluster`` has allocated it

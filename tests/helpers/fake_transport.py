@@ -237,6 +237,10 @@ class FakeTransport:
         """By the network's clock."""
         return self._network.now - self.heard_at[peer] if peer in self.heard_at else math.inf
 
+    def reaches(self, peer: NodeId) -> bool:
+        """Whether its own link stands: each node is one process."""
+        return self._is_running and self._network.link(self.node_id, peer).is_connected
+
     def disconnect(self, peer: NodeId) -> None:
         """Break both directions."""
         for ends in ((self.node_id, peer), (peer, self.node_id)):

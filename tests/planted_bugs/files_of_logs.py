@@ -127,6 +127,36 @@ FILES_OF_LOGS = (
         ),
     ),
     PlantedBug(
+        "the kernel syncs a file alone although its name is not durable",
+        "log on disk: the order of writes",
+        "raftlog.storage.log_sync:LogSync.begin_alone",
+        "is_more = self.names_changed or self._notes_end",
+        "is_more = self._notes_end",
+        seen_by=(
+            "tests/scenarios/node/test_disk_waits.py::"
+            "test_a_file_whose_name_is_not_durable_yet_is_left_to_threads"
+        ),
+    ),
+    PlantedBug(
+        "a verdict about another process makes a disk an older copy",
+        "log on disk: disk_age",
+        "raftlog.node.peer_disks:PeerDisks._is_older",
+        "return refused_id == self.age.disk.disk_id and not self.age.disk.continues(newer)",
+        "return True",
+        seen_by="tests/unit/node/test_peer_disks.py::test_a_verdict_about_another_process_restarts_nobody",
+    ),
+    PlantedBug(
+        "a process that is not reached replaces a disk",
+        "log on disk: disk_age",
+        "raftlog.node.peer_disks:PeerDisks._judge",
+        "and not self._transport.reaches(peer)",
+        "and False",
+        seen_by=(
+            "tests/unit/node/test_peer_disks.py::"
+            "test_an_empty_disk_of_a_process_that_cannot_be_reached_replaces_nothing"
+        ),
+    ),
+    PlantedBug(
         "a disk whose age has fallen passes for the disk itself",
         "log on disk: disk_age",
         "raftlog.storage.disk_age:DiskAge.note",
@@ -141,9 +171,30 @@ FILES_OF_LOGS = (
         "an older copy that has aged alone passes for the disk itself",
         "log on disk: disk_age",
         "raftlog.storage.disk_age:Disk.continues",
-        "and counted in (None, *(run.number for run in known.runs[:1]))",
-        "",
+        "return counted in (run.number for run in known.runs[:1])",
+        "return True",
         seen_by="tests/unit/storage/test_replica_registry.py::test_an_older_copy_that_has_aged_alone_is_one_still",
+    ),
+    PlantedBug(
+        "runs that do not reach back to a known age prove that a disk is no older copy",
+        "log on disk: disk_age",
+        "raftlog.storage.disk_age:Disk.continues",
+        "return len(self.runs) < RUNS_MAX",
+        "return True",
+        seen_by=(
+            "tests/unit/storage/test_replica_registry.py::"
+            "test_an_older_copy_whose_runs_no_longer_reach_back_is_one_still"
+        ),
+    ),
+    PlantedBug(
+        "a run counts before a peer can have heard it",
+        "log on disk: disk_age",
+        "raftlog.storage.disk_age:DiskAge.next_record",
+        "if not self.is_named:",
+        "if False:",
+        seen_by=(
+            "tests/unit/storage/test_replica_registry.py::test_starts_that_no_peer_has_heard_prove_nothing"
+        ),
     ),
     PlantedBug(
         "a lower term is no sign of an older copy",

@@ -231,6 +231,25 @@ LOGS = (
         seen_by="core:5",
     ),
     PlantedBug(
+        "a heartbeat round begun before a rejoin confirms the leader",
+        "I28",
+        "raftlog.core.leader:Leader.receive_append_reply",
+        "self._peers.heard(sender, reply.rejoining, self._now, self._round + 1)",
+        "self._peers.heard(sender, reply.rejoining, self._now, self._round)",
+        seen_by=(
+            "tests/unit/core/test_rejoin.py::"
+            "test_a_round_from_before_the_first_sign_of_an_incarnation_confirms_nothing"
+        ),
+    ),
+    PlantedBug(
+        "outgoing voters need not confirm a rejoin",
+        "I28",
+        "raftlog.core.peers:Peers._unconfirmed",
+        "others = self._member.membership.all_voters - {peer",
+        "others = self._member.membership.voters - {peer",
+        seen_by="tests/unit/core/test_rejoin.py::test_while_voters_change_all_of_both_halves_confirm",
+    ),
+    PlantedBug(
         "a leader quiesces as if every peer were unreachable",
         "I29",
         "raftlog.core.leader:Leader._reachable",

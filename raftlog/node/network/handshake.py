@@ -9,11 +9,12 @@ nothing that is made with the secret::
     listener → dialler   proof            32 bytes
 
     hello = magic "RLOG", u16 version, u16 zero, u64 own node id, u64 the other's node id,
-            16 bytes of SHA-256 of the cluster id, 32 random bytes
+            16 bytes of SHA-256 of the cluster id, 8 random bytes of the process, 24 of the connection
     proof = HMAC-SHA256(secret, role of the prover ‖ dialler's hello ‖ listener's hello ‖ cluster id)
 
-A listener that refuses the dialler as a removed node answers with a proof of the role "removed", so the
-dialler knows that a node of its cluster says so.
+A listener that refuses a dialler which has proven itself, as a removed node or as a second process with the
+id of another, answers with a proof of the role "removed" or "in use", so the dialler knows that a node of
+its cluster says so, and with 200 bytes of text that explain it.
 
 A proof covers both random numbers, both ids, the version and the role, so it fits one connection in
 one direction and cannot be replayed or reflected. How long a handshake may take, and what is logged
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,18 +39,26 @@ PROTOCOL_VERSION = 1
 SECRET_BYTES_MIN = 16
 """A shorter secret could be guessed from one recorded handshake."""
 
-NONCE_BYTES = 32
-"""How many fresh random bytes each side brings."""
+NONCE_BYTES = 24
+"""How many fresh random bytes each side brings to a connection."""
 
-_HELLO = struct.Struct(">4sHHQQ16s32s")
+PROCESS_BYTES = 8
+"""How many random bytes tell a process from others with the same node id."""
+
+_HELLO = struct.Struct(">4sHHQQ16s8s24s")
+_DETAIL_BYTES = 200
 _MAGIC = b"RLOG"
 _PROOF_BYTES = hashlib.sha256().digest_size
 _DIALLER = b"raftlog dialler\0"
 _LISTENER = b"raftlog listener\0"
-_REMOVED = b"raftlog removed\0"
 
 REMOVED_NODE = "removed_node"
 """The reason of a refusal, at both ends: the dialler was removed from the cluster."""
+
+NODE_ID_IN_USE = "node_id_in_use"
+"""The reason of a refusal, at both ends: another process with the dialler's node id is connected."""
+
+_REFUSING_ROLES = {REMOVED_NODE: b"raftlog removed\0", NODE_ID_IN_USE: b"raftlog in use\0"}
 
 
 class HandshakeRefused(Exception):
@@ -56,22 +66,25 @@ class HandshakeRefused(Exception):
 
     ``answer`` is sent before the connection is closed: our hello, where it lets the other side
     see for itself what does not fit. ``claimed`` is the node id it gave, which proves nothing.
+    ``detail`` is a sentence for people.
     """
 
-    def __init__(self, reason: str, answer: bytes = b"", claimed: int = 0) -> None:
+    def __init__(self, reason: str, answer: bytes = b"", claimed: int = 0, detail: str = "") -> None:
         super().__init__(reason.replace("_", " "))
         self.reason = reason
         self.answer = answer
         self.claimed = claimed
+        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """This node's id, and the cluster id and secret that it shares with the other nodes."""
+    """This node's id and process, and the cluster id and secret that it shares with the other nodes."""
 
     node_id: NodeId
     cluster_id: str
     secret: bytes = field(repr=False)
+    process: bytes = field(default_factory=lambda: secrets.token_bytes(PROCESS_BYTES))
 
     def __post_init__(self) -> None:
         if self.node_id < 1:
@@ -86,7 +99,7 @@ class Credentials:
         if len(nonce) != NONCE_BYTES:
             raise ValueError(f"nonce has {len(nonce)} bytes: give {NONCE_BYTES} fresh random ones")
         digest = self._cluster_digest()
-        return _HELLO.pack(_MAGIC, PROTOCOL_VERSION, 0, self.node_id, peer, digest, nonce)
+        return _HELLO.pack(_MAGIC, PROTOCOL_VERSION, 0, self.node_id, peer, digest, self.process, nonce)
 
     def proof(self, role: bytes, dialler_hello: bytes, listener_hello: bytes) -> bytes:
         """The proof that only a holder of the secret can make, for this connection."""
@@ -95,7 +108,7 @@ class Credentials:
 
     def check_hello(self, hello: bytes) -> NodeId:
         """The node id that a hello claims; raises ``HandshakeRefused`` when it cannot be meant for us."""
-        magic, version, _, sender, receiver, digest, _ = _HELLO.unpack(hello)
+        magic, version, _, sender, receiver, digest, *_ = _HELLO.unpack(hello)
         reasons = (
             (magic != _MAGIC, "not_our_protocol"),
             (version != PROTOCOL_VERSION, "other_protocol_version"),
@@ -124,6 +137,10 @@ class Handshake(Protocol):
     def peer(self) -> NodeId:
         """The other side; to be believed only when the handshake is over."""
 
+    @property
+    def process(self) -> bytes:
+        """The other side's process, once its hello has come; to be believed as ``peer`` is."""
+
     def greeting(self) -> bytes:
         """The bytes to send first."""
 
@@ -139,14 +156,23 @@ class DiallerHandshake:
         self.peer = peer
         self._hello = credentials.hello(peer, nonce)
         self._peer_hello = b""
+        self._refused_for = ""
         self.bytes_expected = _HELLO.size
 
     def greeting(self) -> bytes:
         """Our hello."""
         return self._hello
 
+    @property
+    def process(self) -> bytes:
+        """The listener's process."""
+        return _process(self._peer_hello)
+
     def receive(self, message: bytes) -> bytes:
-        """First the listener's hello, then its proof."""
+        """First the listener's hello, then its proof; the reason in words if that is one of a refusal."""
+        if self._refused_for:
+            detail = message.rstrip(b"\0").decode("ascii", "backslashreplace")
+            raise HandshakeRefused(self._refused_for, claimed=self.peer, detail=detail)
         if not self._peer_hello:
             claimed = self._credentials.check_hello(message)
             if claimed != self.peer:
@@ -155,31 +181,42 @@ class DiallerHandshake:
             self.bytes_expected = _PROOF_BYTES
             return self._credentials.proof(_DIALLER, self._hello, message)
         expected = self._credentials.proof(_LISTENER, self._hello, self._peer_hello)
-        if not hmac.compare_digest(message, expected):
-            removed = self._credentials.proof(_REMOVED, self._hello, self._peer_hello)
-            if hmac.compare_digest(message, removed):
-                raise HandshakeRefused(REMOVED_NODE, claimed=self.peer)
-            raise HandshakeRefused("wrong_secret", claimed=self.peer)
-        self.bytes_expected = 0
-        return b""
+        if hmac.compare_digest(message, expected):
+            self.bytes_expected = 0
+            return b""
+        for reason, role in _REFUSING_ROLES.items():
+            refusing = self._credentials.proof(role, self._hello, self._peer_hello)
+            if hmac.compare_digest(message, refusing):
+                self._refused_for = reason
+                self.bytes_expected = _DETAIL_BYTES
+                return b""
+        raise HandshakeRefused("wrong_secret", claimed=self.peer)
 
 
 class ListenerHandshake:
-    """The side that was dialled, and learns from the hello by whom."""
+    """The side that was dialled, and learns from the hello by whom.
+
+    ``refusal_of`` says why a node that has proven itself is refused: a reason and a sentence, or None.
+    """
 
     def __init__(
         self,
         credentials: Credentials,
         nonce: bytes,
-        is_removed: Callable[[NodeId], bool] = lambda peer: False,
+        refusal_of: Callable[[NodeId, bytes], tuple[str, str] | None] = lambda peer, process: None,
     ) -> None:
         self._credentials = credentials
         self._nonce = nonce
-        self._is_removed = is_removed
+        self._refusal_of = refusal_of
         self.peer = NodeId(0)
         self._hello = b""
         self._peer_hello = b""
         self.bytes_expected = _HELLO.size
+
+    @property
+    def process(self) -> bytes:
+        """The dialler's process."""
+        return _process(self._peer_hello)
 
     def greeting(self) -> bytes:
         """Nothing: the dialler sends first."""
@@ -192,11 +229,16 @@ class ListenerHandshake:
         expected = self._credentials.proof(_DIALLER, self._peer_hello, self._hello)
         if not hmac.compare_digest(message, expected):
             raise HandshakeRefused("wrong_secret", claimed=self.peer)
-        if self._is_removed(self.peer):
-            answer = self._credentials.proof(_REMOVED, self._peer_hello, self._hello)
-            raise HandshakeRefused(REMOVED_NODE, answer, claimed=self.peer)
+        refusal = self._refusal_of(self.peer, self.process)
+        if refusal is not None:
+            raise self._refused(*refusal)
         self.bytes_expected = 0
         return self._credentials.proof(_LISTENER, self._peer_hello, self._hello)
+
+    def _refused(self, reason: str, detail: str) -> HandshakeRefused:
+        proof = self._credentials.proof(_REFUSING_ROLES[reason], self._peer_hello, self._hello)
+        text = detail.encode("ascii", "backslashreplace")[:_DETAIL_BYTES]
+        return HandshakeRefused(reason, proof + text.ljust(_DETAIL_BYTES, b"\0"), self.peer, detail)
 
     def _receive_hello(self, message: bytes) -> bytes:
         try:
@@ -210,3 +252,7 @@ class ListenerHandshake:
         self._hello = self._credentials.hello(self.peer, self._nonce)
         self.bytes_expected = _PROOF_BYTES
         return self._hello
+
+
+def _process(hello: bytes) -> bytes:
+    return hello[-NONCE_BYTES - PROCESS_BYTES : -NONCE_BYTES]

@@ -1,13 +1,19 @@
-"""Counts what was refused on the node port, and logs it without letting strangers fill the log."""
+"""Counts what was refused on the node port, and logs it without letting strangers fill the log.
+
+Logs peers that cannot be dialled, too: a wrong host name looks like a peer that is down.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import Protocol
+from typing import Final, Protocol
 
 from raftlog.clock import Clock
 from raftlog.log_limit import LogLimit
+
+DIAL_PATIENCE_S: Final = 5.0
+DIAL_INTERVAL_S: Final = 60.0
 
 
 class LogEvent(Protocol):
@@ -34,7 +40,9 @@ class Refusals:
         self._log = log
         self._limit = LogLimit(clock.monotonic, interval_ms / 1000)
 
-    def add(self, reason: str, *, direction: str, remote_address: str, claimed_node: int) -> None:
+    def add(
+        self, reason: str, *, direction: str, remote_address: str, claimed_node: int, detail: str = ""
+    ) -> None:
         """One connection was closed for ``reason``; ``claimed_node`` may be a lie."""
         self.counts[reason] += 1
         left_out = self._limit.left_out(reason)
@@ -46,4 +54,32 @@ class Refusals:
                 remote_address=remote_address,
                 claimed_node=claimed_node,
                 not_logged_since_last=left_out,
+                **({"detail": detail} if detail else {}),
             )
+
+
+class DialFailures:
+    """Attempts to connect to one peer that have failed, since a connection was made last.
+
+    They are logged once they have failed for ``DIAL_PATIENCE_S``, and then at intervals: brokers that start
+    together dial each other before all of them listen.
+    """
+
+    def __init__(self, log: LogEvent, clock: Clock, peer: int) -> None:
+        self._log = log
+        self._clock = clock
+        self._peer = peer
+        self._limit = LogLimit(clock.monotonic, DIAL_INTERVAL_S)
+        self._since: float | None = None
+
+    def ended(self) -> None:
+        """A connection was made."""
+        self._since = None
+
+    def add(self, host: str, port: int, reason: str) -> None:
+        """An attempt has failed."""
+        now = self._clock.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= DIAL_PATIENCE_S and self._limit.left_out("") is not None:
+            fields = {"peer": self._peer, "host": host, "port": port, "reason": reason}
+            self._log("peer_cannot_be_dialled", **fields, failing_for_s=round(now - self._since))

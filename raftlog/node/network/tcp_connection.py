@@ -41,8 +41,11 @@ class ConnectionOwner(Protocol):
     def connection_proven(self, connection: Connection) -> None:
         """The handshake has proven that the other end is ``connection.peer``."""
 
-    def connection_refused(self, connection: Connection, reason: str) -> None:
-        """It is being closed because the other side sent what it must not; ``connection_closed`` follows."""
+    def connection_refused(self, connection: Connection, reason: str, detail: str = "") -> None:
+        """It is being closed because the other side sent what it must not; ``connection_closed`` follows.
+
+        ``detail`` is a sentence for people.
+        """
 
     def connection_closed(self, connection: Connection) -> None:
         """It is gone. Comes once for every connection that was made, proven or not."""
@@ -78,6 +81,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._handshake.peer
 
     @property
+    def process(self) -> bytes:
+        """The process of the other side; proven once ``is_proven``."""
+        return self._handshake.process
+
+    @property
     def is_open(self) -> bool:
         """Whether frames may travel."""
         return self.is_proven and not self.is_closed
@@ -94,9 +102,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def refuse(self, reason: str, last_words: bytes = b"") -> None:
+    def refuse(self, reason: str, last_words: bytes = b"", detail: str = "") -> None:
         """Tell the owner why, and close."""
-        self._owner.connection_refused(self, reason)
+        self._owner.connection_refused(self, reason, detail)
         if last_words and self._transport is not None:
             # Fewer bytes than any socket buffer holds, so closing in order cannot hang.
             self.is_closed = True
@@ -148,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
             answer = self._handshake.receive(message)
         except HandshakeRefused as refusal:
             self.claimed_node = refusal.claimed
-            self.refuse(refusal.reason, refusal.answer)
+            self.refuse(refusal.reason, refusal.answer, refusal.detail)
             return
         if answer:
             self._transport.write(answer)

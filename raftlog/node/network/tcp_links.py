@@ -18,13 +18,14 @@ from random import Random
 from raftlog.clock import Clock
 from raftlog.node.network.framing import HEADER_BYTES
 from raftlog.node.network.handshake import (
+    NODE_ID_IN_USE,
     NONCE_BYTES,
     REMOVED_NODE,
     Credentials,
     DiallerHandshake,
     ListenerHandshake,
 )
-from raftlog.node.network.rejected_connections import Refusals
+from raftlog.node.network.rejected_connections import DialFailures, LogEvent, Refusals
 from raftlog.node.network.tcp_connection import Connection, InboundConnection, OutboundConnection
 from raftlog.node.network.transport import FrameReceiver
 from raftlog.types import NodeId
@@ -72,6 +73,7 @@ class LinkContext:
     clock: Clock
     rng: Random
     refusals: Refusals
+    log: LogEvent
     receiver: FrameReceiver
     removed: Set[NodeId]  # nodes whose connections are refused
 
@@ -82,18 +84,20 @@ class OutboundLink:
     def __init__(self, context: LinkContext, peer: NodeId, host: str, port: int) -> None:
         self._context = context
         self._peer = peer
-        self._address = (host, port)
+        self.address = (host, port)
         self._redial_ms = context.limits.redial_ms_min
         self._dial_now = asyncio.Event()
         self._is_stopped = False
         self._is_connected = False  # whether ``connection`` was handed over by the loop
+        self.process = b""  # which was reached last
+        self._failures = DialFailures(context.log, context.clock, peer)
         self.connection = self._new_connection()
         self._task = asyncio.get_running_loop().create_task(self._dial_for_ever())
 
     def move(self, host: str, port: int) -> None:
         """The peer has another address now; nothing happens if it does not."""
-        if (host, port) != self._address:
-            self._address = (host, port)
+        if (host, port) != self.address:
+            self.address = (host, port)
             self.connection.abort()
             self.dial_now()
 
@@ -125,16 +129,18 @@ class OutboundLink:
 
     def connection_proven(self, connection: Connection) -> None:
         """Frames leave from now on."""
+        self.process = connection.process
         self._redial_ms = self._context.limits.redial_ms_min
         self._context.receiver.peer_connected(self._peer)
 
-    def connection_refused(self, connection: Connection, reason: str) -> None:
+    def connection_refused(self, connection: Connection, reason: str, detail: str = "") -> None:
         """The other end is not the peer, or refuses this node."""
         self._context.refusals.add(
             reason,
             direction="outbound",
             remote_address=connection.remote_address,
             claimed_node=connection.claimed_node,
+            detail=detail,
         )
         if reason == REMOVED_NODE:
             self._context.receiver.peer_refused(self._peer)
@@ -161,11 +167,13 @@ class OutboundLink:
                 # nothing: only a connection that was handed over has an end that one can wait for.
                 self._is_connected = False
                 async with asyncio.timeout(limits.dial_ms_max / 1000):
-                    await loop.create_connection(partial(_same, connection), *self._address)
+                    await loop.create_connection(partial(_same, connection), *self.address)
                 self._is_connected = True
+                self._failures.ended()
                 await asyncio.shield(connection.closed)
-            except (OSError, TimeoutError, UnicodeError):
+            except (OSError, UnicodeError) as error:  # of which a time-out is one
                 # The peer does not listen, or its name does not resolve, or it answered too late.
+                self._failures.add(*self.address, str(error) or "no answer in time")
                 connection.abort()
             pause_ms = self._redial_ms * (1 + self._context.rng.random() / 2)
             self._redial_ms = min(2 * self._redial_ms, limits.redial_ms_max)
@@ -177,16 +185,20 @@ class OutboundLink:
 class InboundConnections:
     """The way in from every peer: the newest proven connection of each is the one that counts.
 
+    Except that a second process with the id of a peer is refused while the first one is connected and can be
+    reached: ``link_to`` is this node's own link to a peer, which knows the process that it has reached last.
     ``on_peer_ended`` is called when the connection of a peer has ended or a newer one has replaced it.
     """
 
     def __init__(
         self,
         context: LinkContext,
+        link_to: Callable[[NodeId], OutboundLink | None],
         on_peer_proven: Callable[[NodeId], None],
         on_peer_ended: Callable[[NodeId], None],
     ) -> None:
         self._context = context
+        self._link_to = link_to
         self._on_peer_proven = on_peer_proven
         self._on_peer_ended = on_peer_ended
         self._all: set[InboundConnection] = set()
@@ -197,7 +209,9 @@ class InboundConnections:
     def accept(self) -> InboundConnection:
         """The protocol for a connection that was just accepted."""
         nonce = secrets.token_bytes(NONCE_BYTES)
-        handshake = ListenerHandshake(self._context.credentials, nonce, self._context.removed.__contains__)
+        handshake = ListenerHandshake(
+            self._context.credentials, nonce, lambda *dialler: self._refusal_of(connection, *dialler)
+        )
         limits = self._context.limits
         connection = InboundConnection(handshake, self, limits.handshake_ms_max, limits.unacknowledged_ms_max)
         if len(self._unproven) >= limits.unproven_connections_max:
@@ -212,6 +226,10 @@ class InboundConnections:
         """How long nothing has come from this peer; infinite if nothing ever has."""
         heard_at = self._heard_at.get(peer)
         return math.inf if heard_at is None else self._context.clock.monotonic() - heard_at
+
+    def process_of(self, peer: NodeId) -> bytes:
+        """The process whose connection is that of the peer; empty if there is none."""
+        return self._by_peer[peer].process if peer in self._by_peer else b""
 
     def disconnect(self, peer: NodeId) -> None:
         """Break the connection from this peer, if there is one."""
@@ -242,13 +260,14 @@ class InboundConnections:
             self._ended(peer)
         self._on_peer_proven(peer)
 
-    def connection_refused(self, connection: Connection, reason: str) -> None:
+    def connection_refused(self, connection: Connection, reason: str, detail: str = "") -> None:
         """The other end is no node of this cluster, or has sent a damaged frame."""
         self._context.refusals.add(
             reason,
             direction="inbound",
             remote_address=connection.remote_address,
             claimed_node=connection.claimed_node or connection.peer,
+            detail=detail,
         )
 
     def connection_closed(self, connection: Connection) -> None:
@@ -259,6 +278,18 @@ class InboundConnections:
         if connection.is_proven and self._by_peer.get(connection.peer) is connection:
             del self._by_peer[connection.peer]
             self._ended(connection.peer)
+
+    def _refusal_of(self, connection: Connection, peer: NodeId, process: bytes) -> tuple[str, str] | None:
+        if peer in self._context.removed:
+            return REMOVED_NODE, f"node {peer} was removed from the cluster"
+        link, first = self._link_to(peer), self.process_of(peer)
+        if link is None or first in (b"", process) or first != link.process:
+            return None
+        host, port = link.address
+        return NODE_ID_IN_USE, (
+            f"another process runs as node {peer}, at {host}:{port}; this one connects from "
+            f"{connection.remote_address}: stop one, or change its broker_id"
+        )
 
     def _ended(self, peer: NodeId) -> None:
         self._context.receiver.peer_lost(peer)

@@ -53,6 +53,7 @@ class TcpTransport:
         self._rng = rng
         self._clock = clock or SystemClock()
         self._limits = limits or TransportLimits()
+        self._log = log
         self._refusals = Refusals(log, self._clock, self._limits.log_interval_ms)
         self._addresses: dict[NodeId, tuple[str, int]] = {}
         self._links: dict[NodeId, OutboundLink] = {}
@@ -82,9 +83,18 @@ class TcpTransport:
         if self._context is not None:
             raise RuntimeError("the transport was started before: make a new one")
         self._context = LinkContext(
-            self._credentials, self._limits, self._clock, self._rng, self._refusals, receiver, self._removed
+            self._credentials,
+            self._limits,
+            self._clock,
+            self._rng,
+            self._refusals,
+            self._log,
+            receiver,
+            self._removed,
         )
-        self._inbound = InboundConnections(self._context, self._peer_proven, self._peer_ended)
+        self._inbound = InboundConnections(
+            self._context, self._links.get, self._peer_proven, self._peer_ended
+        )
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._inbound.accept, *self._listen_address)
         for peer, (host, port) in self._addresses.items():
@@ -132,6 +142,13 @@ class TcpTransport:
     def seconds_since_heard(self, peer: NodeId) -> float:
         """How long nothing has come from this peer; infinite if nothing ever has."""
         return math.inf if self._inbound is None else self._inbound.seconds_since_heard(peer)
+
+    def reaches(self, peer: NodeId) -> bool:
+        """Whether both connections of this peer lead to one process."""
+        link, inbound = self._links.get(peer), self._inbound
+        if link is None or inbound is None or not link.connection.is_open:
+            return False
+        return inbound.process_of(peer) == link.process
 
     def disconnect(self, peer: NodeId) -> None:
         """Break the connections to and from this peer; dialling continues."""

@@ -67,6 +67,9 @@ class Transport(Protocol):
         reason: the layer above sends keepalive frames and decides.
         """
 
+    def reaches(self, peer: NodeId) -> bool:
+        """Whether this node's own link leads to the process whose frames come from this peer."""
+
     def disconnect(self, peer: NodeId) -> None:
         """Break the connections to and from this peer, which ``peer_lost`` reports; dialling continues."""
 

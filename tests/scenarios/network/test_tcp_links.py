@@ -16,7 +16,7 @@ from chaos.kit.network import CuttableTransport
 from raftlog.errors import ConnectionLost
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.network.handshake import Credentials
-from raftlog.node.network.rejected_connections import Refusals
+from raftlog.node.network.rejected_connections import LogEvent, Refusals
 from raftlog.node.network.tcp_links import LinkContext, OutboundLink, TransportLimits
 from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.node.rpc_classes import CallClass, Service
@@ -34,7 +34,7 @@ from tests.helpers.waiting import until
 LIMITS = TransportLimits(dial_ms_max=150, redial_ms_min=10, redial_ms_max=100)
 
 
-def new_link() -> OutboundLink:
+def new_link(log: LogEvent = lambda event, **fields: None, host: str = "127.0.0.1") -> OutboundLink:
     """It begins to dial."""
     clock = VirtualClock()
     context = LinkContext(
@@ -42,11 +42,12 @@ def new_link() -> OutboundLink:
         LIMITS,
         clock,
         random.Random(1),
-        Refusals(lambda *arguments, **details: None, clock, LIMITS.log_interval_ms),
+        Refusals(log, clock, LIMITS.log_interval_ms),
+        log,
         RecordingReceiver(),
         frozenset(),
     )
-    return OutboundLink(context, TWO, "127.0.0.1", 1)
+    return OutboundLink(context, TWO, host, 1)
 
 
 # requirement: ST4
@@ -66,6 +67,34 @@ async def test_a_dial_whose_packets_are_lost_is_given_up_and_begun_again() -> No
     pauses = [later - earlier for earlier, later in pairwise(dialled)]
     assert len(pauses) >= 5
     assert max(pauses) <= (LIMITS.dial_ms_max + 1.5 * LIMITS.redial_ms_max) / 1000
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError("Name or service not known"), "Name or service not known"),
+        (TimeoutError(), "no answer in time"),
+    ],
+)
+async def test_a_peer_that_cannot_be_dialled_is_logged_after_a_while_and_seldom(
+    error: OSError, reason: str
+) -> None:
+    loop, logged = asyncio.get_running_loop(), list[tuple[float, str, dict[str, object]]]()
+
+    async def fails(*arguments: object) -> None:
+        raise error
+
+    loop.create_connection = fails  # type: ignore[method-assign, assignment]
+    link = new_link(lambda event, **fields: logged.append((loop.time(), event, fields)), "wrong.invalid")
+    began = loop.time()
+    await asyncio.sleep(130)
+    await link.stop()
+    first, second, third = logged
+    assert 5 <= first[0] - began < 7
+    assert first[1] == "peer_cannot_be_dialled"
+    fields = {"peer": TWO, "host": "wrong.invalid", "port": 1, "reason": reason, "failing_for_s": 5}
+    assert first[2] == fields
+    assert all(later[0] - earlier[0] >= 60 for earlier, later in ((first, second), (second, third)))
 
 
 class SilentlyClosed(asyncio.Transport):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import sys
 import time
@@ -186,6 +187,53 @@ async def test_a_new_inbound_connection_of_a_peer_replaces_the_old_one(cluster: 
     await from_two.until(lambda: len(from_two.frames) == 2)
     assert from_two.events == [("lost", ONE)]
     new_writer.close()
+
+
+# requirement: F6
+@on_both_loops_with(tcp_cluster)
+async def test_a_second_process_of_a_node_displaces_no_link_and_reads_where_the_first_one_is(
+    cluster: Cluster,
+) -> None:
+    """A copy of a broker is started elsewhere: it dials the cluster, and the cluster dials the original."""
+    two, from_two = await cluster.node(TWO)
+    first, _ = await cluster.node(ONE)
+    first.set_peer(TWO, "127.0.0.1", two.port)
+    two.set_peer(ONE, "127.0.0.1", first.port)
+    await from_two.until(lambda: from_two.count("connected", ONE) == 1)
+    assert first.send(TWO, (b"first",))
+    await from_two.until(lambda: len(from_two.frames) == 1)
+    first_port, (second, from_second) = first.port, await cluster.node(ONE)
+    second.set_peer(TWO, "127.0.0.1", two.port)
+    await until(lambda: second.refusals.get("node_id_in_use", 0) >= 3, what="refusals")
+    assert first.send(TWO, (b"still",))
+    await from_two.until(lambda: len(from_two.frames) == 2)
+    assert (from_two.events, from_second.events) == ([("connected", ONE)], [])
+    told = [each for each in cluster.logged if each["reason"] == "node_id_in_use"]
+    assert {each["direction"] for each in told} == {"inbound", "outbound"}
+    for each in told:
+        assert re.fullmatch(
+            rf"another process runs as node 1, at 127\.0\.0\.1:{first_port}; this one connects from "
+            r"127\.0\.0\.1:\d+: stop one, or change its broker_id",
+            str(each["detail"]),
+        )
+    await first.stop()
+    await from_second.until(lambda: from_second.count("connected", TWO) == 1)
+
+
+# requirement: F6
+@on_both_loops_with(tcp_cluster)
+async def test_a_process_that_cannot_be_reached_makes_room_for_one_that_can(cluster: Cluster) -> None:
+    two, from_two = await cluster.node(TWO)
+    copy, from_copy = await cluster.node(ONE)
+    copy.set_peer(TWO, "127.0.0.1", two.port)
+    await from_copy.until(lambda: from_copy.count("connected", TWO) == 1)
+    original, _ = await cluster.node(ONE)
+    two.set_peer(ONE, "127.0.0.1", original.port)
+    original.set_peer(TWO, "127.0.0.1", two.port)
+    await until(lambda: "node_id_in_use" in copy.refusals, what="a refusal of the copy")
+    assert "node_id_in_use" not in original.refusals
+    assert original.send(TWO, (b"original",))
+    await from_two.until(lambda: b"original" in from_two.payloads())
 
 
 @on_both_loops_with(tcp_cluster)

@@ -345,8 +345,13 @@ def settled_log(within: Path, disk: Filesystem | None = None) -> SegmentedLog:
     log.save_hard_state(HardState(Term(1), None))
     log.append([storage_batch(0)])
     log.tick()
-    taken(log).run()
+    settle(log, taken(log))
     return log
+
+
+def settle(log: SegmentedLog, sync: LogSync) -> None:
+    sync.run()
+    log.sync_finished(sync)
 
 
 def taken(log: SegmentedLog) -> LogSync:
@@ -397,6 +402,20 @@ async def test_what_is_more_than_one_file_is_left_to_threads(tmp_path: Path, aio
     works = [appended(plain), appended(votes), taken(rolls), appended(notes)]
     assert await run(KernelSyncs(aio, threads), *works) == [None] * 4
     assert threads.works == works[1:]
+
+
+# requirement: L9
+@on_both_loops
+async def test_a_file_whose_name_is_not_durable_yet_is_left_to_threads(tmp_path: Path, aio: LinuxAio) -> None:
+    """The sync that makes it durable has been taken, and has not run: after a power loss there is no file."""
+    threads = CountedThreads()
+    log = settled_log(tmp_path)
+    while not (before := appended(log)).names_changed:
+        settle(log, before)
+    work = appended(log)
+    assert await run(KernelSyncs(aio, threads), work) == [None]
+    assert threads.works == [work]
+    before.run()
 
 
 # requirement: L9

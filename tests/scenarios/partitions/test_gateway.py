@@ -56,6 +56,39 @@ async def test_every_broker_serves_every_partition(cluster: PartitionCluster) ->
         assert broker.gateway.leader_of(ORDERS) == (await cluster.leader()).node_id
 
 
+# requirement: P4
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_a_leader_behind_a_broken_link_is_reached_through_another_broker(
+    cluster: PartitionCluster,
+) -> None:
+    leader, outside = await cluster.leader(), cluster.brokers[NodeId(4)]
+    cluster.network.cut_both(leader.node_id, outside.node_id)
+    receipt = await append(outside, batch_of(b"a"))
+    result = await outside.gateway.fetch(ORDERS, FetchRequest(position=Start.EARLIEST))
+    assert (receipt.base_offset, values_of(result.data)) == (0, [b"a"])
+    assert (await outside.gateway.offset_at(ORDERS, Start.LATEST))[0] == 1
+    [status] = await outside.gateway.describe("orders")
+    assert status.leader == leader.node_id
+    with pytest.raises(OffsetOutOfRange):
+        await outside.gateway.fetch(ORDERS, fetch_from(7))
+
+
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_a_relayed_append_whose_answer_is_lost_is_in_doubt(cluster: PartitionCluster) -> None:
+    leader, outside = await cluster.leader(), cluster.brokers[NodeId(4)]
+    for other in cluster:
+        if other is not leader:
+            cluster.network.delay(leader.node_id, other.node_id, 1.0)
+    cluster.network.cut_both(leader.node_id, outside.node_id)
+    asking = asyncio.create_task(append(outside, batch_of(b"a")))
+    await asyncio.sleep(0.1)
+    for other in cluster:
+        if other not in (leader, outside):
+            cluster.network.cut_both(leader.node_id, other.node_id)
+    with pytest.raises(CommitUnknown):
+        await asking
+
+
 # requirement: T2 T7
 @in_virtual_time_with(PartitionCluster)
 async def test_records_are_in_the_named_topic_and_stay_when_read(cluster: PartitionCluster) -> None:

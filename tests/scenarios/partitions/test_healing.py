@@ -21,7 +21,7 @@ from raftlog.errors import Conflict, PreconditionFailed
 from raftlog.types import METADATA_GROUP, NodeId, TopicPartition
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import CONTROLLER, ControlledBroker, ControlledCluster
-from tests.helpers.moving import holds, info, produce, values
+from tests.helpers.moving import holds, info, led_by, produce, values
 from tests.helpers.orders import batch_of, values_of
 from tests.helpers.virtual_time import VirtualLoop, eventually
 
@@ -97,6 +97,49 @@ async def test_replicas_of_a_dead_broker_are_restored_and_nothing_is_lost(cluste
     await cluster.start(dead)
     await eventually(lambda: not holds(cluster, dead))
     assert is_restored(cluster, dead), "replicas do not move back by themselves"
+
+
+# requirement: F1
+@in_virtual_time_with(lambda: healing(4))
+async def test_a_leader_that_only_the_controller_does_not_hear_hands_over(cluster: ControlledCluster) -> None:
+    """One link is broken for as long as the test lasts; both of its ends reach everybody else."""
+    await cluster.create("orders")
+    controller = await cluster.controller_broker()
+    cut_off = next(
+        broker for broker in cluster if broker is not controller and holds(cluster, broker.node_id)
+    )
+    await led_by(cluster.any, cut_off.node_id)
+    await produce(cluster, b"a")
+    cluster.network.cut_both(cut_off.node_id, controller.node_id)
+    await eventually(lambda: cut_off.host.declines(cut_off.node_id))
+    leader = await cluster.leader(other_than=cut_off.node_id)
+    place = TopicPartition("orders", 0)
+    for broker in cluster:
+        await broker.gateway.append(place, batch_of(b"by all"), acks=QUORUM, timeout_ms=2000)
+
+    def restored() -> bool:
+        [found] = controller.controller.image.topics["orders"].partitions
+        return not found.target and cut_off.node_id not in found.replicas
+
+    await eventually(restored)
+    assert await values(leader) == [b"a", *[b"by all"] * 4]
+    cluster.network.heal_all()
+    await eventually(lambda: not cut_off.host.declines(cut_off.node_id))
+
+
+@in_virtual_time_with(lambda: healing(5))
+async def test_without_a_controller_no_leadership_moves(cluster: ControlledCluster) -> None:
+    """All brokers are cut off from a controller that is gone: none is a better leader than the other."""
+    topic = await cluster.create("orders")
+    kept = topic.partitions[0].replicas[:2]
+    for node in set(cluster.nodes) - set(kept):
+        await cluster.stop(node)
+    leader = await cluster.leader()
+    term = leader.orders.group.term
+    await eventually(lambda: all(broker.host.declines(broker.node_id) for broker in cluster))
+    await asyncio.sleep(5)
+    assert leader.orders.group.is_leader
+    assert leader.orders.group.term == term
 
 
 @in_virtual_time_with(lambda: healing(4))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.core.inputs import Campaign, ConfirmRead, Propose, TransferLeadership, Unquiesce
+from raftlog.core.inputs import (
+    Campaign,
+    ChangeMembership,
+    ConfirmRead,
+    Propose,
+    TransferLeadership,
+    Unquiesce,
+)
 from raftlog.core.membership import NOBODY
 from raftlog.core.messages import (
     AppendReply,
@@ -251,10 +258,55 @@ def test_a_majority_is_not_enough_where_a_voter_may_still_win_with_a_forgotten_v
 def test_a_learner_needs_a_majority_only() -> None:
     member = MemberUnderTest(membership=members(1, 2, 3, learners=[4]), term=1)
     member.become_leader()
+    member.tick(3)
     member.hear(FOUR, HeartbeatReply(term=Term(2), round=0, rejoining=7))
+    echo(member, TWO)  # a round that began before
+    assert member.said(RejoinResponse) == []
     member.tick(3)
     echo(member, TWO)
     assert [to for to, said in member.sent if isinstance(said, RejoinResponse)] == [FOUR]
+
+
+# requirement: F6
+def test_a_round_from_before_the_first_sign_of_an_incarnation_confirms_nothing() -> None:
+    """Whether that sign is an echo or the answer to an append."""
+    member = leader()
+    member.tick(3)
+    last = member.core.last.index
+    member.hear(THREE, AppendReply(term=Term(2), accepted=True, match_index=last, rejoining=7))
+    echo(member, TWO)
+    echo(member, THREE, rejoining=7)
+    assert member.said(RejoinResponse) == []
+    member.tick(3)
+    echo(member, TWO)
+    assert len(member.said(RejoinResponse)) == 1
+
+
+def changing() -> MemberUnderTest:
+    """Leads 1, 2, 3, which are about to be 1, 4, 5."""
+    member = MemberUnderTest(membership=members(1, 2, 3, learners=[4, 5]), term=1)
+    member.become_leader()
+    member.feed(ChangeMembership(Token(1), members(1, 4, 5)))
+    assert member.core.membership == members(1, 4, 5, outgoing=[1, 2, 3])
+    return member
+
+
+# requirement: F6
+@pytest.mark.parametrize("lost", [2, 4])
+def test_while_voters_change_all_of_both_halves_confirm(lost: int) -> None:
+    """A vote that the lost incarnation has given may elect a leader in either half."""
+    member = changing()
+    member.hear(NodeId(lost), HeartbeatReply(term=Term(2), round=0, rejoining=7))
+    member.tick(3)
+    halves = [[node for node in half if node != lost] for half in ((5, 4), (3, 2))]
+    first, last = [NodeId(half[0]) for half in halves], [NodeId(node) for half in halves for node in half[1:]]
+    for peer in first:
+        echo(member, peer)
+    assert member.core.status().rejoining == {lost: frozenset(last)}
+    assert member.said(RejoinResponse) == [], "a majority of both halves"
+    for peer in last:
+        echo(member, peer)
+    assert [to for to, said in member.sent if isinstance(said, RejoinResponse)] == [lost]
 
 
 # requirement: F6

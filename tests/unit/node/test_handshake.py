@@ -42,6 +42,8 @@ from raftlog.node.codec import (
 )
 from raftlog.node.network.framing import HEADER_BYTES, FrameDamaged, FrameParser, frame_header
 from raftlog.node.network.handshake import (
+    NODE_ID_IN_USE,
+    NONCE_BYTES,
     REMOVED_NODE,
     Credentials,
     DiallerHandshake,
@@ -54,8 +56,8 @@ from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.storage_batches import storage_batch
 
 ONE = Credentials(NodeId(1), "cluster", b"correct horse battery staple")
-TWO = replace(ONE, node_id=NodeId(2))
-NONCE_ONE, NONCE_TWO = b"1" * 32, b"2" * 32
+TWO = replace(ONE, node_id=NodeId(2), process=b"process2")
+NONCE_ONE, NONCE_TWO = b"1" * NONCE_BYTES, b"2" * NONCE_BYTES
 
 
 def pair(one: Credentials = ONE, two: Credentials = TWO) -> tuple[DiallerHandshake, ListenerHandshake]:
@@ -150,7 +152,7 @@ def test_another_version_is_refused_with_the_version_of_ours() -> None:
 
 def test_a_proof_that_was_overheard_is_of_no_use_in_another_connection() -> None:
     said = talk(*pair())
-    listener = ListenerHandshake(TWO, b"3" * 32)
+    listener = ListenerHandshake(TWO, b"3" * NONCE_BYTES)
     listener.receive(said[0])
     with pytest.raises(HandshakeRefused, match="wrong secret"):
         listener.receive(said[2])
@@ -190,24 +192,35 @@ def test_unusable_credentials_are_named(node_id: int, cluster_id: str, secret: b
 
 
 # requirement: F3
-def test_a_removed_node_is_told_so_by_a_node_that_proves_itself() -> None:
+@pytest.mark.parametrize("reason", [REMOVED_NODE, NODE_ID_IN_USE])
+def test_a_refused_node_is_told_why_by_a_node_that_proves_itself(reason: str) -> None:
     dialler = DiallerHandshake(ONE, NodeId(2), NONCE_ONE)
-    listener = ListenerHandshake(TWO, NONCE_TWO, lambda peer: peer == 1)
+    why = {(NodeId(1), ONE.process): (reason, "stop it\n\u2028")}
+    listener = ListenerHandshake(TWO, NONCE_TWO, lambda *dialler: why.get(dialler))
     hello = listener.receive(dialler.greeting())
     proof = dialler.receive(hello)
     with pytest.raises(HandshakeRefused) as refused:
         listener.receive(proof)
-    assert (refused.value.reason, refused.value.claimed) == (REMOVED_NODE, 1)
+    assert (refused.value.reason, refused.value.claimed) == (reason, 1)
     assert listener.bytes_expected > 0, "the dialler is not let in"
+    assert dialler.receive(refused.value.answer[:32]) == b""
+    assert dialler.bytes_expected == len(refused.value.answer[32:])
     with pytest.raises(HandshakeRefused) as told:
-        dialler.receive(refused.value.answer)
-    assert told.value.reason == REMOVED_NODE
+        dialler.receive(refused.value.answer[32:])
+    assert (told.value.reason, told.value.detail) == (reason, "stop it\n\\u2028")
+
+
+def test_each_side_learns_the_process_of_the_other() -> None:
+    dialler, listener = pair()
+    talk(dialler, listener)
+    assert (dialler.process, listener.process) == (TWO.process, ONE.process)
+    assert ONE.process != Credentials(ONE.node_id, ONE.cluster_id, ONE.secret).process
 
 
 def test_only_a_holder_of_the_secret_says_that_a_node_was_removed() -> None:
     stranger = replace(TWO, secret=b"something else entirely")
     dialler = DiallerHandshake(ONE, NodeId(2), NONCE_ONE)
-    listener = ListenerHandshake(stranger, NONCE_TWO, lambda peer: True)
+    listener = ListenerHandshake(stranger, NONCE_TWO, lambda peer, process: (REMOVED_NODE, ""))
     proof = dialler.receive(listener.receive(dialler.greeting()))
     with pytest.raises(HandshakeRefused, match="wrong secret"):
         listener.receive(proof)
@@ -219,7 +232,9 @@ def test_only_a_holder_of_the_secret_says_that_a_node_was_removed() -> None:
 
 def test_other_nodes_are_let_in_beside_a_removed_one() -> None:
     dialler = DiallerHandshake(ONE, NodeId(2), NONCE_ONE)
-    listener = ListenerHandshake(TWO, NONCE_TWO, lambda peer: peer == 3)
+    listener = ListenerHandshake(
+        TWO, NONCE_TWO, lambda peer, process: (REMOVED_NODE, "") if peer == 3 else None
+    )
     talk(dialler, listener)
     assert (dialler.bytes_expected, listener.bytes_expected) == (0, 0)
 

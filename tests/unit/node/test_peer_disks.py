@@ -20,6 +20,7 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import NodeId
 from tests.helpers.loop_network import LoopNetwork
+from tests.helpers.recording_receiver import RecordingReceiver
 from tests.helpers.virtual_time import VirtualClock
 
 ONE, TWO = NodeId(1), NodeId(2)
@@ -33,14 +34,19 @@ class Side:
         filesystem.make_directories("/data")
         self.filesystem = filesystem
         self.sent: list[bytes] = []
+        self.is_mutual = True  # this broker reaches the process that sends to it
         self.began_again = asyncio.Event()
         age = DiskAge.open(filesystem, "/data", disk_id, random.Random(disk_id))
         self.disks = PeerDisks(self, age, self.began_again.set, run_now)  # type: ignore[arg-type]
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
-        """The part of a transport that is used."""
+        """A part of a transport that is used."""
         self.sent.append(b"".join(buffers))
         return True
+
+    def reaches(self, peer: NodeId) -> bool:
+        """The other part of a transport that is used."""
+        return self.is_mutual
 
     def hand_over(self, other: Side, as_: NodeId) -> None:
         """All frames arrive at the other one."""
@@ -72,14 +78,14 @@ async def test_the_older_copy_is_refused_and_begins_again_and_another_disk_is_we
     await aged(aging, 3)
     assert len(aging.sent) >= 4  # at once, and with each interval
     aging.hand_over(knower, TWO)
-    assert knower.disks.refused == set()
+    assert knower.disks.refused == {}
 
     older = FakeFilesystem()
     older.load(copy)
     restored = Side(older, "d")
     restored.disks.connected(ONE)
     restored.hand_over(knower, TWO)
-    assert knower.disks.refused == {TWO}
+    assert knower.disks.refused == {TWO: "d"}
     running = asyncio.create_task(restored.disks.run(60_000))
     knower.hand_over(restored, ONE)
     async with asyncio.timeout(10):
@@ -90,10 +96,76 @@ async def test_the_older_copy_is_refused_and_begins_again_and_another_disk_is_we
     restored.disks.age.begin_again("e")
     restored.disks.connected(ONE)
     restored.hand_over(knower, TWO)
-    assert knower.disks.refused == set()
+    assert knower.disks.refused == {}
     known = knower.disks.age.known_of(TWO)
     assert known is not None
-    assert (known.disk_id, known.age) == ("e", 1)
+    assert (known.disk_id, known.age) == ("e", 0)
+
+
+# requirement: F6
+async def test_a_verdict_about_another_process_restarts_nobody() -> None:
+    """A copy of the disk is started beside its original, or another disk with the same broker's id was."""
+    knower, original = Side(FakeFilesystem(), "k"), Side(FakeFilesystem(), "d")
+    copied = FakeFilesystem()
+    copied.load(original.filesystem.image())
+    original.disks.connected(ONE)
+    await aged(original, 3)
+    original.hand_over(knower, TWO)
+    copy = Side(copied, "d")
+    copy.disks.connected(ONE)
+    copy.hand_over(knower, TWO)
+    assert knower.disks.refused == {TWO: "d"}
+    running = asyncio.create_task(original.disks.run(60_000))
+    knower.hand_over(original, ONE)  # the answer goes to the address of the original
+    verdict = encode_frame(FrameKind.DISK, [Disk("k", 1), Disk("e", 7), "another one"])
+    original.disks.received(ONE, split_frame(memoryview(b"".join(verdict)))[1])
+    await asyncio.sleep(1)
+    assert not original.began_again.is_set()
+    running.cancel()
+
+
+# requirement: F6
+async def test_an_empty_disk_of_a_process_that_cannot_be_reached_replaces_nothing() -> None:
+    """Settings were copied to another machine: its broker has the id of the one that the others dial."""
+    knower, original, second = (Side(FakeFilesystem(), disk_id) for disk_id in "kde")
+    original.disks.connected(ONE)
+    original.hand_over(knower, TWO)
+    knower.is_mutual = False
+    second.disks.connected(ONE)
+    second.hand_over(knower, TWO)
+    assert knower.disks.refused == {TWO: "e"}
+    assert knower.sent == [], "it gets no verdict"
+    knower.is_mutual = True  # the link to the original is made again
+    original.disks.connected(ONE)
+    original.hand_over(knower, TWO)
+    assert knower.disks.refused == {}
+    known = knower.disks.age.known_of(TWO)
+    assert known is not None
+    assert known.disk_id == "d"
+
+
+# requirement: F6
+async def test_an_empty_disk_takes_part_once_its_process_is_reached() -> None:
+    knower, original, replaced = (Side(FakeFilesystem(), disk_id) for disk_id in "kde")
+    original.disks.connected(ONE)
+    original.hand_over(knower, TWO)
+    knower.is_mutual = False
+    replaced.disks.connected(ONE)
+    replaced.hand_over(knower, TWO)
+    assert knower.disks.refused == {TWO: "e"}
+    knower.is_mutual = True
+    knower.disks.connected(TWO)
+    assert knower.disks.refused == {}
+
+
+# requirement: F6
+async def test_a_disk_that_another_one_has_replaced_begins_again() -> None:
+    side = Side(FakeFilesystem(), "d")
+    verdict = encode_frame(FrameKind.DISK, [Disk("k", 1), Disk("e", 0), "d"])
+    side.disks.received(ONE, split_frame(memoryview(b"".join(verdict)))[1])
+    async with asyncio.timeout(10):
+        await side.disks.run(60_000)
+    assert side.disks.age.is_older_copy
 
 
 # requirement: F6
@@ -103,13 +175,13 @@ async def test_what_is_told_is_durable_and_a_full_disk_tells_nothing() -> None:
     side.filesystem.capacity_bytes = side.filesystem.used_bytes
     running = asyncio.create_task(side.disks.run(1))
     await asyncio.sleep(0.05)
-    assert (side.disks.age.disk.age, len(side.sent)) == (1, 1)
+    assert (side.disks.age.disk.age, len(side.sent)) == (0, 1)
     side.filesystem.capacity_bytes = None
     async with asyncio.timeout(10):
         while len(side.sent) < 2:
             await asyncio.sleep(0.001)
     running.cancel()
-    assert side.disks.age.disk.age >= 2
+    assert side.disks.age.disk.age >= 1
 
 
 # requirement: F6
@@ -119,7 +191,7 @@ async def test_an_older_copy_on_a_full_disk_waits_for_room_before_it_begins_agai
     monkeypatch.setattr("raftlog.node.peer_disks.MARK_AGAIN_S", 0.001)
     side = Side(FakeFilesystem(), "d")
     side.filesystem.capacity_bytes = side.filesystem.used_bytes
-    (verdict,) = encode_frame(FrameKind.DISK, [Disk("k", 1), Disk("d", 9)])
+    (verdict,) = encode_frame(FrameKind.DISK, [Disk("k", 1), Disk("d", 9), "d"])
     side.disks.received(TWO, split_frame(memoryview(verdict))[1])
     running = asyncio.create_task(side.disks.run(60_000))
     await asyncio.sleep(0.05)
@@ -164,14 +236,37 @@ def named(disk: Disk) -> memoryview:
 async def test_frames_of_an_older_copy_are_dropped_until_another_disk_is_named() -> None:
     filesystem = FakeFilesystem()
     filesystem.make_directories("/data")
-    transport = LoopNetwork(random.Random(1)).transport(ONE)
+    network = LoopNetwork(random.Random(1))
+    transport, peer = (network.member(node, (ONE, TWO)) for node in (ONE, TWO))
     disks = PeerDisks(transport, DiskAge.open(filesystem, "/data", "d", random.Random(1)), lambda: None, _now)
     host = GroupHost(
         ONE, transport, VirtualClock(), random.Random(1), in_a_task(_syncs), on_fatal=print, disks=disks
     )
+    await peer.start(RecordingReceiver())
+    await host.start()
+    await asyncio.sleep(0.1)
     heartbeat = memoryview(encode_heartbeats(ClockReading(0, 0), []))
     for disk, is_heard in ((Disk("e", 5), True), (Disk("e", 3), False), (Disk("f", 1), True)):
         host.peer_lost(TWO)
         host.frame_received(TWO, named(disk))
         host.frame_received(TWO, heartbeat)
         assert host.is_reachable(TWO) == is_heard
+    await host.stop()
+
+
+# requirement: F6
+async def test_a_name_from_an_earlier_link_replaces_no_disk() -> None:
+    """The process that gave it was never reached, and the next link leads to another one."""
+    knower, original, second = (Side(FakeFilesystem(), disk_id) for disk_id in "kde")
+    original.disks.connected(ONE)
+    original.hand_over(knower, TWO)
+    knower.is_mutual = False
+    second.disks.connected(ONE)
+    second.hand_over(knower, TWO)
+    knower.disks.lost(TWO)
+    knower.is_mutual = True
+    knower.disks.connected(TWO)
+    known = knower.disks.age.known_of(TWO)
+    assert known is not None
+    assert known.disk_id == "d"
+    assert knower.disks.refused == {TWO: "e"}, "until the other process names its disk"

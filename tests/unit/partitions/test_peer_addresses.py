@@ -232,3 +232,65 @@ async def test_a_broker_with_old_metadata_does_not_bring_a_removed_one_back() ->
     dialled = list(one.dialled)
     await one.known.links.handlers["peers.addresses"](FOUR, told, memoryview(b""))
     assert one.dialled == dialled
+
+
+def registered(disk_id: str, admission: str = "") -> MetadataImage:
+    """Broker 2 has registered from this disk."""
+    image = cluster(brokers=2)
+    two = replace(image.brokers[TWO], disk_id=disk_id, admission_id=admission)
+    return replace(image, brokers={**image.brokers, TWO: two})
+
+
+async def tell(one: Dialler, own: tuple[str, int, str]) -> None:
+    body = encode_body(Addresses(-1, (), own))
+    await one.known.links.handlers["peers.addresses"](TWO, body, memoryview(b""))
+
+
+# requirement: F2
+async def test_a_broker_that_has_moved_with_its_disk_is_dialled_where_it_says() -> None:
+    """All addresses of a cluster change while it is stopped, and the settings here do not name broker 2."""
+    one = Dialler()
+    one.addresses.image_changed(registered("d", admission="a" * 32))
+    await tell(one, ("127.0.0.1", 9777, "d"))
+    assert one.dialled[-1] == (2, "127.0.0.1", 9777)
+    one.addresses.try_others()
+    assert one.dialled[-1] == (2, "127.0.0.1", 9002), "it is not heard: it may have moved back"
+    one.addresses.try_others()
+    assert one.dialled[-1] == (2, "127.0.0.1", 9777)
+    one.known.heard.add(TWO)
+    one.addresses.try_others()
+    assert one.dialled[-1] == (2, "127.0.0.1", 9777)
+
+
+# requirement: F2
+async def test_a_process_whose_id_was_given_away_is_not_dialled_where_it_says() -> None:
+    one = Dialler()
+    one.addresses.image_changed(registered("d"))
+    for disk_id in ("e", ""):
+        await tell(one, ("127.0.0.1", 9777, disk_id))
+    one.addresses.try_others()
+    assert one.dialled == [(2, "127.0.0.1", 9002)]
+
+
+# requirement: F2
+async def test_a_pinned_broker_that_joined_is_dialled_at_its_pinned_address_only() -> None:
+    one = Dialler(port=9888, pinned=frozenset({TWO}))
+    one.addresses.image_changed(registered("d", admission="a" * 32))
+    await tell(one, ("127.0.0.1", 9777, "d"))
+    one.addresses.try_others()
+    assert one.dialled == [(2, "127.0.0.1", 9888)]
+
+
+# requirement: F2
+async def test_a_broker_tells_its_own_address_and_disk_to_a_peer_that_it_does_not_hear() -> None:
+    known = Known()
+    known.links.linked.add(TWO)
+    settings = {ONE: ("new", 9001), TWO: ("127.0.0.1", 9002)}
+    addresses = PeerAddresses(ONE, settings, lambda *address: None, known, disk_id="mine")
+    addresses.begin()
+    addresses.image_changed(cluster(brokers=2))
+    known.on_peer_connected(TWO)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    [(peer, told)] = known.links.told
+    assert (peer, told.own) == (TWO, ("new", 9001, "mine"))

@@ -275,7 +275,16 @@ _rng = random.Random(1)
 
 
 def opened_age(filesystem: FakeFilesystem, disk_id: str = "a") -> DiskAge:
-    """The age of the disk, opened by a new process of the broker."""
+    """The age of the disk, opened by a new process of the broker that has named it."""
+    age = unheard_age(filesystem, disk_id)
+    age.is_named = True
+    if not age.is_older_copy:
+        rise(age)
+    return age
+
+
+def unheard_age(filesystem: FakeFilesystem, disk_id: str = "a") -> DiskAge:
+    """The age of the disk, opened by a new process that has not met a peer yet."""
     filesystem.make_directories("/data")
     return DiskAge.open(filesystem, "/data", disk_id, _rng)
 
@@ -347,7 +356,7 @@ def test_an_older_copy_stays_one_until_it_begins_again(filesystem: FakeFilesyste
     again.begin_again("c")
     assert not again.is_older_copy
     last = opened_age(filesystem, "c")
-    assert (last.is_older_copy, named(last), known(last)) == (False, ("c", 2), ("b", 8))
+    assert (last.is_older_copy, named(last), known(last)) == (False, ("c", 1), ("b", 8))
 
 
 # requirement: F6
@@ -382,8 +391,12 @@ def test_a_full_disk_ages_no_more_and_its_broker_starts(filesystem: FakeFilesyst
     rise(age)
     assert peer.note(PEER, age.disk)
     filesystem.capacity_bytes = filesystem.used_bytes
-    full = opened_age(filesystem)
+    full = unheard_age(filesystem)
+    full.is_named = True
+    with pytest.raises(OSError, match="no room"):
+        rise(full)
     assert named(full) == ("a", 2)
+    assert peer.note(PEER, full.disk)
     filesystem.capacity_bytes = None
     rise(full)
     assert named(full) == ("a", 3)
@@ -425,6 +438,45 @@ def test_restarts_change_the_run_and_not_the_disk() -> None:
         rise(age)
         assert peer.note(PEER, age.disk)
     assert len(age.disk.runs) == RUNS_MAX
-    known_long_ago = Disk("a", 2, (Run(1, 5),))
-    assert age.disk.continues(known_long_ago)
     assert not age.disk.continues(Disk("a", age.disk.age, (Run(1, 5),)))
+
+
+# requirement: F6
+def test_starts_that_no_peer_has_heard_prove_nothing() -> None:
+    """An older copy that cannot start is started again by its service manager, however often."""
+    filesystem, peer = FakeFilesystem(), opened_age(FakeFilesystem(), "b")
+    age = opened_age(filesystem)
+    copied = filesystem.image()
+    rise(age)
+    assert peer.note(PEER, age.disk)
+    older = FakeFilesystem()
+    older.load(copied)
+    for copy, is_older in ((older, True), (filesystem, False)):
+        for _ in range(RUNS_MAX + 1):
+            rise(unheard_age(copy))  # it notes what it has heard of its peers
+        assert peer.note(PEER, opened_age(copy).disk) is not is_older
+
+
+# requirement: F6
+def test_an_older_copy_whose_runs_no_longer_reach_back_is_one_still() -> None:
+    filesystem, peer, other = (FakeFilesystem(), *(opened_age(FakeFilesystem(), each) for each in "bc"))
+    age = opened_age(filesystem)
+    copied = filesystem.image()
+    rise(age)
+    assert peer.note(PEER, age.disk)
+    older = FakeFilesystem()
+    older.load(copied)
+    for _ in range(RUNS_MAX + 1):
+        restarted = opened_age(older)
+        assert other.note(PEER, restarted.disk)  # which did not know the disk itself
+        assert not peer.note(PEER, restarted.disk)
+    assert len(restarted.disk.runs) == RUNS_MAX
+
+
+# requirement: F6
+def test_a_disk_that_has_started_often_is_itself_to_a_peer_that_was_down() -> None:
+    filesystem, peer = FakeFilesystem(), opened_age(FakeFilesystem(), "b")
+    assert peer.note(PEER, opened_age(filesystem).disk)
+    for _ in range(RUNS_MAX - 1):
+        restarted = opened_age(filesystem)
+    assert peer.note(PEER, restarted.disk)

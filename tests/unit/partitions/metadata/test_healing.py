@@ -395,3 +395,24 @@ def test_a_controller_that_does_not_lead_forgets() -> None:
 
 def test_a_report_travels_whole() -> None:
     assert decode_question(encode_question(report(4), 500)) == (report(4), 500)
+
+
+# requirement: F2
+def test_internal_topics_of_a_small_cluster_get_replicas_when_it_has_grown() -> None:
+    def grown(brokers: int) -> MetadataImage:
+        made = create("__offsets", (1,), (1,)), create("orders", (1,), number=2)
+        return applied(*made, to=cluster(brokers=brokers))[0]
+
+    for small in (1, 2):
+        assert planned(grown(small)) == []
+        assert healing_counts(grown(small), ()) == HealingCounts()
+    image = grown(3)
+    assert healing_counts(image, ()) == HealingCounts(moving=0, to_restore=2)
+    assert targets(planned(image)) == {("__offsets", 0): (1, 2, 3), ("__offsets", 1): (1, 2, 3)}
+    assert len(planned(image, moves_max=1)) == 1
+    assert planned(image, moves_max=0) == []
+    assert planned(image, without_room=[3]) == [], "two replicas serve less often than one"
+    assert targets(planned(grown(4), without_room=[3]))["__offsets", 0] == (1, 2, 4)
+    begun = carried_out(image, planned(image))
+    assert healing_counts(begun, ()) == HealingCounts(moving=2, to_restore=0)
+    assert planned(begun) == []

@@ -1,0 +1,101 @@
+"""One hop more: a call to a broker that this one cannot reach goes through a third one.
+
+One link may be broken while both of its ends reach everybody else. Raft goes on without it, and a client may
+choose the broker that cannot reach its leader. Decides: which brokers are asked to pass a call on. Leaves to
+others: who is called, and what follows from an answer (``gateway``).
+
+A call is relayed only where it surely has not arrived, once, and by brokers that reach the other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from partitions.metadata.image import MetadataImage
+from partitions.routing import rpc
+from raftlog.errors import ConnectionLost
+from raftlog.node.rpc import Calls, decode_body, encode_body
+from raftlog.node.rpc_classes import Service
+from raftlog.storage.filesystem import Buffer
+from raftlog.types import NodeId
+
+RELAYS_MAX: Final = 2  # brokers that are asked: a dead broker, which nobody reaches, costs so many calls
+RELAYED: Final = (
+    rpc.APPEND,
+    rpc.MARK,
+    rpc.DELETE_BEFORE,
+    rpc.SET_ARCHIVED,
+    rpc.FETCH,
+    rpc.OFFSET_AT,
+    rpc.READ_INDEX,
+    rpc.DESCRIBE,
+)
+
+
+class Relayed(Struct, frozen=True, array_like=True):
+    """Call this broker; answered with its answer. The payload is that of the call."""
+
+    node: NodeId
+    head: bytes
+    timeout_ms: int
+
+
+class Relay:
+    """Calls of one broker about partitions. It passes on those of others."""
+
+    def __init__(self, node_id: NodeId, image: Callable[[], MetadataImage], calls: Calls) -> None:
+        self._node_id = node_id
+        self._image = image
+        self._calls = calls
+        for service in RELAYED:
+            calls.serve(_relaying(service), partial(self._serve, service))
+
+    async def call(
+        self,
+        node: NodeId,
+        service: Service,
+        head: bytes,
+        payload: Sequence[Buffer] = (),
+        *,
+        timeout_ms: int,
+    ) -> tuple[bytes, memoryview]:
+        """Call a broker, directly or through another one. Raises as ``Calls.call``."""
+        try:
+            return await self._calls.call(node, service, head, payload, timeout_ms=timeout_ms)
+        except ConnectionLost as lost:
+            if lost.details.get("sent") is not False:
+                raise
+            direct = lost
+        question, asked = encode_body(Relayed(node, head, timeout_ms)), 0
+        for relay in sorted(self._image().brokers.keys() - {node, self._node_id}):
+            try:
+                return await self._calls.call(
+                    relay, _relaying(service), question, payload, timeout_ms=timeout_ms
+                )
+            except ConnectionLost as lost:
+                if lost.details.get("sent") is not False:
+                    raise
+                asked += lost.details.get("relay") == relay
+            if asked == RELAYS_MAX:
+                break
+        raise direct
+
+    async def _serve(
+        self, service: Service, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = decode_body(head, Relayed)
+        try:
+            answer, data = await self._calls.call(
+                ask.node, service, ask.head, (payload,), timeout_ms=ask.timeout_ms
+            )
+        except ConnectionLost as lost:
+            raise ConnectionLost(str(lost), **{**lost.details, "relay": self._node_id}) from lost
+        return answer, (data,)
+
+
+def _relaying(service: Service) -> Service:
+    return Service(f"relayed.{service.name}", service.kind)
