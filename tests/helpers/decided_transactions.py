@@ -46,6 +46,7 @@ class Coordinator:
     def ask(self, request: Request) -> Reply | RaftlogError | None:
         """The reply, or None while it waits; then ``replies`` has it later."""
         self._ids += 1
+        self._decisions.expire(self.now_ms, self.now_ms if self.is_time_trusted else None)
         self._decisions.receive(self._ids, request, self.now_ms, self.now_ms)
         self._take(self._decisions.take())
         return self.replies.get(self._ids)

@@ -102,7 +102,12 @@ class Handed:
     def next(self) -> Message | None:
         """Acknowledge the last one; the next one, or None."""
         self.done()
-        if not self._begins_handling():
+        core = self._core
+        if not self._messages or (self._version != core.version and not self._are_due()):
+            return None
+        core.is_handling = True
+        if self._version != core.version:
+            core.is_handling = False  # a rebalance came first
             return None
         self._last = self._messages.pop()
         return self._last
@@ -112,25 +117,14 @@ class Handed:
 
         Exactly once hands out all at once: after an abort of the first ones, the others would be too early.
         """
-        self.done()
         generation = self._core.generation  # of this epoch, which ends before the next generation begins
-        taken = self._taken
-        if taken is None or not self._begins_handling():
+        first, taken = self.next(), self._taken
+        if first is None or taken is None:
             return None
-        count = len(self._messages) if self._core.options.is_exactly_once else count_max
-        messages, self._messages = self._messages[: -count - 1 : -1], self._messages[:-count]
-        self._last = messages[-1]
+        more = len(self._messages) if self._core.options.is_exactly_once else count_max - 1
+        messages = [first, *self._messages[: -more - 1 : -1]]
+        self._messages, self._last = self._messages[: len(self._messages) - len(messages) + 1], messages[-1]
         return messages, BatchTransactionCore(self._core, taken.place[0], generation, messages[-1])
-
-    def _begins_handling(self) -> bool:
-        """Whether records are due; a rebalance waits for them from then on, unless it came first."""
-        core = self._core
-        if not self._messages or (self._version != core.version and not self._are_due()):
-            return False
-        core.is_handling = True
-        if self._version != core.version:
-            core.is_handling = False
-        return core.is_handling
 
     def unread(self) -> Unread | None:
         """What is left though a take is due: the records of a partition that is paused."""

@@ -74,7 +74,7 @@ class Applier(Generic[Reply]):
                 try:  # once per batch: a context manager would be dearer than many machines
                     reply = self._machine.apply(entry.batch)
                 except Exception as error:
-                    raise _failed(error, f"apply the batch at {entry.first}") from error
+                    raise _failed(error, f"apply the batch at {entry.first}", is_half_done=True) from error
                 recent.applied(entry, reply)
                 self._applied_bytes += len(entry.batch.data)
                 self._applied_batches += 1
@@ -194,10 +194,13 @@ class Applier(Generic[Reply]):
         return [cut_gap(batch, first, last) for batch in batches if batch.header.last_offset >= first]
 
 
-def _failed(error: Exception, deed: str) -> Exception:
-    """``MachineFailed``, unless the error is the disk's, damage of the log, or an exhaustion."""
-    if isinstance(error, LogCorrupt | OSError):
+def _failed(error: Exception, deed: str, *, is_half_done: bool = False) -> Exception:
+    """``MachineFailed``, unless the error is damage of the log or the disk's, or what lacks may be tried again.
+
+    What is half done is never done again by this machine.
+    """
+    if isinstance(error, LogCorrupt) or (isinstance(error, OSError) and not is_half_done):
         return error
-    if (lack := exhaustion(error)) is not None:
+    if not is_half_done and (lack := exhaustion(error)) is not None:
         return lack
     return MachineFailed(f"the state machine could not {deed}: {error!r}")

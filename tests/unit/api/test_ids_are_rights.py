@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,13 @@ from api import server
 from api.broker import BrokerEnvironment
 from api.descriptors import Descriptors
 from api.settings import BrokerSettings, Peer
+from raftlog.storage.log_storage import DiskWork
+from raftlog.testing.syncs import in_a_task
+
+
+async def no_syncs(syncs: Sequence[DiskWork]) -> list[OSError | None]:
+    """Nothing is written."""
+    return [None for _ in syncs]
 
 
 def environment() -> BrokerEnvironment:
@@ -19,7 +27,8 @@ def environment() -> BrokerEnvironment:
     settings = BrokerSettings(
         broker_id=1, cluster_id="0" * 32, secret_file=here, data_directory=here, peers={1: Peer(port=1)}
     )
-    return server._environment(settings, b"s" * 32, Descriptors(1024, 100, 100), lambda: None)
+    descriptors = Descriptors(1024, 100, 100)
+    return server._environment(settings, b"s" * 32, descriptors, in_a_task(no_syncs), lambda: None)
 
 
 async def test_ids_of_a_broker_come_from_the_kernel() -> None:

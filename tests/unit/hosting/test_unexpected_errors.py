@@ -12,7 +12,7 @@ from groups.coordinator import GroupCoordinator
 from groups.ports import KnownTopics
 from groups.requests import Commit, Done, OffsetCommit
 from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RecordTooLarge
-from raftlog.hosting.decisions import WRITE_BYTES_MAX
+from raftlog.hosting import coordinator as coordinator_module
 from raftlog.records.batch import Batch
 from tests.helpers.instant_groups import NoJobs
 from tests.helpers.virtual_time import VirtualClock
@@ -79,14 +79,15 @@ async def test_a_request_whose_record_cannot_be_made_is_refused_for_good(
 
 
 async def test_a_record_that_no_frame_carries_costs_its_request_alone(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(coordinator_module, "WRITE_BYTES_MAX", 1_000)
     caplog.set_level(logging.CRITICAL + 1, "raftlog.hosting")
     coordinator = coordinator_of(Log())
     beside = asyncio.create_task(coordinator.ask(commit_of("beside"), 1_000))
     await asyncio.sleep(0)
     with pytest.raises(RecordTooLarge, match="send less"):
-        await coordinator.ask(commit_of("large", metadata="x" * (WRITE_BYTES_MAX + 1)), 1_000)
+        await coordinator.ask(commit_of("large", metadata="x" * 1_000), 1_000)
     with pytest.raises(NotLeader):  # nothing of it was stored: it is repeated
         await beside
     await asyncio.sleep(AGAIN_S)
