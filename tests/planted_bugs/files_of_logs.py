@@ -29,14 +29,6 @@ FILES_OF_LOGS = (
         ),
     ),
     PlantedBug(
-        "what begins with a zero counts as nothing",
-        "log on disk: segments",
-        "raftlog.storage.batch_walk:is_blank",
-        "data.count(0) != len(data)",
-        "data[0]",
-        seen_by="tests/unit/storage/test_recovery.py::test_a_batch_cut_short_at_any_byte_is_a_torn_tail",
-    ),
-    PlantedBug(
         "a slot that was lost at creation is not created again",
         "log on disk: hard_state slots",
         "raftlog.storage.durable_state:DurableState.open",
@@ -157,17 +149,6 @@ FILES_OF_LOGS = (
         ),
     ),
     PlantedBug(
-        "a disk whose age has fallen passes for the disk itself",
-        "log on disk: disk_age",
-        "raftlog.storage.disk_age:DiskAge.note",
-        "if not disk.continues(disks[0]):",
-        "if False:",
-        seen_by=(
-            "tests/unit/storage/test_replica_registry.py::test_a_disk_that_is_younger_than_before_or_w"
-            "as_replaced_is_an_older_copy"
-        ),
-    ),
-    PlantedBug(
         "an older copy that has aged alone passes for the disk itself",
         "log on disk: disk_age",
         "raftlog.storage.disk_age:Disk.continues",
@@ -223,17 +204,6 @@ FILES_OF_LOGS = (
         'return f"it has broken an invariant; {damage}"',
         'return ""',
         seen_by="tests/unit/storage/test_replica_registry.py::test_a_damaged_note_counts",
-    ),
-    PlantedBug(
-        "a short write of an append counts as complete",
-        "log on disk: the order of writes",
-        "raftlog.storage.os_filesystem:OsFile.append",
-        "if written != wanted:",
-        "if False:",
-        seen_by=(
-            "tests/conformance/test_filesystem_calls.py::TestOperations::test_appended_bytes_a"
-            "re_read_back_where_append_said"
-        ),
     ),
     PlantedBug(
         "a truncated file keeps its size",
@@ -319,16 +289,5 @@ FILES_OF_LOGS = (
         "if gap_epoch == epoch and",
         "if",
         seen_by="tests/unit/storage/test_compaction.py::test_a_gap_batch_covers_one_leader_epoch",
-    ),
-    PlantedBug(
-        "headers that no producer needs stay",
-        "log on disk: compaction",
-        "raftlog.storage.compaction:Compaction._rest",
-        "if not records and header.record_count:",
-        "if not records:",
-        seen_by=(
-            "tests/unit/storage/test_compaction.py::test_the_header_that_a_producer_needs_stay"
-            "s_until_it_needs_it_no_more"
-        ),
     ),
 )

@@ -24,17 +24,6 @@ FORMATS = (
         ),
     ),
     PlantedBug(
-        "a lost vote is dropped without asking all peers",
-        "damage and repair",
-        "raftlog.repair.repairer:Repairer._newest_term",
-        "if silent:",
-        "if False:",
-        seen_by=(
-            "tests/scenarios/repair/test_repairer.py::test_a_lost_slot_costs_a_question_to_eve"
-            "rybody_and_a_vote"
-        ),
-    ),
-    PlantedBug(
         "a batch of a transaction is stored although nothing can end it",
         "record batch: header",
         "raftlog.records.batch:_refused_field",

@@ -27,7 +27,7 @@ CLIENTS = (
         "api.resources.json_records:placed_raw",
         "if only is None and record.key is not None:",
         "if record.key is not None:",
-        seen_by="http:14",
+        seen_by="http:16",
     ),
     PlantedBug(
         "a body that breaks off is stored",

@@ -78,14 +78,6 @@ CONVERGENCE = (
         seen_by="brokers-joining:19",
     ),
     PlantedBug(
-        "metadata counts as confirmed without a request",
-        "L3",
-        "partitions.metadata.service:Controller.current_image",
-        "await self._current(timeout_ms)",
-        "pass",
-        seen_by="brokers:0",
-    ),
-    PlantedBug(
         "entries below the log start are sent",
         "L4",
         "raftlog.core.appends:Appends._replicate",

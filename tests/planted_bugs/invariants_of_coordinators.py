@@ -7,6 +7,15 @@ from tests.planted_bugs.bug import PlantedBug
 
 COORDINATORS = (
     PlantedBug(
+        "a request that is decided is refused as not done",
+        "T6",
+        "raftlog.hosting.coordinator:Coordinator._end",
+        "waiting.first_round >= undone_from or self.reads_only(waiting.request)",
+        "True",
+        "tests/unit/hosting/test_refused_appends.py"
+        "::test_a_commit_that_is_decided_is_never_refused_as_not_done[overload]",
+    ),
+    PlantedBug(
         "whole brokers: a job that was given back is delivered before its time",
         "J1",
         "groups.work_queue:WorkQueue._settled",
@@ -124,14 +133,6 @@ COORDINATORS = (
         "partitions.replica.replica:PartitionReplica.mark",
         "await asyncio.shield(proposal.outcome)",
         "pass",
-        seen_by="brokers-transactions:0",
-    ),
-    PlantedBug(
-        "one of several partitions gets its marker",
-        "T2",
-        "transactions.coordinator:TransactionCoordinator._send",
-        "for target in mark.partitions)",
-        "for target in mark.partitions[:1])",
         seen_by="brokers-transactions:0",
     ),
     PlantedBug(
@@ -360,7 +361,7 @@ COORDINATORS = (
         "a next coordinator gives open transactions no time limit",
         "T8",
         "transactions.decisions:Decisions.__init__",
-        "self._schedule(name, transaction)",
+        "self._schedule(name, transaction, self._due.resume)",
         "pass",
         seen_by=(
             "tests/properties/test_transaction_decisions.py::test_each_transaction_has_one_out"

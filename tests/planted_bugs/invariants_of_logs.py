@@ -125,7 +125,7 @@ LOGS = (
         "partitions.metadata.service:Controller._once_known_here",
         "await self.wait_for_version(answer.version, max(timeout_ms, 0.0))",
         "pass",
-        seen_by="brokers:3",
+        seen_by="brokers:4",
     ),
     PlantedBug(
         "the state where a segment begins is kept one batch early",
@@ -201,7 +201,7 @@ LOGS = (
     PlantedBug(
         "sequences are checked before the log is applied",
         "I25",
-        "partitions.replica.replica:PartitionReplica.append",
+        "partitions.replica.replica:PartitionReplica._judged",
         "await self._serving.ready(deadline)",
         "pass",
         seen_by="brokers:12",
@@ -287,7 +287,7 @@ LOGS = (
         "raftlog.node.group.log_writer:LogWriter._truncate",
         "self._log.cut(first_removed)",
         "self._log.truncate_suffix(first_removed)",
-        seen_by="brokers:8",
+        seen_by="brokers:0",
     ),
     PlantedBug(
         "a leader stamps what its wall clock shows",
@@ -311,7 +311,10 @@ LOGS = (
         "partitions.replica.bounded_reads:Freshness._proved",
         "while self._serving.group.applied_index < index:",
         "while False:",
-        seen_by="brokers-followers:110",
+        seen_by=(
+            "tests/scenarios/partitions/test_follower_reads.py"
+            "::test_a_follower_waits_until_it_has_applied_what_its_leader_has_committed"
+        ),
     ),
     PlantedBug(
         "a follower does not look at min_offset",
@@ -377,7 +380,7 @@ LOGS = (
         "raftlog.node.group.log_writer:LogWriter.end_sync",
         "range(self._syncing)",
         "range(len(self._writes))",
-        seen_by="brokers:0",
+        seen_by="brokers:1",
     ),
     PlantedBug(
         "commits entries that one replica less than a quorum holds",

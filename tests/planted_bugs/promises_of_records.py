@@ -49,7 +49,7 @@ PROMISES_OF_RECORDS = (
     PlantedBug(
         "a batch overtakes another that takes longer to check",
         "T4",
-        "partitions.replica.replica:PartitionReplica.append",
+        "partitions.replica.replica:PartitionReplica._judged",
         "async with self._checking:",
         "if True:",
         seen_by=(

@@ -195,7 +195,7 @@ class Applier(Generic[Reply]):
 
 
 def _failed(error: Exception, deed: str, *, is_half_done: bool = False) -> Exception:
-    """``MachineFailed``, unless the error is damage of the log or the disk's, or what lacks may be tried again.
+    """``MachineFailed``, unless the error is damage, the disk's or an exhaustion: work is repeated after it.
 
     What is half done is never done again by this machine.
     """

@@ -22,7 +22,7 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.records.batch import Buffer
-from raftlog.types import NodeId, Offset
+from raftlog.types import Index, NodeId, Offset
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
 from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
@@ -68,6 +68,23 @@ async def test_a_follower_serves_what_is_committed_and_says_that_it_has(cluster:
         found = await follower.gateway.fetch(ORDERS, replace(stale(0), position=position))
         assert found.served_by == follower.node_id
         assert found.next_offset == 1
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_a_follower_waits_until_it_has_applied_what_its_leader_has_committed(
+    cluster: PartitionCluster,
+) -> None:
+    leader, follower = await follower_of(cluster)
+
+    async def ask(node: NodeId) -> Index:
+        return Index(1)  # the leader has committed one more record
+
+    await asyncio.sleep(2 * STALENESS_MS / 1000)  # what it has proved before is too old
+    reading = asyncio.create_task(follower.orders.fetch(stale(0), ask))
+    await asyncio.sleep(0.2)
+    assert not reading.done()
+    await leader.append(batch_of(b"b"))
+    assert values_of((await reading).data) == [b"a", b"b"]
 
 
 # requirement: RP4
