@@ -204,7 +204,7 @@ LOGS = (
         "partitions.replica.replica:PartitionReplica._judged",
         "await self._serving.ready(deadline)",
         "pass",
-        seen_by="brokers:12",
+        seen_by="brokers:7",
     ),
     PlantedBug(
         "does not look at the entry before an append",
