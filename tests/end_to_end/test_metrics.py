@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from chaos.cluster import Cluster
-from tests.helpers.real_cluster import call, create_topic, eventually, produce_surely
+from tests.helpers.real_cluster import call, create_topic, eventually, produce_surely, surely
 
 pytestmark = pytest.mark.e2e
 
@@ -44,7 +45,9 @@ def test_transactions_are_shown_by_their_coordinator_and_by_leaders(directory: P
     with Cluster(directory, brokers=1) as cluster:
         url = cluster.url(1)
         create_topic(url, "orders", 1, replication_factor=1)
-        opened = call(url, "POST", "/v1/transactions", {"transactional_id": "copy"}).json
+        opened = surely(
+            [url], "POST", "/v1/transactions", {"transactional_id": "copy"}, random.Random(1)
+        ).json
         sent = {"Raftlog-Transaction": str(opened["id"])}
         for value in ("a", "b"):
             body = {"records": [{"value": value}]}
@@ -63,7 +66,8 @@ def test_transactions_are_shown_by_their_coordinator_and_by_leaders(directory: P
 
 
 def post(url: str, path: str, body: object, *, method: str = "POST") -> None:
-    reply = call(url, method, path, body)
+    """Repeated until the coordinator leads: the first request of a cluster creates its topic."""
+    reply = surely([url], method, path, body, random.Random(1))
     assert reply.status in (200, 204), reply.body
 
 
