@@ -49,7 +49,7 @@ def test_all_services_that_go_on_have_health_checks(compose: dict[str, Any]) -> 
     assert set(services) == {"init", "toxiproxy", "harness", *BROKERS}
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 @pytest.mark.skipif(links.missing() is not None, reason=str(links.missing()))
 def test_its_brokers_proxies_and_harness_work_together(compose: dict[str, Any], directory: Path) -> None:
     # requirement: N4 X1

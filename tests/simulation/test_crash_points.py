@@ -55,7 +55,7 @@ def test_the_workload_rolls_cuts_closes_deletes_and_moves() -> None:
 
 _DECISIONS = "transactions.decisions:Decisions.__init__"
 SENDS_NO_MARKERS = Edit(_DECISIONS, "if transaction.state in ENDING:", "if False:")
-HAS_NO_DEADLINES = Edit(_DECISIONS, "self._schedule(name, transaction)", "pass")
+HAS_NO_DEADLINES = Edit(_DECISIONS, "self._schedule(name, transaction, self._due.resume)", "pass")
 SYNCS_NO_VOTES = Edit(
     "raftlog.storage.durable_state:DurableState.save", "self._write(sync=True)", "self._write(sync=False)"
 )

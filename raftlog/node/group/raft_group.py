@@ -498,8 +498,10 @@ class RaftGroup(LeaderRequests[Reply]):
     def _broke(self, error: BaseException) -> None:
         """Something that a core has asked for was not carried out. Raises what is no error of this group."""
         match error:
-            case OSError() | LogCorrupt() | MachineFailed():
+            case OSError() | LogCorrupt():
                 self.stop(error)
+            case MachineFailed():
+                self.stop(exhaustion(error.__cause__) or error)
             case InvariantViolated() | Exception():
                 # Work that a core has handed out is never offered again: without it this state is wrong.
                 self._environment.fail(error, self.group_id)
