@@ -439,7 +439,7 @@ class Decisions:
                 stored = answer if abort is None else None
                 rows.append(keyed_requests.decided(transaction.request, stored, self.state, self._wall_ms))
         if rows or beside:
-            self._outputs.write(*rows, *beside)
+            self._outputs.write(*rows, *beside, frees_room=True)
         for name, transaction in decided:
             self._schedule(name, transaction)
             self._mark(name, transaction)
@@ -461,6 +461,7 @@ class Decisions:
                 run_epoch=found.run_epoch,
                 client=found.client,
             ),
+            frees_room=True,
         )
 
     def _wait(self, request_id: RequestId, name: str, request: Request) -> None:
@@ -477,8 +478,8 @@ class Decisions:
                 return
         self._outputs.answer(request_id, Done())
 
-    def _put(self, name: str, transaction: Transaction, *beside: Row) -> None:
-        self._outputs.write((TransactionKey(name), transaction), *beside)
+    def _put(self, name: str, transaction: Transaction, *beside: Row, frees_room: bool = False) -> None:
+        self._outputs.write((TransactionKey(name), transaction), *beside, frees_room=frees_room)
         self._schedule(name, transaction)
 
     def _schedule(

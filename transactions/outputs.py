@@ -37,9 +37,9 @@ class Outputs:
         """Answer one request."""
         self.wanted.append(Answer(request_id, reply, is_settled))
 
-    def write(self, *rows: Row) -> None:
+    def write(self, *rows: Row, frees_room: bool = False) -> None:
         """Write records, all in one batch; the state has them at once."""
-        self.wanted.append(Write(rows))
+        self.wanted.append(Write(rows, frees_room))
         for key, value in rows:
             self.state.put(key, value)
 

@@ -22,8 +22,8 @@ class DerivedLog(Protocol):
     def leader_epoch(self) -> int:
         """The term of this leader."""
 
-    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
-        """Append; done once the batches are committed and applied here.
+    def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
+        """Append; done once the batches are committed and applied here. See ``RaftGroup.propose``.
 
         Raises, with nothing written: ``NotLeader``, ``NotEnoughReplicas``, ``Overloaded``, ``StorageFull``.
         The future raises ``CommitUnknown``.

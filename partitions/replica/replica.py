@@ -401,13 +401,13 @@ class PartitionReplica:
         """See ``DerivedLog.leader_epoch``."""
         return -1 if self._serving.leader_epoch is None else self._serving.leader_epoch
 
-    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+    def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
         """See ``DerivedLog.propose``."""
         group = self._serving.check_leads()
         self._check_health(group)
         append_time_ms = self._clock.wall_ms() if self._rules.stamps_append_time else None
         try:
-            return group.propose(batches, append_time_ms=append_time_ms).outcome
+            return group.propose(batches, append_time_ms=append_time_ms, frees_room=frees_room).outcome
         except StorageFull:
             if not all(record.value is None for batch in batches for record in read_records(batch)):
                 raise

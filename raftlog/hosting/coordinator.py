@@ -57,7 +57,7 @@ class CoordinatorLog(Protocol):
     def leader_epoch(self) -> int:
         """The term of this leader."""
 
-    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+    def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
         """Append; done once committed and applied. Raises ``Rejected`` with nothing written."""
 
     async def confirm(self) -> None:
@@ -73,6 +73,7 @@ class _Round:
 
     writes: list[Sequence[Record]] = field(default_factory=list)
     then: list[Answer[Any] | Effect] = field(default_factory=list)
+    frees_room: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +270,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             if isinstance(wanted, Write):
                 self._next = self._next or _Round()
                 self._next.writes.append(self._records_of(wanted))
+                self._next.frees_room &= wanted.frees_room
             elif (newest := self._next or self._appending) is None or _is_settled(wanted):
                 self._finish(wanted)
             else:
@@ -287,7 +289,8 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._rounds += 1
         self._wait()
         try:
-            self._outcome = self._log.propose([*self._batches(self._appending.writes)])
+            batches = [*self._batches(self._appending.writes)]
+            self._outcome = self._log.propose(batches, frees_room=self._appending.frees_room)
         except RaftlogError as refusal:
             self._failed(refusal)
             return

@@ -30,9 +30,13 @@ class Answer(Generic[Reply]):
 
 @dataclass(frozen=True, slots=True)
 class Write(Generic[Row]):
-    """Append these to the partition: in one batch, unless there are more than ``RECORDS_PER_BATCH``."""
+    """Append these to the partition: in one batch, unless there are more than ``RECORDS_PER_BATCH``.
+
+    What ``frees_room`` may use the reserve of a full disk: retention stops at open transactions.
+    """
 
     rows: tuple[Row, ...]
+    frees_room: bool = False
 
 
 class Effect:

@@ -35,7 +35,7 @@ class InstantLog:
         self._coordinator = coordinator
         self._end = 0
 
-    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+    def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
         """Append and apply."""
         for batch in batches:
             stamped = stamp(batch.data, base_offset=Offset(self._end), leader_epoch=1, append_time_ms=None)
@@ -54,11 +54,11 @@ class FullLog(InstantLog):
 
     is_full = False
 
-    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+    def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
         """Refused at once, as by a leader whose disk is full."""
         if self.is_full:
             raise StorageFull("the leader's disk is full; free space or retry later")
-        return super().propose(batches)
+        return super().propose(batches, frees_room=frees_room)
 
 
 class NoJobs:

@@ -77,6 +77,20 @@ async def test_a_transaction_that_is_decided_is_over_everywhere(cluster: Partiti
     assert leader.orders.machine.transactions.oldest is None
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+@in_virtual_time_with(PartitionCluster)
+async def test_a_transaction_ends_and_no_other_begins(cluster: PartitionCluster, is_commit: bool) -> None:
+    producer = await TransactionalProducer(cluster.any).open()
+    other = await TransactionalProducer(cluster.any, "other").open()
+    await producer.write(b"v")
+    fill(cluster)
+    assert await (producer.commit() if is_commit else producer.abort()) is is_commit
+    leader = await cluster.leader()
+    assert leader.orders.machine.transactions.oldest is None, "retention goes on"
+    with pytest.raises(StorageFull):
+        await other.write(b"more")
+
+
 @in_virtual_time_with(ControlledCluster)
 async def test_a_log_is_compacted(cluster: ControlledCluster) -> None:
     await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})

@@ -165,12 +165,12 @@ class Arriving(Refusing):
 class SlowLog(InstantLog):
     """What is proposed is committed after a second."""
 
-    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+    def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
         """Later."""
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def commit() -> None:
-            super(SlowLog, self).propose(batches)
+            super(SlowLog, self).propose(batches, frees_room=frees_room)
             outcome.set_result(None)
 
         asyncio.get_running_loop().call_later(1.0, commit)

@@ -190,9 +190,9 @@ class DeposedLog(InstantLog):
         super().__init__(coordinator)
         self.coordinator = coordinator
 
-    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+    def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
         """The outcome never comes."""
-        super().propose(batches)
+        super().propose(batches, frees_room=frees_room)
         loop = asyncio.get_running_loop()
         loop.call_soon(self.coordinator.leads, None)
         return loop.create_future()
@@ -329,10 +329,10 @@ class CountedLog(InstantLog):
 
     appends = 0
 
-    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+    def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
         """Count the append."""
         self.appends += 1
-        return super().propose(batches)
+        return super().propose(batches, frees_room=frees_room)
 
 
 async def test_commits_that_arrive_in_one_turn_of_the_loop_share_an_append() -> None:

@@ -32,12 +32,12 @@ class RefusingLog(InstantLog):
         super().__init__(coordinator)
         self.refused = 0  # of the next appends
 
-    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+    def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
         """Append, or refuse with nothing written."""
         if self.refused:
             self.refused -= 1
             raise Overloaded("too much is in flight; retry")
-        return super().propose(batches)
+        return super().propose(batches, frees_room=frees_room)
 
 
 class HeldMarkers(InstantMarkers):
@@ -236,7 +236,7 @@ async def test_an_append_without_an_outcome_is_reported() -> None:
 
     assert coordinator.stalled_s == 0
     outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    log.propose = lambda batches: outcome  # type: ignore[method-assign]
+    log.propose = lambda batches, frees_room: outcome  # type: ignore[method-assign]
     offset = OffsetCommit(topic="orders", topic_id="t", partition=0, offset=1)
     commit = asyncio.create_task(coordinator.ask(Commit(group="other", offsets=(offset,)), TIMEOUT_MS))
     await asyncio.sleep(20)

@@ -24,7 +24,7 @@ class Log:
     def __init__(self) -> None:
         self.appends: list[asyncio.Future[None]] = []
 
-    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+    def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
         """Not ended yet."""
         self.appends.append(asyncio.get_running_loop().create_future())
         return self.appends[-1]

@@ -30,7 +30,7 @@ class Log:
     def __init__(self) -> None:
         self.next: Callable[[], Append] | None = None
 
-    def propose(self, batches: Sequence[Batch]) -> Append:
+    def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> Append:
         """Take the outcome of the test, once."""
         outcome, self.next = self.next or committed, None
         return outcome()
