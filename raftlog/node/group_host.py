@@ -519,8 +519,8 @@ class GroupHost:
         """Cut off from the active controller, hand over to brokers that are not."""
         group = self._groups.get(METADATA_GROUP)
         leader = None if group is None else group.leader
-        self._controller.look(group is None or (leader is not None and self.is_reachable(leader)))
-        if self._controller.hands_over and self._hand_over():
+        is_heard = group is None or (leader is not None and self.is_reachable(leader))
+        if self._controller.look(is_heard) and self._hand_over():
             _log.warning(
                 "broker %d does not hear the active controller and hands its leaderships over; %s",
                 *(self.node_id, self.leader_known(METADATA_GROUP)),

@@ -51,17 +51,16 @@ class ControllerWatch:
         self._looks_max = looks_max
         self._unheard = 0  # looks in a row
 
-    def look(self, is_heard: bool) -> None:
-        """Count this look."""
-        self._unheard = 0 if is_heard else self._unheard + 1
+    def look(self, is_heard: bool) -> bool:
+        """Count this look; whether to hand leaderships over now: once a second, a second after declining."""
+        if is_heard:
+            self._unheard = 0
+            return False
+        self._unheard += 1
+        since = self._unheard - self._looks_max
+        return since > 0 and since % LOOKS_MIN == 0
 
     @property
     def declines(self) -> bool:
         """Whether no leadership should come here."""
         return self._unheard >= self._looks_max
-
-    @property
-    def hands_over(self) -> bool:
-        """Whether leaderships are handed over now: once a second, and a second after others have heard."""
-        since = self._unheard - self._looks_max
-        return since > 0 and since % LOOKS_MIN == 0

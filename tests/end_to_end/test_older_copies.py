@@ -158,4 +158,4 @@ def test_copies_that_run_beside_their_cluster_do_it_no_harm(brokers: Cluster, tm
         produce_surely(brokers.urls, TOPIC, ["last"])
     for url in brokers.urls:
         assert [value for _, value in read_all(url, TOPIC)] == ["before", "after", "last"]
-    assert not any("is an older copy" in brokers.log_text(broker) for broker in brokers.brokers)
+    assert not any("newer state of this disk" in brokers.log_text(broker) for broker in brokers.brokers)
