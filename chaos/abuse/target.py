@@ -26,12 +26,13 @@ class Attack:
     """One attack. ``run`` counts the responses; none may be a 500, or an error without a problem.
 
     ``bound_mib`` is the memory that documented limits allow it: decompressed bodies, a decompressed batch,
-    and unread responses.
+    and unread responses. While a ``is_strict`` attack lasts, the bystander gets no refusal.
     """
 
     name: str
     run: Callable[[Target], Counter[str]]
     bound_mib: int = 0
+    is_strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,11 @@ class Target:
         headers: Mapping[str, str] | None = None,
         *,
         broker: int = 0,
+        answer_s: float = TIMEOUT_S,
     ) -> tuple[str, bytes]:
         """One request on its own connection: its result, and the body."""
         where = urlsplit(self.urls[broker % len(self.urls)])
-        connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=TIMEOUT_S)
+        connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=answer_s)
         try:
             connection.request(method, path, body=body, headers=dict(headers or {}))
             answer = connection.getresponse()
@@ -129,3 +131,8 @@ def described(status: int, media_type: str, body: bytes) -> str:
         return f"{status} {json.loads(body).get('code')}"
     except ValueError:
         return f"{status} that is no problem"
+
+
+def is_wrong(answer: str) -> bool:
+    """Whether no request may get this response: a 500, or an error without a problem."""
+    return answer.startswith("500") or "no problem" in answer
