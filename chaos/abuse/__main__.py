@@ -1,4 +1,4 @@
-"""``python -m chaos.abuse --seed 7 --seconds 60``: requests drawn from a seed; ``--attack NAME``: other attacks.
+"""``python -m chaos.abuse --seed 7 --seconds 60``: requests of a seed; ``--attack NAME``: other attacks.
 
 The exit status is 1 if a guarantee was broken, an event loop was blocked, or memory grew beyond its bound.
 """

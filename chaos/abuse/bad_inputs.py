@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import Any, Final
 
 from chaos.abuse.extremes import Contract, Extreme
@@ -24,8 +24,8 @@ BAD_BODIES: Final = (
 )
 ANSWER_S: Final = 2.0  # requests may wait for long; what matters here is who else waits
 AT_ONCE: Final = 8
-ONE_OF: Final = 3  # of all single mistakes; each field has several dozen
-ROUND: Final = 500  # requests between two looks that everything named still exists
+ONE_OF: Final = 4  # of all single mistakes; each field has several dozen
+ROUND: Final = 300  # requests between two looks that everything named still exists
 SEED: Final = 7
 SECONDS: Final = 30.0
 ABSENT_BROKER: Final = 99  # brokers that exist would be drained
@@ -46,7 +46,7 @@ def one_mistake(target: Target) -> Counter[str]:
     """Every extreme of every field; a short form has a part of them."""
     contract = contract_of(target)
     step = round(ONE_OF / target.scale**2)
-    return _sent(target, contract, islice(chain(bad_bodies(contract), contract.one_by_one()), 0, None, step))
+    return sent(target, contract, islice(chain(bad_bodies(contract), contract.one_by_one()), 0, None, step))
 
 
 def mixed(target: Target, seed: int = SEED, seconds: float = SECONDS) -> Counter[str]:
@@ -54,42 +54,46 @@ def mixed(target: Target, seed: int = SEED, seconds: float = SECONDS) -> Counter
     ends_at = time.monotonic() + seconds * target.scale
     contract = contract_of(target)
     endless = contract.mixed(seed)
-    return _sent(target, contract, iter(lambda: next(endless) if time.monotonic() < ends_at else None, None))
+    return sent(target, contract, iter(lambda: next(endless) if time.monotonic() < ends_at else None, None))
 
 
 def contract_of(target: Target) -> Contract:
-    """What the brokers publish, with names that exist."""
+    """What the brokers publish; ``known_to`` has names for it."""
     answer, document = target.ask("GET", paths.OPENAPI)
     assert answer == "200", answer
-    return Contract(json.loads(document), known_to(target))
+    return Contract(json.loads(document), {})
 
 
-def known_to(target: Target) -> dict[str, object]:
-    """Create whatever requests may name, unless it exists; values by the names of fields."""
+def known_to(target: Target, number: int = 0) -> dict[str, object]:
+    """Create whatever requests of a round may name, unless it exists; values by the names of fields.
 
-    def ask(method: str, path: str, body: object) -> dict[str, Any]:
-        answer, content = target.ask(method, path, json.dumps(body).encode(), _JSON, answer_s=ANSWER_S)
+    The group is new in each round: it has a member, or none, or works off a queue.
+    """
+    topic, record = target.topic, {"value": "v", "key": "k"}
+    kind = ("member", "idle", "jobs")[number % 3]
+    group = f"{kind}-{number}"
+
+    def ask(path: str, body: object) -> dict[str, Any]:
+        answer, content = target.ask("POST", path, json.dumps(body).encode(), _JSON, answer_s=ANSWER_S)
         return json.loads(content) if answer.startswith("2") and content else {}
 
-    topic, group, record = target.topic, "abused", {"value": "v", "key": "k"}
-    ask("POST", paths.TOPICS, {"name": topic, "partitions": 3})
-    ask("POST", paths.topic(topic) + "/records", {"records": [record]})
-    delayed = ask("POST", paths.topic(topic) + "/records?delay=1h", {"records": [record]})
-    member = ask("POST", f"{paths.GROUPS}/{group}/members", {"topics": [topic], "session_timeout": "60s"})
-    jobs = ask("POST", f"/v1/queues/{topic}/jobs:receive", {"max": 2})
-    ask(
-        "POST", paths.SCHEDULES, {"topic": topic, "cron": "* * * * *", "record": record, "schedule_id": group}
-    )
+    ask(paths.TOPICS, {"name": topic, "partitions": 3})
+    ask(paths.topic(topic) + "/records", {"records": [record]})
+    delayed = ask(paths.topic(topic) + "/records?delay=1h", {"records": [record]})
+    ask(paths.SCHEDULES, {"topic": topic, "cron": "* * * * *", "record": record, "schedule_id": topic})
+    joins = {"topics": [topic], "session_timeout": "60s", "rebalance_timeout": "1s"}
+    member = ask(paths.GROUP_MEMBERS.format(group=group), joins) if kind == "member" else {}
+    jobs = ask(paths.QUEUE_RECEIVE.format(topic=topic, group=group), {"max": 2}) if kind == "jobs" else {}
     return {
         **_FIXED,
         "topic": topic,
         "topics": [topic],
         "group": group,
-        "schedule_id": group,
-        "transaction": ask("POST", paths.TRANSACTIONS, {"transactional_id": group}).get("id", "x"),
+        "schedule_id": topic,
+        "transaction": ask(paths.TRANSACTIONS, {"transactional_id": topic}).get("id", "x"),
         "delayed_id": (delayed.get("records") or [{}])[0].get("delayed_id", "x"),
         "member": member.get("member_id", "x"),
-        "member_id": member.get("member_id", "x"),
+        "member_id": member.get("member_id"),
         "generation": member.get("generation", -1),
         "receipts": [each["receipt"] for each in jobs.get("messages", ())] or ["x"],
     }
@@ -104,12 +108,14 @@ def bad_bodies(contract: Contract) -> Iterator[Extreme]:
             )
 
 
-def _sent(target: Target, contract: Contract, requests: Iterable[Extreme]) -> Counter[str]:
+def sent(target: Target, contract: Contract, requests: Iterable[Extreme]) -> Counter[str]:
+    """Send requests of this contract to all brokers, and keep alive what they name; counts the responses."""
     responses: Counter[str] = Counter()
-    left = iter(requests)
+    left, numbers = iter(requests), count()
+    contract.known.update(known_to(target, next(numbers)))
     while some := tuple(islice(left, ROUND)):
         responses += target.at_once(AT_ONCE, partial(_answer, target, some), count=len(some))
-        contract.known.update(known_to(target))
+        contract.known.update(known_to(target, next(numbers)))
     return responses
 
 

@@ -38,6 +38,8 @@ STRINGS: Final = (
     *("60 24 32 13 8", "* * 31 2 *", "../../etc/passwd", "127", "AA==", "f" * 32),
 )
 OTHERS: Final[tuple[Json, ...]] = (None, True, [], {}, [[]], {"": None}, _DEEP)
+_SHARE: Final = {"path": 0.02, "query": 0.05, "header": 0.05}  # of mixed requests with an extreme there
+_SHARE_OF_DELETIONS: Final = 0.9  # what is deleted is missing to the requests after it
 _CANDIDATES: Final = ("1s", "0" * 32, "0" * 64, "http://localhost:1")
 
 
@@ -171,9 +173,9 @@ class Contract:
     def drawn(self, schema: Schema, rng: random.Random, name: str = "") -> Json:
         """A value that is mostly valid, often at a limit, and sometimes extreme."""
         schema = self.resolved(schema)
-        if rng.random() < 0.03:
+        if rng.random() < 0.02:
             return rng.choice(_extremes_of(schema))
-        if name in self.known and rng.random() < 0.7:
+        if name in self.known and rng.random() < 0.9:
             return self.known[name]
         if "anyOf" in schema:
             return self.drawn(rng.choice(schema["anyOf"]), rng, name)
@@ -182,11 +184,14 @@ class Contract:
             return {
                 each: self.drawn(inner, rng, each)
                 for each, inner in schema["properties"].items()
-                if each in needed or rng.random() < 0.4
+                if each in needed or rng.random() < 0.3
             }
         if schema.get("type") == "array" and isinstance(schema.get("items"), dict):
-            return [self.drawn(schema["items"], rng) for _ in range(rng.choice((0, 1, 1, 1, 2, 5)))]
-        if rng.random() < 0.5:
+            return [
+                self.drawn(schema["items"], rng)
+                for _ in range(rng.choice((1, 1, 1, 2, 5, schema.get("minItems", 0))))
+            ]
+        if rng.random() < 0.6:
             return self.good(schema, name)
         return rng.choice([value for value in _extremes_of(schema) if _fits(value, schema)] or [None])
 
@@ -219,7 +224,8 @@ class _Operation:
             for value in _parameter_values(parameter):
                 yield self._request({name: value}, headers, body, f"{name} = {_shown(value)}")
             yield self._request({f"{name}&{name}": ""}, headers, body, f"{name} twice")
-        yield self._request({}, headers, None, "no body")
+        if body is not None:
+            yield self._request({}, headers, None, "no body")
 
     def with_one_body(self) -> Iterator[Extreme]:
         for media_type, content in self._bodies():
@@ -229,9 +235,10 @@ class _Operation:
                     yield self._request({}, headers, _encoded(value), f"{place} = {_shown(value)}")
 
     def drawn(self, rng: random.Random) -> Extreme:
-        values = {}
+        values: dict[str, str] = {}
         for parameter in self.described.get("parameters", ()):
-            if parameter["in"] != "path" and rng.random() < 0.2:
+            share = _SHARE_OF_DELETIONS if self.method == "DELETE" else _SHARE[parameter["in"]]
+            if rng.random() < share:
                 values[parameter["name"]] = rng.choice(_parameter_values(parameter))
         body, headers = None, {}
         for media_type, content in self._bodies():
