@@ -9,9 +9,9 @@ import argparse
 import sys
 from functools import partial
 
-from chaos.abuse.bad_inputs import AT_ONCE, SEED, mixed
+from chaos.abuse.bad_inputs import SEED, mixed
 from chaos.abuse.suite import ATTACKS, run_suite
-from chaos.abuse.target import Attack
+from chaos.abuse.target import AT_ONCE, Attack
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from itertools import chain, count, islice
 from typing import Any, Final
 
 from chaos.abuse.extremes import Contract, Extreme
-from chaos.abuse.target import Attack, Target, is_wrong
+from chaos.abuse.target import AT_ONCE, Attack, Target, is_wrong
 from raftlog.wire import media_types, paths
 
 BAD_BODIES: Final = (
@@ -23,7 +23,6 @@ BAD_BODIES: Final = (
     *(b'{"name":"a","name":"b"}', b'{"name":"\\ud800"}', b'{"partitions":1e400}', b"\x00" * 100),
 )
 ANSWER_S: Final = 2.0  # requests may wait for long; what matters here is who else waits
-AT_ONCE: Final = 8
 ONE_OF: Final = 4  # of all single mistakes; each field has several dozen
 ROUND: Final = 300  # requests between two looks that everything named still exists
 SEED: Final = 7
@@ -43,9 +42,9 @@ _JSON: Final = {"Content-Type": media_types.JSON}
 
 
 def one_mistake(target: Target) -> Counter[str]:
-    """Every extreme of every field; a short form has a part of them."""
+    """Extremes of every field, one at a time; a short form has a part of them."""
     contract = contract_of(target)
-    step = round(ONE_OF / target.scale**2)
+    step = round(ONE_OF / target.scale)
     return sent(target, contract, islice(chain(bad_bodies(contract), contract.one_by_one()), 0, None, step))
 
 

@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from api.addresses import RPC_PORT_STEP
-from chaos.abuse import bad_inputs, on_connections, on_requests
+from chaos.abuse import bad_inputs, on_connections, on_requests, on_state
 from chaos.abuse.bystander import DUTIES, Bystander, Seen
 from chaos.abuse.target import Attack, Target, is_wrong
 from chaos.cluster import Cluster
@@ -40,7 +40,6 @@ READ_S: Final = LIMIT_S  # how long the bystander's records may be refused in th
 BEYOND_BOUND_MIB: Final = 32
 SERVED_S: Final = 15.0  # of each duty, and after an attack until all are done again
 COORDINATORS: Final = 16  # partitions of internal topics
-FROM_THE_START_AGAIN: Final = "begins again after an unexpected error"
 
 
 _JSON: Final = {"Content-Type": media_types.JSON}
@@ -57,6 +56,7 @@ ATTACKS: Final = (
     *bad_inputs.ATTACKS,
     *on_requests.ATTACKS,
     *on_connections.ATTACKS,
+    *on_state.ATTACKS,
 )
 
 
@@ -140,11 +140,6 @@ def run_suite(attacks: Iterable[Attack] = ATTACKS, *, scale: float = 1.0) -> Fin
         failures = [f"not served in the end: {duty}" for duty in not_served]
         failures += [failure for result in results for failure in result.failures]
         failures += cluster.broken()
-        failures += [
-            f"broker {broker}: {FROM_THE_START_AGAIN}"
-            for broker in cluster.brokers
-            if FROM_THE_START_AGAIN in cluster.log_text(broker)
-        ]
         lost = _lost(cluster, target, set(acknowledged))
         failures += [f"acknowledged and not to be read: {sorted(lost)[:10]} of {len(lost)}"] if lost else []
         return Findings(results, len(acknowledged), failures)
