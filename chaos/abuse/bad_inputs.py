@@ -23,7 +23,8 @@ BAD_BODIES: Final = (
     *(b'{"name":"a","name":"b"}', b'{"name":"\\ud800"}', b'{"partitions":1e400}', b"\x00" * 100),
 )
 ANSWER_S: Final = 2.0  # requests may wait for long; what matters here is who else waits
-ONE_OF: Final = 4  # of all single mistakes; each field has several dozen
+ONE_OF: Final = 6  # of all single mistakes; each field has several dozen
+SHARPEST: Final = (f"= {1 << 64}", r"= 'x\n'")  # ends of names: values that no sample leaves out
 ROUND: Final = 300  # requests between two looks that everything named still exists
 SEED: Final = 7
 SECONDS: Final = 30.0
@@ -48,6 +49,13 @@ def one_mistake(target: Target) -> Counter[str]:
     return sent(target, contract, islice(chain(bad_bodies(contract), contract.one_by_one()), 0, None, step))
 
 
+def sample(requests: Iterable[Extreme], one_of: int) -> Iterator[Extreme]:
+    """Every so many of these requests, and those with the values that found most."""
+    for number, request in enumerate(requests):
+        if number % one_of == 0 or request.name.endswith(SHARPEST):
+            yield request
+
+
 def mixed(target: Target, seed: int = SEED, seconds: float = SECONDS) -> Counter[str]:
     """Whole requests drawn from a seed, for so many seconds."""
     ends_at = time.monotonic() + seconds * target.scale
@@ -66,11 +74,10 @@ def contract_of(target: Target) -> Contract:
 def known_to(target: Target, number: int = 0) -> dict[str, object]:
     """Create whatever requests of a round may name, unless it exists; values by the names of fields.
 
-    The group is new in each round: it has a member, or none, or works off a queue.
+    Groups are new in each round: one without members, one with a member, one that works off a queue.
     """
     topic, record = target.topic, {"value": "v", "key": "k"}
-    kind = ("member", "idle", "jobs")[number % 3]
-    group = f"{kind}-{number}"
+    idle, joined, working = f"idle-{number}", f"joined-{number}", f"working-{number}"
 
     def ask(path: str, body: object) -> dict[str, Any]:
         answer, content = target.ask("POST", path, json.dumps(body).encode(), _JSON, answer_s=ANSWER_S)
@@ -81,18 +88,19 @@ def known_to(target: Target, number: int = 0) -> dict[str, object]:
     delayed = ask(paths.topic(topic) + "/records?delay=1h", {"records": [record]})
     ask(paths.SCHEDULES, {"topic": topic, "cron": "* * * * *", "record": record, "schedule_id": topic})
     joins = {"topics": [topic], "session_timeout": "60s", "rebalance_timeout": "1s"}
-    member = ask(paths.GROUP_MEMBERS.format(group=group), joins) if kind == "member" else {}
-    jobs = ask(paths.QUEUE_RECEIVE.format(topic=topic, group=group), {"max": 2}) if kind == "jobs" else {}
+    member = ask(paths.GROUP_MEMBERS.format(group=joined), joins)
+    jobs = ask(paths.QUEUE_RECEIVE.format(topic=topic, group=working), {"max": 2})
     return {
         **_FIXED,
         "topic": topic,
         "topics": [topic],
-        "group": group,
+        "group": idle,
+        "group of members": joined,
+        "group of queues": working,
         "schedule_id": topic,
         "transaction": ask(paths.TRANSACTIONS, {"transactional_id": topic}).get("id", "x"),
         "delayed_id": (delayed.get("records") or [{}])[0].get("delayed_id", "x"),
         "member": member.get("member_id", "x"),
-        "member_id": member.get("member_id"),
         "generation": member.get("generation", -1),
         "receipts": [each["receipt"] for each in jobs.get("messages", ())] or ["x"],
     }

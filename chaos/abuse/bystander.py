@@ -25,7 +25,7 @@ import aiohttp
 from raftlog.wire import paths
 
 PAUSE_S: Final = 0.02
-DUTY_PAUSE_S: Final = 0.05
+DUTY_PAUSE_S: Final = 0.2
 DELAY_MS: Final = 100
 DUTIES: Final = ("ready", "commit", "transaction", "delayed message")
 _TAKE, _STOP = "take", "stop"

@@ -131,7 +131,7 @@ class Contract:
         """Pairs of a place and a value that is extreme at this place and valid elsewhere."""
         schema = self.resolved(schema)
         for value in _extremes_of(schema):
-            yield "", value
+            yield f" = {_shown(value)}", value
         for option in schema.get("anyOf", [schema]):
             yield from self._in_object(self.resolved(option))
             yield from self._in_list(self.resolved(option), name)
@@ -232,7 +232,7 @@ class _Operation:
             headers = {"Content-Type": media_type}
             if media_type == media_types.JSON:
                 for place, value in self.contract.mutants(content.get("schema", {})):
-                    yield self._request({}, headers, _encoded(value), f"{place} = {_shown(value)}")
+                    yield self._request({}, headers, _encoded(value), place)
 
     def drawn(self, rng: random.Random) -> Extreme:
         values: dict[str, str] = {}
@@ -263,6 +263,9 @@ class _Operation:
     ) -> Extreme:
         places = {each["name"]: each["in"] for each in self.described.get("parameters", ())}
         known = {**self.contract.known, **values}
+        for part in ("members", "queues"):
+            if f"/{part}" in self.template and "group" not in values:
+                known["group"] = known.get(f"group of {part}", "x")
         path = re.sub(r"\{(\w+)\}", lambda found: _quoted(str(known.get(found[1], "x"))), self.template)
         sent = {name: value for name, value in values.items() if places.get(name) == "header"}
         query = [
