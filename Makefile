@@ -81,8 +81,9 @@ corruption: .venv/server.stamp
 	$(PY) -m chaos.corruption $(if $(CASES),--cases $(CASES))
 
 # What strangers do to open ports, against three real brokers: row 12, ten minutes. QUICK=1 writes nothing.
+# SEED=7 SECONDS=600: only requests with extreme fields drawn from this seed, for so long; writes nothing.
 abuse: .venv/server.stamp
-	$(PY) -m bench.reliability --only 12 $(if $(QUICK),--quick)
+	$(PY) -m $(if $(SEED),chaos.abuse --seed $(SEED) --seconds $(or $(SECONDS),60),bench.reliability --only 12 $(if $(QUICK),--quick))
 
 # One of batches, frames, requests, files; what is found is kept in .cache/fuzz and ends the run.
 fuzz: .venv/fuzz.stamp

@@ -1,6 +1,7 @@
 """Abuse: hostile and invalid input on the open ports of real brokers.
 
 ``suite`` runs the attacks one after the other and checks the brokers: event loops, memory, logs,
-and the service of a bystander. ``on_requests``, ``on_connections`` and ``bad_inputs`` are the
-attacks, ``target`` has their common tools, ``bystander`` is a correct client in a process of its own.
+and the service of a bystander. ``on_requests``, ``on_connections``, ``on_state`` and ``bad_inputs`` are the
+attacks, ``extremes`` derives requests from the contract, ``target`` has their common tools, ``bystander`` is
+a correct client in a process of its own. ``python -m chaos.abuse`` runs some of them, or a seed.
 """

@@ -1,97 +1,139 @@
-"""Requests with one mistake each, derived from the contract that a broker publishes.
+"""Requests with extreme values, sent to all brokers: one mistake each, and many at once drawn from a seed.
 
-Every parameter of every operation gets every kind of invalid value, and every body is replaced by
-invalid ones. No such request may be accepted, and none may return 500.
+``extremes`` derives them from the contract that a broker publishes; here they meet things that exist: a topic
+with records, an open transaction, a delayed message, a schedule, a member of a group, leased jobs.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import chain, count, islice
 from typing import Any, Final
-from urllib.parse import quote
 
-from chaos.abuse.target import Attack, Target
-from raftlog.wire import paths
+from chaos.abuse.extremes import Contract, Extreme
+from chaos.abuse.target import AT_ONCE, Attack, Target, is_wrong
+from raftlog.wire import media_types, paths
 
-BAD_VALUES: Final = (
-    *(
-        "",
-        "-1",
-        "1.5",
-        "NaN",
-        "1e999",
-        "9223372036854775808",
-        "0x10",
-        "1" * 400,
-        "\u0663",
-        "null",
-        "[]",
-        "\x00",
-    ),
-    *("..", "a/b", "\ud83d\ude00", "%", "'; drop", "true", " 1", "a" * 300),
-)
 BAD_BODIES: Final = (
-    *(b"", b"{", b"null", b"[]", b"0", b'""', b"{}{}", b"\xff\xfe", b'{"records":null}', b'{"records":{}}'),
-    *(b'{"records":[null]}', b'{"records":[{"value":1,"key":[]}]}', b'{"no_such_field":1}', b"[" * 100_000),
-    *(
-        b'{"a":' * 50_000,
-        b'{"config":{"retention.ms":"soon"}}',
-        b'{"partitions":-1}',
-        b'{"name":"a","name":"b"}',
-    ),
-    *(
-        b'{"replicas":[1,1,1]}',
-        b'{"replicas":[99]}',
-        b'{"name":"\\ud800"}',
-        b'{"partitions":1e400}',
-        b"\x00" * 100,
-    ),
+    *(b"", b"{", b"null", b"[]", b"0", b'""', b"{}{}", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 50_000),
+    *(b'{"name":"a","name":"b"}', b'{"name":"\\ud800"}', b'{"partitions":1e400}', b"\x00" * 100),
 )
-GOOD: Final = {"partition": "0", "offset": "0", "broker": "1"}
+ANSWER_S: Final = 2.0  # requests may wait for long; what matters here is who else waits
+ONE_OF: Final = 6  # of all single mistakes; each field has several dozen
+SHARPEST: Final = (f"= {1 << 64}", r"= 'x\n'")  # ends of names: values that no sample leaves out
+ROUND: Final = 300  # requests between two looks that everything named still exists
+SEED: Final = 7
+SECONDS: Final = 30.0
+ABSENT_BROKER: Final = 99  # brokers that exist would be drained
+_FIXED: Final[dict[str, object]] = {
+    **dict.fromkeys(("broker", "broker_id"), ABSENT_BROKER),
+    **dict.fromkeys(("wait", "max_wait"), "0s"),
+    "partition": 0,
+    "partitions": [0],
+    "offset": 0,
+    "cron": "* * * * *",
+    "session_timeout": "60s",
+    "rebalance_timeout": "1s",
+}
+_JSON: Final = {"Content-Type": media_types.JSON}
 
 
-def bad_inputs(target: Target) -> Counter[str]:
-    """All of them, one after the other."""
+def one_mistake(target: Target) -> Counter[str]:
+    """Extremes of every field, one at a time; a short form has a part of them."""
+    contract = contract_of(target)
+    step = round(ONE_OF / target.scale)
+    return sent(target, contract, islice(chain(bad_bodies(contract), contract.one_by_one()), 0, None, step))
+
+
+def sample(requests: Iterable[Extreme], one_of: int) -> Iterator[Extreme]:
+    """Every so many of these requests, and those with the values that found most."""
+    for number, request in enumerate(requests):
+        if number % one_of == 0 or request.name.endswith(SHARPEST):
+            yield request
+
+
+def mixed(target: Target, seed: int = SEED, seconds: float = SECONDS) -> Counter[str]:
+    """Whole requests drawn from a seed, for so many seconds."""
+    ends_at = time.monotonic() + seconds * target.scale
+    contract = contract_of(target)
+    endless = contract.mixed(seed)
+    return sent(target, contract, iter(lambda: next(endless) if time.monotonic() < ends_at else None, None))
+
+
+def contract_of(target: Target) -> Contract:
+    """What the brokers publish; ``known_to`` has names for it."""
     answer, document = target.ask("GET", paths.OPENAPI)
-    if answer != "200":
-        return Counter([answer])
+    assert answer == "200", answer
+    return Contract(json.loads(document), {})
+
+
+def known_to(target: Target, number: int = 0) -> dict[str, object]:
+    """Create whatever requests of a round may name, unless it exists; values by the names of fields.
+
+    Groups are new in each round: one without members, one with a member, one that works off a queue.
+    """
+    topic, record = target.topic, {"value": "v", "key": "k"}
+    idle, joined, working = f"idle-{number}", f"joined-{number}", f"working-{number}"
+
+    def ask(path: str, body: object) -> dict[str, Any]:
+        answer, content = target.ask("POST", path, json.dumps(body).encode(), _JSON, answer_s=ANSWER_S)
+        return json.loads(content) if answer.startswith("2") and content else {}
+
+    ask(paths.TOPICS, {"name": topic, "partitions": 3})
+    ask(paths.topic(topic) + "/records", {"records": [record]})
+    delayed = ask(paths.topic(topic) + "/records?delay=1h", {"records": [record]})
+    ask(paths.SCHEDULES, {"topic": topic, "cron": "* * * * *", "record": record, "schedule_id": topic})
+    joins = {"topics": [topic], "session_timeout": "60s", "rebalance_timeout": "1s"}
+    member = ask(paths.GROUP_MEMBERS.format(group=joined), joins)
+    jobs = ask(paths.QUEUE_RECEIVE.format(topic=topic, group=working), {"max": 2})
+    return {
+        **_FIXED,
+        "topic": topic,
+        "topics": [topic],
+        "group": idle,
+        "group of members": joined,
+        "group of queues": working,
+        "schedule_id": topic,
+        "transaction": ask(paths.TRANSACTIONS, {"transactional_id": topic}).get("id", "x"),
+        "delayed_id": (delayed.get("records") or [{}])[0].get("delayed_id", "x"),
+        "member": member.get("member_id", "x"),
+        "generation": member.get("generation", -1),
+        "receipts": [each["receipt"] for each in jobs.get("messages", ())] or ["x"],
+    }
+
+
+def bad_bodies(contract: Contract) -> Iterator[Extreme]:
+    """Bodies that are wrong as a whole, for each media type of each operation."""
+    for good, media_type in contract.bodies():
+        for body in BAD_BODIES:
+            yield Extreme(
+                f"{good.name} {body[:20]!r}", good.method, good.path, {"Content-Type": media_type}, body
+            )
+
+
+def sent(target: Target, contract: Contract, requests: Iterable[Extreme]) -> Counter[str]:
+    """Send requests of this contract to all brokers, and keep alive what they name; counts the responses."""
     responses: Counter[str] = Counter()
-    for number, (method, path, body, media_type) in enumerate(_requests(target.topic, json.loads(document))):
-        if number % round(1 / target.scale) == 0:
-            headers = {"Content-Type": media_type} if media_type else {}
-            responses[target.ask(method, path, body, headers, broker=number)[0]] += 1
+    left, numbers = iter(requests), count()
+    contract.known.update(known_to(target, next(numbers)))
+    while some := tuple(islice(left, ROUND)):
+        responses += target.at_once(AT_ONCE, partial(_answer, target, some), count=len(some))
+        contract.known.update(known_to(target, next(numbers)))
     return responses
 
 
-def _requests(topic: str, document: dict[str, Any]) -> Iterator[tuple[str, str, bytes | None, str]]:
-    for template, operations in document["paths"].items():
-        for method, operation in operations.items():
-            verb = method.upper()
-            parameters = operation.get("parameters", [])
-            for parameter in parameters:
-                for value in BAD_VALUES:
-                    path = _filled(template, topic, parameter, value)
-                    if path is not None:
-                        yield verb, path, None, ""
-            good = _filled(template, topic, {}, "")
-            for media_type in operation.get("requestBody", {}).get("content", {}):
-                for body in BAD_BODIES:
-                    yield verb, str(good), body, media_type
+def _answer(target: Target, requests: tuple[Extreme, ...], number: int) -> str:
+    """The answer; a wrong one with the request that got it."""
+    one = requests[number]
+    answer, _ = target.ask(one.method, one.path, one.body, one.headers, broker=number, answer_s=ANSWER_S)
+    return f"{answer} ({one.name})" if is_wrong(answer) else answer
 
 
-def _filled(template: str, topic: str, bad: dict[str, Any], value: str) -> str | None:
-    """The path with one bad parameter; None if the path does not have it."""
-    values = {"topic": topic, **GOOD}
-    encoded = quote(value.encode("utf-8", "surrogatepass"), safe="")
-    if bad.get("in") == "path":
-        values[bad["name"]] = encoded
-    path = re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], "x"), template)
-    if bad.get("in") in (None, "path"):
-        return path
-    return f"{path}?{bad['name']}={encoded}" if bad["in"] == "query" else None
-
-
-ATTACKS: Final = (Attack("requests with one mistake", bad_inputs),)
+ATTACKS: Final = (
+    Attack("requests with one mistake", one_mistake, bound_mib=AT_ONCE * 16, is_strict=True),
+    Attack("requests drawn from a seed", mixed, bound_mib=AT_ONCE * 16, is_strict=True),
+)

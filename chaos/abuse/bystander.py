@@ -1,13 +1,16 @@
 """A correct client in a process of its own, which the attacks must not disturb.
 
 It checks the liveness of every broker and produces numbered values, both fifty times a second on persistent
-connections, and measures the durations. In the end it reports the acknowledged values for a final read.
+connections, and measures the durations. Its duties come less often: readiness of a broker, a commit of
+offsets of a group of each coordinator, a transaction, a delayed message. In the end it reports the
+acknowledged values for a final read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import multiprocessing
 import time
 from collections import Counter
@@ -22,6 +25,9 @@ import aiohttp
 from raftlog.wire import paths
 
 PAUSE_S: Final = 0.02
+DUTY_PAUSE_S: Final = 0.2
+DELAY_MS: Final = 100
+DUTIES: Final = ("ready", "commit", "transaction", "delayed message")
 _TAKE, _STOP = "take", "stop"
 
 
@@ -33,15 +39,33 @@ class Seen:
     produces: list[float] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     acknowledged: list[str] = field(default_factory=list)
+    duties: dict[str, list[float]] = field(default_factory=lambda: {duty: [] for duty in DUTIES})
+    """Durations of the duties that were done."""
+
+    def add(self, later: Seen) -> None:
+        """Append the results of the next period."""
+        self.probes += later.probes
+        self.produces += later.produces
+        self.refused += later.refused
+        self.acknowledged += later.acknowledged
+        for duty, times in later.duties.items():
+            self.duties[duty] += times
+
+    @property
+    def slowest_duty_s(self) -> float:
+        """Longest duration of a duty."""
+        return max(itertools.chain(*self.duties.values()), default=0.0)
 
 
 class Bystander:
     """A client of these brokers while the block lasts."""
 
-    def __init__(self, urls: Sequence[str], topic: str) -> None:
+    def __init__(self, urls: Sequence[str], topic: str, groups: Sequence[str]) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_run, args=(other, list(urls), topic), daemon=True)
+        self._process = context.Process(
+            target=_run, args=(other, list(urls), topic, list(groups)), daemon=True
+        )
 
     def take(self) -> Seen:
         """The results since the last call."""
@@ -67,11 +91,11 @@ class Bystander:
             self._process.kill()
 
 
-def _run(pipe: Connection, urls: list[str], topic: str) -> None:
-    asyncio.run(_main(pipe, urls, topic))
+def _run(pipe: Connection, urls: list[str], topic: str, groups: list[str]) -> None:
+    asyncio.run(_main(pipe, urls, topic, groups))
 
 
-async def _main(pipe: Connection, urls: list[str], topic: str) -> None:
+async def _main(pipe: Connection, urls: list[str], topic: str, groups: list[str]) -> None:
     seen = Seen()
     timeout = aiohttp.ClientTimeout(total=30)
     async with aiohttp.ClientSession(timeout=timeout) as session:
@@ -105,7 +129,29 @@ async def _main(pipe: Connection, urls: list[str], topic: str) -> None:
                 await ask("POST", url + path, {"records": [{"value": value}]}, "produces", value)
                 await asyncio.sleep(PAUSE_S)
 
-        work = [probe(url) for url in urls] + [produce(url, at) for at, url in enumerate(urls)]
+        async def attend(duty: str, number: int) -> None:
+            url = urls[number % len(urls)]
+            method, path, body, value = _duty(duty, topic, groups[number % len(groups)], number)
+            began = time.monotonic()
+            try:
+                async with session.request(method, url + path, json=body) as answer:
+                    await answer.read()
+            except (OSError, aiohttp.ClientError, TimeoutError) as error:
+                seen.refused[f"{duty}: {type(error).__name__}"] += 1
+                return
+            if answer.status >= 300:
+                seen.refused[f"{duty}: {answer.status}"] += 1
+                return
+            seen.duties[duty].append(time.monotonic() - began)
+            seen.acknowledged += [value] if value else []
+
+        async def attend_to(duty: str) -> None:
+            for number in itertools.count():
+                await attend(duty, number)
+                await asyncio.sleep(DUTY_PAUSE_S)
+
+        work = [*map(attend_to, DUTIES), *(probe(url) for url in urls)]
+        work += [produce(url, at) for at, url in enumerate(urls)]
         tasks = [asyncio.create_task(each) for each in work]
         while (asked := await asyncio.to_thread(pipe.recv)) == _TAKE:
             taken, seen = seen, Seen()
@@ -114,3 +160,19 @@ async def _main(pipe: Connection, urls: list[str], topic: str) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _duty(duty: str, topic: str, group: str, number: int) -> tuple[str, str, object, str | None]:
+    """The method, the path and the body of a request, and the value that it stores."""
+    value = f"{duty} {number}"
+    records, offset = [{"value": value}], {"topic": topic, "partition": 0, "offset": 0}
+    match duty:
+        case "ready":
+            return "GET", paths.READY, None, None
+        case "commit":
+            return "PUT", paths.GROUP_OFFSETS.format(group=group), {"offsets": [offset]}, None
+        case "transaction":
+            return "POST", paths.EXECUTE, {"records": [{**records[0], "topic": topic}]}, value
+        case _:
+            path = f"{paths.TOPIC_RECORDS.format(topic=topic)}?delay={DELAY_MS}ms"
+            return "POST", path, {"records": records}, value

@@ -7,6 +7,7 @@ reported; the caller compares them with its targets.
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import tempfile
@@ -20,9 +21,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from api.addresses import RPC_PORT_STEP
-from chaos.abuse import bad_inputs, on_connections, on_requests
-from chaos.abuse.bystander import Bystander, Seen
-from chaos.abuse.target import Attack, Target
+from chaos.abuse import bad_inputs, on_connections, on_requests, on_state
+from chaos.abuse.bystander import DUTIES, Bystander, Seen
+from chaos.abuse.target import Attack, Target, is_wrong
 from chaos.cluster import Cluster
 from raftlog.testing.waits import LIMIT_S
 from raftlog.wire import media_types, paths
@@ -37,6 +38,12 @@ IN_TIME: Final = (
 SETTLE_S: Final = 2.0
 READ_S: Final = LIMIT_S  # how long the bystander's records may be refused in the end
 BEYOND_BOUND_MIB: Final = 32
+SERVED_S: Final = 15.0  # of each duty, and after an attack until all are done again
+COORDINATORS: Final = 16  # partitions of internal topics
+
+
+_JSON: Final = {"Content-Type": media_types.JSON}
+_FIRST_OFFSET: Final = json.dumps({"offsets": [{"topic": CALM, "partition": 0, "offset": 0}]}).encode()
 
 
 def _nothing(target: Target) -> Counter[str]:
@@ -49,6 +56,7 @@ ATTACKS: Final = (
     *bad_inputs.ATTACKS,
     *on_requests.ATTACKS,
     *on_connections.ATTACKS,
+    *on_state.ATTACKS,
 )
 
 
@@ -67,6 +75,9 @@ class Result:
     peak_mib: float
     after_mib: float
     bound_mib: int
+    slowest_duty_ms: float
+    not_served: list[str]  # duties that were not done again in time after the attack
+    is_strict: bool
 
     @property
     def keeps_bounds(self) -> bool:
@@ -76,9 +87,17 @@ class Result:
     @property
     def wrong(self) -> list[str]:
         """Responses that no request may get."""
-        return [
-            answer for answer in self.responses if answer.startswith("500") or answer.endswith("no problem")
-        ]
+        return [answer for answer in self.responses if is_wrong(answer)]
+
+    @property
+    def failures(self) -> list[str]:
+        """Guarantees that were broken."""
+        found = [*self.wrong, *(f"{duty} is not served after it" for duty in self.not_served)]
+        if self.is_strict:
+            found += [f"refused to the bystander: {why}" for why in self.refused]
+        if self.slowest_duty_ms > 1000 * SERVED_S:
+            found.append(f"a duty took {self.slowest_duty_ms:.0f} ms")
+        return [f"{self.name}: {each}" for each in found]
 
     @property
     def line(self) -> str:
@@ -86,7 +105,7 @@ class Result:
         return (
             f"{self.seconds:.1f} s; loops held {self.held}, late {self.late}; "
             f"slowest probe {self.slowest_probe_ms:.0f} ms; "
-            f"produce p99 {self.produce_p99_ms:.0f} ms{refused}; "
+            f"produce p99 {self.produce_p99_ms:.0f} ms, slowest duty {self.slowest_duty_ms:.0f} ms{refused}; "
             f"memory {self.peak_mib:+.0f} MiB at most, {self.after_mib:+.0f} MiB after"
         )
 
@@ -109,16 +128,19 @@ def run_suite(attacks: Iterable[Attack] = ATTACKS, *, scale: float = 1.0) -> Fin
         target = _target(cluster, scale)
         for topic, partitions in ((CALM, len(cluster.brokers)), (target.topic, 1)):
             body = json.dumps({"name": topic, "partitions": partitions}).encode()
-            target.ask("POST", paths.TOPICS, body, {"Content-Type": media_types.JSON})
+            target.ask("POST", paths.TOPICS, body, _JSON)
             for partition in range(partitions):
                 cluster.leader(topic, partition)
         acknowledged: list[str] = []
-        with Bystander(cluster.urls, CALM) as bystander:
+        with Bystander(cluster.urls, CALM, _groups(cluster, target)) as bystander:
             results = [_measured(cluster, bystander, attack, target, acknowledged) for attack in attacks]
-            acknowledged += bystander.take().acknowledged
-        failures = [f"{result.name}: {answer}" for result in results for answer in result.wrong]
+            last = bystander.take()
+            not_served = _not_served(bystander, last, COORDINATORS)
+            acknowledged += last.acknowledged
+        failures = [f"not served in the end: {duty}" for duty in not_served]
+        failures += [failure for result in results for failure in result.failures]
         failures += cluster.broken()
-        lost = set(acknowledged) - set(_stored(cluster, target))
+        lost = _lost(cluster, target, set(acknowledged))
         failures += [f"acknowledged and not to be read: {sorted(lost)[:10]} of {len(lost)}"] if lost else []
         return Findings(results, len(acknowledged), failures)
 
@@ -140,8 +162,8 @@ def _measured(
     responses = attack.run(target)
     seconds = time.monotonic() - began
     time.sleep(SETTLE_S * target.scale)
+    not_served = _not_served(bystander, seen := bystander.take(), target.times(COORDINATORS))
     peaks, after = _resident_mib(cluster, "VmHWM"), _resident_mib(cluster)
-    seen: Seen = bystander.take()
     acknowledged += seen.acknowledged
     return Result(
         name=attack.name,
@@ -155,7 +177,42 @@ def _measured(
         peak_mib=max(peak - old for peak, old in zip(peaks, before, strict=True)),
         after_mib=max(new - old for new, old in zip(after, before, strict=True)),
         bound_mib=attack.bound_mib,
+        slowest_duty_ms=1000 * seen.slowest_duty_s,
+        not_served=not_served,
+        is_strict=attack.is_strict,
     )
+
+
+def _not_served(bystander: Bystander, seen: Seen, times: int) -> list[str]:
+    """Wait until every duty is done so many times again; adds what the bystander saw meanwhile."""
+    done: Counter[str] = Counter()
+    deadline = time.monotonic() + SERVED_S
+    while min(done[duty] for duty in DUTIES) < times and time.monotonic() < deadline:
+        time.sleep(SETTLE_S / 10)  # between two looks
+        newer = bystander.take()
+        done.update({duty: len(durations) for duty, durations in newer.duties.items()})
+        seen.add(newer)
+    return [duty for duty in DUTIES if done[duty] < times]
+
+
+def _groups(cluster: Cluster, target: Target) -> list[str]:
+    """One group of each coordinator."""
+    target.ask("PUT", paths.GROUP_OFFSETS.format(group="calm"), _FIRST_OFFSET, _JSON)
+    found: dict[int, str] = {}
+    names = (f"calm-{number}" for number in itertools.count())
+    while len(found) < COORDINATORS:
+        group = next(names)
+        described = cluster.get(paths.GROUP_COORDINATOR.format(group=group))
+        found.setdefault(int(str(described["partition"])), group)
+    return list(found.values())
+
+
+def _lost(cluster: Cluster, target: Target, acknowledged: set[str]) -> set[str]:
+    """Acknowledged values that no reader gets, also some time later: delayed messages may be on their way."""
+    deadline = time.monotonic() + READ_S
+    while (lost := acknowledged - set(_stored(cluster, target))) and time.monotonic() < deadline:
+        time.sleep(SETTLE_S)
+    return lost
 
 
 def _resident_mib(cluster: Cluster, what: str = "VmRSS") -> list[float]:

@@ -18,6 +18,8 @@ from raftlog.wire import media_types, paths
 NOT_ANSWERED: Final = "not answered"
 BATCH: Final = {"Content-Type": media_types.BATCH}
 TIMEOUT_S: Final = 60.0
+AT_ONCE: Final = 8  # requests of most attacks
+STRANGER: Final = "127.0.0.2"  # an address that is not the bystander's; all of 127/8 is loopback on Linux
 ANSWER_S: Final = 1.0  # how long to wait for a response to noise, and for the end of the connection
 
 
@@ -26,12 +28,13 @@ class Attack:
     """One attack. ``run`` counts the responses; none may be a 500, or an error without a problem.
 
     ``bound_mib`` is the memory that documented limits allow it: decompressed bodies, a decompressed batch,
-    and unread responses.
+    and unread responses. While a ``is_strict`` attack lasts, the bystander gets no refusal.
     """
 
     name: str
     run: Callable[[Target], Counter[str]]
     bound_mib: int = 0
+    is_strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class Target:
     node_ports: Sequence[tuple[str, int]]
     topic: str
     scale: float
+    source: str = ""  # address that connections come from
 
     def times(self, number: int) -> int:
         """A number of repetitions, scaled."""
@@ -60,10 +64,14 @@ class Target:
         headers: Mapping[str, str] | None = None,
         *,
         broker: int = 0,
+        answer_s: float = TIMEOUT_S,
+        source: str = "",
     ) -> tuple[str, bytes]:
         """One request on its own connection: its result, and the body."""
         where = urlsplit(self.urls[broker % len(self.urls)])
-        connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=TIMEOUT_S)
+        connection = http.client.HTTPConnection(
+            where.hostname or "", where.port, answer_s, _bound(source or self.source)
+        )
         try:
             connection.request(method, path, body=body, headers=dict(headers or {}))
             answer = connection.getresponse()
@@ -90,11 +98,17 @@ class Target:
             for _ in range(count):
                 with contextlib.suppress(OSError):
                     link = stack.enter_context(
-                        socket.create_connection((where.hostname or "", where.port or 0), timeout=5)
+                        socket.create_connection(
+                            (where.hostname or "", where.port or 0), 5, _bound(self.source)
+                        )
                     )
                     link.sendall(first)
                     opened.append(link)
             yield opened
+
+
+def _bound(source: str) -> tuple[str, int] | None:
+    return (source, 0) if source else None
 
 
 def raw_exchange(address: tuple[str, int], data: bytes) -> str:
@@ -129,3 +143,8 @@ def described(status: int, media_type: str, body: bytes) -> str:
         return f"{status} {json.loads(body).get('code')}"
     except ValueError:
         return f"{status} that is no problem"
+
+
+def is_wrong(answer: str) -> bool:
+    """Whether no request may get this response: a 500, or an error without a problem."""
+    return answer.startswith("500") or "no problem" in answer

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from chaos.abuse.bad_inputs import mixed
 from chaos.abuse.suite import run_suite
-from chaos.abuse.target import NOT_ANSWERED
+from chaos.abuse.target import AT_ONCE, NOT_ANSWERED, Attack
 
 pytestmark = pytest.mark.e2e
 
@@ -15,7 +18,11 @@ REFUSED = {
     "240,000 batches in one body": TOO_LARGE,
     "1.3 million records, deflated": TOO_LARGE,
     "foreign Host and Origin": {"421 misdirected_request", "403 origin_not_allowed"},
+    "leader epochs of 2^64": {"422 invalid_request"},
+    "prepared for a day": {"422 invalid_request"},
+    "connections of one address": {"200"},  # to others
 }
+SEEDS, SECONDS = (11, 12), 60.0
 
 
 # requirement: N2
@@ -25,6 +32,16 @@ def test_attacks_break_no_promise() -> None:
     assert found.acknowledged > 60
     told = {result.name: result.responses for result in found.results}
     assert told["requests with one mistake"].total() >= 150
+    assert told["requests drawn from a seed"].total() >= 30
     for name, refusals in REFUSED.items():
         answers = {answer for answer in told[name] if not answer.startswith(NOT_ANSWERED)}
         assert answers <= refusals, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_extremes_drawn_from_a_seed_break_no_promise(seed: int) -> None:
+    drawn = partial(mixed, seed=seed, seconds=SECONDS)
+    found = run_suite([Attack(f"seed {seed}", drawn, bound_mib=AT_ONCE * 16, is_strict=True)])
+    assert found.failures == []
+    assert found.results[0].peak_mib <= found.results[0].bound_mib
