@@ -350,7 +350,7 @@ class Odds:
             offsets_partitions=rng.choice((1, 2)),
             offsets_are_compacted=rng.random() < 0.6,
             partitions=rng.choice((1, 2, 4)),
-            aimed={**drawn.aimed, AFTER_A_GROUP_RECORD: rng.choice((0.0, 0.02, 0.1))},
+            aimed={**drawn.aimed, AFTER_A_GROUP_RECORD: rng.choice((0.0, 0.1, 0.3))},
         )
 
     @classmethod
