@@ -13,6 +13,9 @@ from typing import Final
 
 from chaos.simulator.machine import Machine
 
+PLANTED: Final = "nobody has thought of this"
+"""In the answer to a request whose own decision has failed so; a lack of memory is refused as any other."""
+
 PLACES: Final = ("receive", "receive", "tick", "take", "begin", "apply")
 IN_DECISIONS: Final = ("receive", "tick", "take")
 
@@ -24,7 +27,7 @@ def plant_errors(rng: random.Random, machine: Machine, is_over: Callable[[], boo
         if not topic.startswith("__"):
             continue
         place, coordinator = rng.choice(PLACES), replica.machine._derived
-        error: Exception = rng.choice((RuntimeError("planted"), MemoryError()))
+        error: Exception = rng.choice((RuntimeError(PLANTED), MemoryError()))
         is_late = rng.random() < 0.5
         if place == "apply":
             machine.is_restart_needed = True  # in the end: the replica is opened again after half a minute
