@@ -39,9 +39,9 @@ from tests.helpers.decided_delays import Coordinator as DelayedCoordinator
 from tests.helpers.decided_delays import add, id_of, new
 from tests.helpers.metadata_images import create, meant, register
 from tests.helpers.orders import batch_of
+from tests.helpers.queue_crowd import Crowd, one_step
 from tests.helpers.transaction_world import TransactionWorld
 from tests.helpers.worked_off import WorkedOff
-from tests.properties.test_queues import Crowd, one_step
 from transactions.outputs import Row
 from transactions.records import KINDS as TRANSACTION_KINDS
 from transactions.state import TransactionsState
