@@ -15,7 +15,7 @@ import errno
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from raftlog.errors import Overloaded
+from raftlog.errors import MachineFailed, Overloaded
 
 Result = TypeVar("Result")
 
@@ -30,7 +30,10 @@ _NO_THREAD: Final = "can't start new thread"  # CPython has no class for it
 
 
 def exhaustion(error: BaseException | None) -> OSError | None:
-    """The lack of memory, descriptors or threads as an ``OSError``; None for every other error."""
+    """The lack of memory, descriptors or threads as an ``OSError``; None for every other error.
+
+    A state machine that has failed for a lack of them counts, too.
+    """
     match error:
         case OSError():
             return error if error.errno in _LACKS else None
@@ -38,6 +41,8 @@ def exhaustion(error: BaseException | None) -> OSError | None:
             return OSError(errno.ENOMEM, _LACKS[errno.ENOMEM])
         case RuntimeError() if str(error) == _NO_THREAD:
             return OSError(errno.EAGAIN, _LACKS[errno.EAGAIN])
+        case MachineFailed():
+            return exhaustion(error.__cause__)
     return None
 
 

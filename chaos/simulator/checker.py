@@ -23,6 +23,7 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.records import GroupRecord, Lost, Numbers, ReplicaRecord, Seen, numbers_of, record_of
 from partitions.replica.machine import PartitionMachine
 from partitions.replica.producer_table import _HEAD as _PRODUCERS_HEAD
+from partitions.replica.transaction_table import TransactionTable
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.node.group.raft_group import RaftGroup
@@ -345,6 +346,14 @@ class Checker:
         if record.states.setdefault(now.applied_index, state) != state:
             detail = f"{replica.machine.name} group {record.group_id} at {now.applied_index}"
             self._violated("I21 equal state at an equal index", detail)
+        if isinstance(machine, PartitionMachine) and len(machine.transactions) > 1:
+            again = TransactionTable()
+            again.restore(machine.transactions.snapshot())
+            if again.open != machine.transactions.open:
+                detail = (
+                    f"{replica.machine.name} group {record.group_id} at {now.applied_index}: {again.open}"
+                )
+                self._violated("I21 a restored state is the one that was kept", detail)
 
     def _check_membership(
         self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]

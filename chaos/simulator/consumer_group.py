@@ -21,6 +21,7 @@ from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client
 from chaos.simulator.group_level.checker import KEPT, SETTLES, GroupChecker, Target
 from chaos.simulator.group_level.member import GROUP, Member, identity
 from chaos.simulator.group_level.odds import GroupOdds
+from chaos.simulator.machine import Machine
 from chaos.simulator.records import GroupRecord
 from chaos.simulator.result import Broken
 from chaos.simulator.simulated_cluster import SimulatedCluster
@@ -114,6 +115,13 @@ class ConsumerGroup:
         if self._record is not None and self._record.group_id == group_id:
             self._record = record
             self._take(record)
+
+    def is_coordinated_by(self, machine: Machine, group_id: GroupId) -> bool:
+        """Whether these records are of the group, and this machine leads their partition."""
+        if self._record is None or self._record.group_id != group_id or machine.broker is None:
+            return False
+        found = machine.broker.host.groups.get(group_id)
+        return found is not None and found.is_leader
 
     def _take(self, record: GroupRecord) -> None:
         assert record.originals is not None

@@ -27,6 +27,7 @@ from chaos.simulator.lost_files import LostFiles
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import (
     AFTER_A_DECISION,
+    AFTER_A_GROUP_RECORD,
     AFTER_A_LEASE,
     AFTER_A_LETTER,
     AFTER_A_METADATA_COMMIT,
@@ -37,6 +38,7 @@ from chaos.simulator.odds import (
     BETWEEN_MARKERS,
     FORGET,
 )
+from chaos.simulator.planted_errors import plant_errors
 from chaos.simulator.removals import Removals
 from chaos.simulator.schedule import Fault
 from chaos.simulator.simulated_cluster import SimulatedCluster
@@ -120,6 +122,7 @@ class Faults:
             AFTER_AN_ASSIGNMENT: self._leads_no_more,
             BEFORE_A_MOVE: self._leads_no_more,
             AFTER_A_MOVE: self._dies,
+            AFTER_A_GROUP_RECORD: self._leads_no_more,
             AFTER_A_LEASE: self._leads_no_more,
             AFTER_A_LETTER: self._dies,
         }
@@ -233,6 +236,10 @@ class Faults:
         """Delayed messages are in their topic, and their coordinator does not know it yet."""
         self._aim(AFTER_A_MOVE, coordinator)
 
+    def coordinated(self, coordinator: Machine) -> None:
+        """A record of a consumer group is committed, and its members may not know it yet."""
+        self._aim(AFTER_A_GROUP_RECORD, coordinator)
+
     def leased(self, coordinator: Machine) -> None:
         """A lease is committed, and its worker does not know it yet."""
         self._aim(AFTER_A_LEASE, coordinator)
@@ -260,7 +267,14 @@ class Faults:
             self._down(machine.kill if manner == "kill" else machine.lose_power)
 
     def _leads_no_more(self, rng: random.Random, machine: Machine) -> None:
-        rng.choice((self._transfer_from, self._links.isolate, self._dies, self._refuse_appends))(rng, machine)
+        rng.choice((self._transfer_from, self._links.isolate, self._dies, self._hinder))(rng, machine)
+
+    def _hinder(self, rng: random.Random, machine: Machine) -> None:
+        """Appends of the coordinators are refused, or something fails in them that nobody has thought of."""
+        if rng.random() < 0.5:
+            self._refuse_appends(rng, machine)
+        else:
+            plant_errors(rng, machine, lambda: self._cluster.is_healed)
 
     def _refuse_appends(self, rng: random.Random, machine: Machine) -> None:
         """A coordinator's next appends are refused, as by a broker with too much in flight."""

@@ -83,6 +83,9 @@ AFTER_A_MOVE: Final = "after a move"
 OF_DELAYS: Final = (AFTER_AN_ASSIGNMENT, BEFORE_A_MOVE, AFTER_A_MOVE)
 """The coordinator of delayed messages, or the leader of their target, crashes or is deposed."""
 
+AFTER_A_GROUP_RECORD: Final = "after a record of a group"
+"""The coordinator of a consumer group crashes, is deposed, or meets an error that nobody has thought of."""
+
 AFTER_A_LEASE: Final = "after a lease"
 AFTER_A_LETTER: Final = "after a dead letter"
 OF_QUEUES: Final = (AFTER_A_LEASE, AFTER_A_LETTER)
@@ -347,6 +350,7 @@ class Odds:
             offsets_partitions=rng.choice((1, 2)),
             offsets_are_compacted=rng.random() < 0.6,
             partitions=rng.choice((1, 2, 4)),
+            aimed={**drawn.aimed, AFTER_A_GROUP_RECORD: rng.choice((0.0, 0.1, 0.3))},
         )
 
     @classmethod

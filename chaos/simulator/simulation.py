@@ -169,6 +169,8 @@ class Simulation(SimulatedCluster):
             self.http.known.committed_to(group)
         if self.group is not None:
             self.group.committed(group)
+            if self.group.is_coordinated_by(machine, group):
+                self.faults.coordinated(machine)
         for level in self._levels:
             level.committed(machine, group)
 

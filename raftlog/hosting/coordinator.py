@@ -23,7 +23,8 @@ from itertools import count
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from raftlog.clock import TrustedClock
-from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RecordTooLarge, Rejected
+from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RecordTooLarge, Rejected
+from raftlog.exhaustion import refuse_exhausted
 from raftlog.hosting.decisions import (
     RECORDS_PER_BATCH,
     WRITE_BYTES_MAX,
@@ -259,9 +260,19 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._broken(error)
 
     def _cannot(self, request_id: RequestId, error: Exception) -> None:
-        """Refuse a request whose own work has failed: nothing is stored, and a repetition would fail, too."""
-        why = f"{self._name} cannot carry out this request: {error!r}; report it, with the log of its broker"
-        self._answer(Answer(request_id, error if isinstance(error, RaftlogError) else RaftlogError(why)))
+        """Refuse a request whose own work has failed: nothing is stored.
+
+        A repetition would fail, too, unless something was lacking that comes back, such as memory.
+        """
+        self._answer(Answer(request_id, error if isinstance(error, RaftlogError) else self._refusal(error)))
+
+    def _refusal(self, error: Exception) -> RaftlogError:
+        cannot = f"{self._name} cannot carry out this request"
+        try:
+            refuse_exhausted(error, cannot)
+        except Overloaded as refusal:
+            return refusal
+        return RaftlogError(f"{cannot}: {error!r}; report it, with the log of its broker")
 
     def carry_out(self) -> None:
         """Append, answer and perform what the decisions want since the last call."""

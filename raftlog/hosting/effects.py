@@ -6,13 +6,15 @@ timers: the next leader derives them again from the same state. Leaves to others
 
 A command may be proposed more than once (its leader steps down before it knows the outcome), so applying it a
 second time must change nothing. A timer is due by cluster time, and is looked at once a second at least: a
-clock that is set back delays it, and a clock that is set forward ends it early.
+clock that is set back delays it, and a clock that is set forward ends it early. An error that nobody has
+thought of ends no timer: it is logged, and what has failed is tried again a second later.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar, assert_never
 
@@ -28,6 +30,7 @@ from raftlog.types import Index, NodeId, Term
 
 LOOK_S_MAX: Final = 1.0
 PROPOSE_AGAIN_S: Final = 0.1  # where the group takes nothing at the moment
+_log = logging.getLogger("raftlog.hosting")
 
 Reply_co = TypeVar("Reply_co", covariant=True)
 Reply = TypeVar("Reply")
@@ -145,9 +148,15 @@ class LeaderEffects(Generic[Reply]):
 
     def _begin_if_ready(self) -> None:
         group = self._group
-        if group is not None and group.is_ready and self._term is None:
+        if group is None or not group.is_ready or self._term is not None:
+            return
+        try:
+            self._take([*self._machine.effects()])
+        except Exception:
+            _log.exception("the effects of a new leader are looked at again after this")
+            self._call_in(LOOK_S_MAX, self._begin_if_ready)
+        else:
             self._term = group.term
-            self._take(self._machine.effects())
 
     def _end(self) -> None:
         self._term = None
@@ -169,29 +178,34 @@ class LeaderEffects(Generic[Reply]):
                 case _:
                     assert_never(effect)
         if is_new:
-            self._look_in(0.0)
+            self._call_in(0.0, self._look)
 
-    def _look_in(self, seconds: float) -> None:
+    def _call_in(self, seconds: float, work: Callable[[], None]) -> None:
+        """In place of what was to be called before."""
         if self._handle is not None:
             self._handle.cancel()
-        self._handle = asyncio.get_running_loop().call_later(seconds, self._look)
+        self._handle = asyncio.get_running_loop().call_later(seconds, work)
 
     def _look(self) -> None:
         """Propose what is due, then wait for the next timer."""
-        now_ms = self._clock.wall_ms()
+        now_ms, has_failed = self._clock.wall_ms(), False
         for timer in [timer for timer in self._timers.values() if timer.at_ms <= now_ms]:
-            if not self._proposed(timer, now_ms):
-                self._look_in(PROPOSE_AGAIN_S)
+            try:
+                self._propose(timer, now_ms)
+            except RaftlogError:
+                self._call_in(PROPOSE_AGAIN_S, self._look)
                 return
-            self._timers.pop(timer.name, None)
+            except Exception:
+                _log.exception("timer %s is tried again after this", timer.name)
+                has_failed = True
         if self._timers:
             next_ms = min(timer.at_ms for timer in self._timers.values())
-            self._look_in(min(LOOK_S_MAX, max(0.0, (next_ms - now_ms) / 1000)))
+            wait_s = LOOK_S_MAX if has_failed else max(0.0, (next_ms - now_ms) / 1000)
+            self._call_in(min(LOOK_S_MAX, wait_s), self._look)
 
-    def _proposed(self, timer: SetTimer, now_ms: int) -> bool:
+    def _propose(self, timer: SetTimer, now_ms: int) -> None:
+        """Propose the command of a timer, which is over then."""
         assert self._group is not None
-        try:
-            self._group.propose([batch_of_command(timer.command, now_ms)])
-        except RaftlogError:
-            return False
-        return True
+        self._group.propose([batch_of_command(timer.command, now_ms)])
+        if self._timers.get(timer.name) is timer:
+            del self._timers[timer.name]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
+from chaos.simulator.transactions.moves import problem_of
 from raftlog.errors import Conflict, ProducerFenced, RaftlogError, Rejected
 from raftlog.hosting.decisions import Answer, Write
 from tests.helpers.transaction_groups import GROUPS, Place, TransactionGroups
@@ -75,6 +76,7 @@ class Epoch:
     decisions: Decisions
     pending: list[Output] = field(default_factory=list)
     told: dict[int, Told] = field(default_factory=dict)
+    open_since: dict[tuple[Handle, State], int] = field(default_factory=dict)  # as it has decided
     is_deposed: bool = False
 
 
@@ -88,6 +90,7 @@ class TransactionWorld:
         self.now_ms = 0
         self.outcomes: dict[Handle, bool] = {}  # as decided
         self.asked: set[Handle] = set()  # transactions that somebody wanted to commit
+        self.aborted: set[Handle] = set()  # transactions that a sink was told to be aborted
         self.owners: dict[Handle, Producer] = {}
         self.batches: dict[tuple[str, int], tuple[Handle, ...]] = {}
         self.prepared: dict[str, Handle] = {}
@@ -172,6 +175,17 @@ class TransactionWorld:
             self._coordinator.decisions.tick(self.now_ms, self.now_ms)
             self._coordinator.decisions.expire(self.now_ms, self.now_ms)
             self._take(self._coordinator)
+        self._check_limits(self._coordinator)
+
+    def _check_limits(self, epoch: Epoch) -> None:
+        """Nothing prolongs the time of a transaction but its preparation and another coordinator."""
+        before, epoch.open_since = epoch.open_since, {}
+        for name, found in epoch.decisions.state.open.items():
+            if found.state not in ENDING:
+                place = Handle(name, found.producer_id, found.epoch), found.state
+                epoch.open_since[place] = since_ms = before.get(place, self.now_ms)
+                limit_ms = found.timeout_ms if found.state is State.ONGOING else found.prepared_ms_max
+                assert self.now_ms - since_ms < max(1, limit_ms), f"{place} is open since {since_ms}"
 
     def _begin(self) -> Epoch:
         state = TransactionsState()
@@ -205,6 +219,7 @@ class TransactionWorld:
                 self._on_its_way(partial(epoch.told.pop(wanted.request_id), wanted.reply))
             else:
                 epoch.pending.append(wanted)
+        self._check_limits(epoch)
         self._finish_front(epoch)
 
     def _finish_front(self, epoch: Epoch) -> None:
@@ -242,11 +257,10 @@ class TransactionWorld:
                 assert self.batches.setdefault(batch, value.handles) == value.handles, "a batch came twice"
 
     def _check_move(self, name: str, before: Transaction | None, after: Transaction) -> None:
-        if before is not None and before.producer_id == after.producer_id:
-            assert after.epoch >= before.epoch, f"the epoch of {name} falls"
-            if before.state in ENDING and after.state not in ENDING:
-                assert after.epoch > before.epoch, f"{name} goes on with the same epoch"
-                self._check_marked(Handle(name, before.producer_id, before.epoch), before)
+        problem = problem_of(before, after)
+        assert problem is None, f"{name}: {problem}"
+        if before is not None and before.state in ENDING:
+            self._check_marked(Handle(name, before.producer_id, before.epoch), before)
         if after.state in ENDING:
             self._decided(Handle(name, after.producer_id, after.epoch), after.state is State.PREPARE_COMMIT)
         if after.last is not None:
@@ -263,6 +277,7 @@ class TransactionWorld:
         self.tally[kind] = self.tally.get(kind, 0) + 1
         assert handle in self.asked or not is_commit, f"nobody has committed {handle}"
         assert self.outcomes.setdefault(handle, is_commit) == is_commit, f"{handle} has two outcomes"
+        assert not (is_commit and handle in self.aborted), f"{handle} was told to be aborted"
 
     def _mark(self, epoch: Epoch, mark: Mark) -> None:
         assert self.outcomes.get(mark.transaction) is mark.is_commit, "a marker before its decision"
@@ -300,7 +315,7 @@ class TransactionWorld:
     def _sink_acts(self) -> None:
         handles = [handle for handle in self.prepared.values() if self.rng.random() < 0.8]
         if self.rng.random() < 0.2:
-            self.send(AbortBatch(key="sink", handles=tuple(handles)), lambda reply: None)
+            self.send(AbortBatch(key="sink", handles=tuple(handles)), partial(self._told_aborted, handles))
             return
         if self.rng.random() < 0.8:
             self._sequence += 1
@@ -315,6 +330,13 @@ class TransactionWorld:
                 self.tally["batches"] = self.tally.get("batches", 0) + bool(batch.handles)
 
         self.send(batch, told)
+
+    def _told_aborted(self, handles: Iterable[Handle], reply: Reply | RaftlogError) -> None:
+        """Nobody is told that a batch is aborted of which something is committed, or will be."""
+        if isinstance(reply, Done):
+            for handle in handles:
+                assert not self.outcomes.get(handle), f"{handle} is committed, and told to be aborted"
+                self.aborted.add(handle)
 
     def check_shown(self, handle: Handle, is_committed: bool, targets: Iterable[Participant]) -> None:
         """Whoever is told that a transaction has ended can read it, or never will."""

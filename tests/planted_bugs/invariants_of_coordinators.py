@@ -16,12 +16,15 @@ COORDINATORS = (
         "::test_a_commit_that_is_decided_is_never_refused_as_not_done[overload]",
     ),
     PlantedBug(
-        "whole brokers: a job that was given back is delivered before its time",
-        "J1",
-        "groups.work_queue:WorkQueue._settled",
-        "now_ms + ask.time_ms if ask.time_ms else None",
-        "None",
-        seen_by="brokers-queue:18",
+        "a marker of a leader with a lower log start sets it back",
+        "T5",
+        "partitions.replica.transaction_table:TransactionTable._end",
+        "max(self.known_from, marker.log_start)",
+        "marker.log_start",
+        seen_by=(
+            "tests/properties/test_restored_machines.py::test_a_restored_machine_goes_on_as_the_on"
+            "e_that_was_snapshotted[partition]"
+        ),
     ),
     PlantedBug(
         "whole brokers: a new coordinator does not know who has a job",
@@ -56,20 +59,25 @@ COORDINATORS = (
         seen_by="brokers-queue:0",
     ),
     PlantedBug(
-        "whole brokers: a new coordinator gives a slot twice",
-        "J4",
-        "groups.open_jobs:_Slots.without",
-        "end = max(taken, default=-1) + 1",
-        "end = 0",
-        seen_by="brokers-queue:0",
+        "a snapshot orders open transactions by producer",
+        "I21",
+        "partitions.replica.transaction_table:TransactionTable.snapshot",
+        "[*self._open.values()]",
+        "sorted(self._open.values())",
+        seen_by=(
+            "tests/properties/test_restored_machines.py::test_a_restored_machine_goes_on_as_the_on"
+            "e_that_was_snapshotted[partition]"
+        ),
     ),
     PlantedBug(
-        "whole brokers: an acknowledgement is answered and not stored",
-        "J5",
-        "groups.work_queue:WorkQueue._settled",
-        "rows.append(self._closed(place))",
-        "self._closed(place)",
-        seen_by="brokers-queue:0",
+        "decisions begin before the newest append is known",
+        "T1",
+        "raftlog.hosting.coordinator:_is_known",
+        "return is_refused or (error is None and not append.cancelled())",
+        "return True",
+        seen_by=(
+            "tests/properties/test_coordinator_restarts.py::test_decisions_begin_with_all_that_is_stored"
+        ),
     ),
     PlantedBug(
         "whole brokers: jobs are delivered before their leases are stored",
@@ -96,12 +104,15 @@ COORDINATORS = (
         seen_by="brokers-queue:1",
     ),
     PlantedBug(
-        "a new incarnation commits what the earlier one has left open",
+        "a prepared transaction takes more partitions",
         "T1",
-        "transactions.decisions:Decisions._open",
-        "self._decide([(name, found)], abort=AbortReason.FENCED)",
-        "self._decide([(name, found)], abort=None)",
-        seen_by="brokers-transactions:2",
+        "transactions.fencing:why_closed",
+        "(State.PREPARED, State.PREPARE_COMMIT)",
+        "(State.PREPARE_COMMIT,)",
+        seen_by=(
+            "tests/properties/test_transaction_decisions.py::test_each_transaction_has_one_outcome"
+            "_in_all_of_its_partitions"
+        ),
     ),
     PlantedBug(
         "a coordinator decides in the state that its log has not reached",
@@ -152,14 +163,15 @@ COORDINATORS = (
         seen_by="brokers-followers:4",
     ),
     PlantedBug(
-        "a repeated end is answered before the partitions show it",
+        "a batch that is being committed is told to be aborted",
         "T6",
-        "transactions.decisions:Decisions._end",
-        "elif found.state in ENDING:\n        self._wait(request_id, name, ask)",
-        "elif found.state in ENDING:\n        is_commit = found.state is "
-        "State.PREPARE_COMMIT\n        self._outputs.answer(request_id, "
-        "Ended(is_committed=is_commit, next_epoch=found.epoch + 1))",
-        seen_by="brokers-transactions:2",
+        "transactions.batches:abortable",
+        ("elif transaction.state is State.PREPARE_COMMIT:\n            raise _committed(handle)\n        "),
+        "",
+        seen_by=(
+            "tests/properties/test_transaction_decisions.py::test_each_transaction_has_one_outcome"
+            "_in_all_of_its_partitions"
+        ),
     ),
     PlantedBug(
         "an empty batch is committed again when its request arrives again",
@@ -222,23 +234,14 @@ COORDINATORS = (
         seen_by="brokers-delayed:2",
     ),
     PlantedBug(
-        "whole brokers: a new coordinator assigns again what is on its way",
+        "a sweep removes a lane that is used",
         "delayed D5",
-        "delayed.lanes:Lanes.__init__",
-        "if lane.ids:",
-        "if False:",
-        seen_by="brokers-delayed:0",
-        more=(
-            Edit(
-                "delayed.lanes:Lanes.__init__",
-                "self._moving = {id_ for lane in self._state.lanes.values() for id_ in lane.ids}",
-                "self._moving = set()",
-            ),
-            Edit(
-                "delayed.lanes:Lanes._start",
-                "if not ready or before.ids:",
-                "if not ready:",
-            ),
+        "delayed.lanes:Lanes.gone",
+        "self._state.lanes.get(key) is sweep.lanes[key]",
+        "key in self._state.lanes",
+        seen_by=(
+            "tests/properties/test_delayed_lanes.py::test_each_delayed_message_arrives_once_while_"
+            "topics_come_and_go"
         ),
     ),
     PlantedBug(
@@ -270,12 +273,15 @@ COORDINATORS = (
         ),
     ),
     PlantedBug(
-        "whole brokers: a new coordinator leaves out half of the messages",
-        "delayed D7",
-        "delayed.due_times:DueTimes.__init__",
-        "self._unread = list(range(SHARDS))",
-        "self._unread = list(range(SHARDS // 2, SHARDS))",
-        seen_by="brokers-delayed:3",
+        "each added partition renews the time of an open transaction",
+        "T8",
+        "transactions.decisions:Decisions._schedule",
+        "if transaction.state is State.ONGOING and name in self._due:",
+        "if False:",
+        seen_by=(
+            "tests/properties/test_transaction_decisions.py::test_each_transaction_has_one_outcome"
+            "_in_all_of_its_partitions"
+        ),
     ),
     PlantedBug(
         "a generation begins again with the number of the last",

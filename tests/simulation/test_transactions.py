@@ -57,6 +57,7 @@ def test_aborted_ranges_are_forgotten_below_the_log_start_of_a_marker() -> None:
         batch(2, 7, 1),
         marker(3, 7, 1, is_commit=False, log_start=2),
     )
+    assert [log.known_from_at(applied) for applied in range(4)] == [0, 0, 0, 2]
     assert log.aborted_at(2) == [Aborted(7, 0, 1)]
     assert log.aborted_at(3) == [Aborted(7, 2, 3)]
 
@@ -88,6 +89,11 @@ def row(epoch: int, state: State, **more: object) -> Row:
         ([row(0, State.ONGOING), row(1, State.ONGOING)], ONE_OUTCOME),
         ([row(1, State.EMPTY), row(0, State.EMPTY)], ONE_OUTCOME),
         ([row(0, State.ONGOING, partitions=(ORDERS,)), row(0, State.PREPARE_ABORT)], ONE_OUTCOME),
+        ([row(0, State.PREPARED), row(0, State.PREPARED, partitions=(ORDERS,))], ONE_OUTCOME),
+        ([row(0, State.PREPARED), row(0, State.ONGOING)], ONE_OUTCOME),
+        ([row(0, State.ONGOING), row(0, State.PREPARE_COMMIT, groups=("g",))], ONE_OUTCOME),
+        ([row(0, State.ONGOING), row(0, State.ONGOING, timeout_ms=1)], ONE_OUTCOME),
+        ([row(0, State.COMPLETE), row(2, State.ONGOING)], ONE_OUTCOME),
         ([row(0, State.PREPARED), row(0, State.PREPARE_COMMIT)], WHOLE),
     ],
 )

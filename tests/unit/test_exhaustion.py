@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from raftlog.errors import Overloaded
+from raftlog.errors import MachineFailed, Overloaded
 from raftlog.exhaustion import exhaustion, in_thread, refuse_exhausted
 
 NO_THREAD = "can't start new thread"
@@ -73,3 +73,12 @@ def test_a_sound_batch_that_there_is_no_memory_to_open_is_not_corrupt(codec: str
     program = LITTLE_MEMORY.replace("{codec}", codec)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "no memory\n", done
+
+
+def test_a_state_machine_that_lacked_memory_has_nothing_to_repair() -> None:
+    failed = MachineFailed("the state machine could not apply the batch at 3")
+    assert exhaustion(failed) is None
+    failed.__cause__ = ValueError("a bug")
+    assert exhaustion(failed) is None
+    failed.__cause__ = MemoryError()
+    assert isinstance(exhaustion(failed), OSError)

@@ -147,6 +147,7 @@ class Judge(PatientJudge):
         before = self.lanes.pop((partition, key), None)
         if lane is not None:
             self.lanes[partition, key] = lane
+        self._check_goes_on(key, before, lane)
         if lane is None or not lane.ids:
             return
         for id_ in lane.ids:
@@ -159,6 +160,23 @@ class Judge(PatientJudge):
         if before is not None and before.ids and before.epoch == lane.epoch:
             raise Broken(ASSIGNED, f"{key}: {lane} while {before} is on its way")
         self.on_assigned(machine, (key.topic, key.partition))
+
+    def _check_goes_on(self, key: LaneKey, before: Lane | None, after: Lane | None) -> None:
+        """The target takes each sequence of an epoch once: none comes again while the target exists.
+
+        A lane may go when its topic is deleted, and then what was on its way has failed.
+        """
+        on_its_way = () if before is None else before.ids
+        if after is None:
+            lost = [id_ for id_ in on_its_way if not self.known[id_].failed]
+            if key.topic != FLEETING or lost:
+                raise Broken(ASSIGNED, f"{key}: {before} is removed, and {lost} have not failed")
+        elif key.topic != FLEETING:
+            known = before or Lane(0, 0)
+            following = (known.epoch, known.sequence + (0 if after.ids else len(on_its_way)))
+            is_next_epoch = (after.epoch, after.sequence) == (known.epoch + 1, 0)
+            if (after.epoch, after.sequence) != following and not is_next_epoch:
+                raise Broken(ASSIGNED, f"{key}: {after} follows {before}")
 
     def _is_on_its_way(self, id_: bytes) -> bool:
         message = self.known[id_].message

@@ -192,9 +192,7 @@ class TransactionClient(Client):
             self.judge.run_begun(request, reply)
         elif isinstance(request, AbortBatch):
             for handle in request.handles:
-                if not self.judge.decided.outcomes.get(handle, False):
-                    continue
-                self.judge.ended(handle, False, self.written(handle))
+                self.judge.aborted(handle)
 
     def _check_after(self, after: Handle, reply: Opened) -> None:
         """No process has opened the id since that transaction, whose successor is skipped (T6)."""

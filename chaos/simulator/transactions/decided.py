@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from chaos.simulator.result import Broken
+from chaos.simulator.transactions.moves import ENDING, problem_of
 from chaos.simulator.transactions.partition_log import Numbers
 from chaos.simulator.transactions.sink_log import WHOLE, Batch, SinkLog
 from transactions.batches import KEY_END
@@ -27,9 +28,6 @@ from transactions.records import (
 from transactions.state import TransactionsState
 
 ONE_OUTCOME: Final = "T1 a transaction has one outcome, and somebody has asked for it"
-
-OPEN: Final = (State.ONGOING, State.PREPARED)
-ENDING: Final = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 Row = tuple[Key, Value | None]
 
@@ -111,17 +109,9 @@ class Decided:
             self._decide(Handle(name, after.last.producer_id, after.last.epoch), after.last.is_committed)
 
     def _check_order(self, old: Handle, before: Transaction, new: Handle, after: Transaction) -> None:
-        if old == new:
-            if before.state in ENDING and after.state is not before.state:
-                raise Broken(ONE_OUTCOME, f"{old} was {before.state}, and is {after.state}")
-            if not {*before.partitions, *before.groups} <= {*after.partitions, *after.groups}:
-                raise Broken(ONE_OUTCOME, f"{old} loses a participant: {before}, {after}")
-            return
-        if before.producer_id == after.producer_id and after.epoch < before.epoch:
-            raise Broken(ONE_OUTCOME, f"{old} is followed by {new}")
-        if before.state in OPEN:
-            raise Broken(ONE_OUTCOME, f"{old} is {before.state}, and {new} follows")
-        if before.state in ENDING:
+        if (problem := problem_of(before, after)) is not None:
+            raise Broken(ONE_OUTCOME, f"{old}, then {new}: {problem}; {before}, {after}")
+        if old != new and before.state in ENDING:
             self._on_complete(old)
 
     def _decide(self, handle: Handle, is_commit: bool) -> None:

@@ -49,6 +49,7 @@ class Asked:
     began_s: dict[Handle, tuple[float, int]] = field(default_factory=dict)  # first request, limit in ms
     ended_by_name_s: dict[str, float] = field(default_factory=dict)  # opened, or aborted by an operator
     refused: dict[Handle, RaftlogError] = field(default_factory=dict)  # a commit, for good
+    told_aborted: set[Handle] = field(default_factory=set)  # an answer said so
     attempts: Counter[Handle] = field(default_factory=Counter)  # to commit, that may be done
 
 
@@ -149,6 +150,8 @@ class Judge(PatientJudge):
         if is_commit:
             if handle not in asked.commits:
                 raise Broken(ONE_OUTCOME, f"{handle} is committed, and nobody has asked for it")
+            if handle in asked.told_aborted:
+                raise Broken(ANSWERED, f"{handle} is committed; it was answered as aborted")
             if handle in asked.refused:
                 raise Broken(
                     ANSWERED, f"{handle} is committed; its commit was refused: {asked.refused[handle]!r}"
@@ -191,6 +194,9 @@ class Judge(PatientJudge):
         if group is None or group.applied_index not in log.stable:
             return
         table, applied = replica.machine.transactions, group.applied_index
+        if table.known_from != (known_from := log.known_from_at(applied)):
+            detail = f"{machine.name} {target} at {applied}: known from {table.known_from}, not {known_from}"
+            self._cluster.violated(STABLE, detail)
         found = table.last_stable_offset(applied + 1)
         if found != log.stable[applied]:
             detail = f"{machine.name} {target} at {applied}: {found} for {log.stable[applied]}"
@@ -212,6 +218,16 @@ class Judge(PatientJudge):
             recorded = self.decided.partitions.get(handle, ())
             self.check_marked(ANSWERED, handle, dict.fromkeys((*recorded, *written)))
             self.offsets.check(handle)
+
+        self.when_known(check)
+
+    def aborted(self, handle: Handle) -> None:
+        """A batch was answered as aborted: nothing of it is committed, nor will be (T6)."""
+        self.asked.told_aborted.add(handle)
+
+        def check() -> None:
+            if self.decided.outcomes.get(handle):
+                raise Broken(ANSWERED, f"{handle} is answered as aborted, and is committed")
 
         self.when_known(check)
 

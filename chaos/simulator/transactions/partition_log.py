@@ -68,10 +68,14 @@ class PartitionLog:
         """Below, aborted ranges are forgotten, and readers of committed records are refused."""
         return self._known_from[-1] if self._known_from else 0
 
+    def known_from_at(self, applied: int) -> int:
+        """The same on a replica that has applied so much. It never falls."""
+        place = bisect_right(self._markers, applied)
+        return self._known_from[place - 1] if place else 0
+
     def aborted_at(self, applied: int) -> list[Aborted]:
         """What a replica must know that has applied so much."""
-        place = bisect_right(self._markers, applied)
-        known_from = self._known_from[place - 1] if place else 0
+        known_from = self.known_from_at(applied)
         return [one for one in self.aborted if known_from <= one.last <= applied]
 
     def outcome_at(self, base: int) -> bool | None:

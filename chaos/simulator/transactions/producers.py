@@ -9,6 +9,7 @@ from typing import Final
 
 from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.machine import Machine
+from chaos.simulator.planted_errors import PLANTED
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from chaos.simulator.transactions.clients import OLD_MAX, Story, TransactionClient, Write
 from groups.requests import AddOffsets
@@ -161,7 +162,8 @@ class TransactionalProducer(TransactionClient):
             except RaftlogError as error:
                 in_doubt |= not error.is_definite and error.details.get("sent") is not False
                 if not error.retryable:
-                    self.cluster.violated("I12 errors", f"{self.name} in {handle}: {error!r}")
+                    if PLANTED not in str(error):
+                        self.cluster.violated("I12 errors", f"{self.name} in {handle}: {error!r}")
                     return Progress.IN_DOUBT
                 if in_doubt and not is_repeatable:
                     return Progress.IN_DOUBT

@@ -11,7 +11,7 @@ import pytest
 from groups.coordinator import GroupCoordinator
 from groups.ports import KnownTopics
 from groups.requests import Commit, Done, OffsetCommit
-from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RecordTooLarge
+from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RecordTooLarge
 from raftlog.hosting import coordinator as coordinator_module
 from raftlog.records.batch import Batch
 from tests.helpers.instant_groups import NoJobs
@@ -49,6 +49,10 @@ def out_of_memory() -> Append:
     raise MemoryError
 
 
+def raised(error: Exception) -> None:
+    raise error
+
+
 def coordinator_of(log: Log) -> GroupCoordinator:
     topics = KnownTopics({"orders": 1})
     made = GroupCoordinator("__offsets/0", VirtualClock(), topics, NoJobs(), offsets_retention_ms=1 << 40)
@@ -75,6 +79,22 @@ async def test_a_request_whose_record_cannot_be_made_is_refused_for_good(
         await coordinator.ask(commit_of("meanwhile"), 1_000)
     await asyncio.sleep(AGAIN_S)
     assert await coordinator.ask(commit_of("after"), 1_000) == Done()
+    coordinator.leads(None)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+async def test_a_request_for_which_there_is_no_memory_may_be_repeated(
+    error: Exception, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "raftlog.hosting")
+    coordinator = coordinator_of(Log())
+    with monkeypatch.context() as patched:
+        patched.setattr(coordinator.decisions, "receive", lambda *_: raised(error))
+        with pytest.raises(Overloaded, match="retry") as refusal:
+            await coordinator.ask(commit_of("short"), 1_000)
+    assert refusal.value.is_definite
+    await asyncio.sleep(AGAIN_S)
+    assert await coordinator.ask(commit_of("short"), 1_000) == Done()
     coordinator.leads(None)
 
 
