@@ -14,7 +14,7 @@ import itertools
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -129,28 +129,10 @@ async def _main(pipe: Connection, urls: list[str], topic: str, groups: list[str]
                 await ask("POST", url + path, {"records": [{"value": value}]}, "produces", value)
                 await asyncio.sleep(PAUSE_S)
 
-        async def attend(duty: str, number: int) -> None:
-            url = urls[number % len(urls)]
-            method, path, body, value = _duty(duty, topic, groups[number % len(groups)], number)
-            began = time.monotonic()
-            try:
-                async with session.request(method, url + path, json=body) as answer:
-                    await answer.read()
-            except (OSError, aiohttp.ClientError, TimeoutError) as error:
-                seen.refused[f"{duty}: {type(error).__name__}"] += 1
-                return
-            if answer.status >= 300:
-                seen.refused[f"{duty}: {answer.status}"] += 1
-                return
-            seen.duties[duty].append(time.monotonic() - began)
-            seen.acknowledged += [value] if value else []
-
-        async def attend_to(duty: str) -> None:
-            for number in itertools.count():
-                await attend(duty, number)
-                await asyncio.sleep(DUTY_PAUSE_S)
-
-        work = [*map(attend_to, DUTIES), *(probe(url) for url in urls)]
+        work = [
+            *(_attend_to(duty, session, urls, topic, groups, lambda: seen) for duty in DUTIES),
+            *(probe(url) for url in urls),
+        ]
         work += [produce(url, at) for at, url in enumerate(urls)]
         tasks = [asyncio.create_task(each) for each in work]
         while (asked := await asyncio.to_thread(pipe.recv)) == _TAKE:
@@ -160,6 +142,31 @@ async def _main(pipe: Connection, urls: list[str], topic: str, groups: list[str]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _attend_to(
+    duty: str,
+    session: aiohttp.ClientSession,
+    urls: list[str],
+    topic: str,
+    groups: list[str],
+    seen: Callable[[], Seen],
+) -> None:
+    for number in itertools.count():
+        method, path, body, value = _duty(duty, topic, groups[number % len(groups)], number)
+        began = time.monotonic()
+        try:
+            async with session.request(method, urls[number % len(urls)] + path, json=body) as answer:
+                await answer.read()
+        except (OSError, aiohttp.ClientError, TimeoutError) as error:
+            seen().refused[f"{duty}: {type(error).__name__}"] += 1
+        else:
+            if answer.status < 300:
+                seen().duties[duty].append(time.monotonic() - began)
+                seen().acknowledged += [value] if value else []
+            else:
+                seen().refused[f"{duty}: {answer.status}"] += 1
+        await asyncio.sleep(DUTY_PAUSE_S)
 
 
 def _duty(duty: str, topic: str, group: str, number: int) -> tuple[str, str, object, str | None]:

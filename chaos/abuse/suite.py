@@ -39,6 +39,7 @@ SETTLE_S: Final = 2.0
 READ_S: Final = LIMIT_S  # how long the bystander's records may be refused in the end
 BEYOND_BOUND_MIB: Final = 32
 SERVED_S: Final = 15.0  # of each duty, and after an attack until all are done again
+REFUSED_MAX: Final = 5  # to the bystander in a strict attack: leaders may move, since requests may ask for it
 COORDINATORS: Final = 16  # partitions of internal topics
 
 
@@ -93,7 +94,7 @@ class Result:
     def failures(self) -> list[str]:
         """Guarantees that were broken."""
         found = [*self.wrong, *(f"{duty} is not served after it" for duty in self.not_served)]
-        if self.is_strict:
+        if self.is_strict and self.refused.total() > REFUSED_MAX:
             found += [f"refused to the bystander: {why}" for why in self.refused]
         if self.slowest_duty_ms > 1000 * SERVED_S:
             found.append(f"a duty took {self.slowest_duty_ms:.0f} ms")
@@ -137,7 +138,7 @@ def run_suite(attacks: Iterable[Attack] = ATTACKS, *, scale: float = 1.0) -> Fin
             last = bystander.take()
             not_served = _not_served(bystander, last, COORDINATORS)
             acknowledged += last.acknowledged
-        failures = [f"not served in the end: {duty}" for duty in not_served]
+        failures = [f"not served in the end: {why}" for why in (*not_served, *last.refused)]
         failures += [failure for result in results for failure in result.failures]
         failures += cluster.broken()
         lost = _lost(cluster, target, set(acknowledged))

@@ -28,7 +28,7 @@ class Attack:
     """One attack. ``run`` counts the responses; none may be a 500, or an error without a problem.
 
     ``bound_mib`` is the memory that documented limits allow it: decompressed bodies, a decompressed batch,
-    and unread responses. While a ``is_strict`` attack lasts, the bystander gets no refusal.
+    and unread responses. While a ``is_strict`` attack lasts, the bystander gets almost no refusal.
     """
 
     name: str
