@@ -133,7 +133,7 @@ class Log:
         self.pending = 0
         self.is_lost = False
 
-    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+    def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
         """The outcome comes after a while."""
         rng, loop = self._trouble.rng, asyncio.get_running_loop()
         self._trouble.perhaps()
