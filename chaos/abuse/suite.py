@@ -38,7 +38,7 @@ IN_TIME: Final = (
 SETTLE_S: Final = 2.0
 READ_S: Final = LIMIT_S  # how long the bystander's records may be refused in the end
 BEYOND_BOUND_MIB: Final = 32
-SERVED_S: Final = 15.0  # of each duty, and after an attack until all are done again
+SERVED_S: Final = LIMIT_S  # of each duty, and after an attack until all are done again
 REFUSED_MAX: Final = 5  # to the bystander in a strict attack: leaders may move, since requests may ask for it
 COORDINATORS: Final = 16  # partitions of internal topics
 
