@@ -75,6 +75,7 @@ LOOK_MS: Final = 1_000  # keys that expire are looked for so often, while there 
 STATE_BYTES_MAX: Final = 16 << 20  # of one partition, without keyed requests
 PARTITIONS_MAX: Final = 1_000  # of one transaction
 GROUPS_MAX: Final = 100
+INCARNATIONS_MAX: Final = 4  # of one transactional id, whose names are remembered
 _NEW: Final = Transaction(producer_id=0, epoch=0, state=State.EMPTY)
 
 
@@ -226,6 +227,8 @@ class Decisions:
         if found is not None and _is_repeated(ask, found):
             self._outputs.answer(request_id, Opened(producer_id=found.producer_id, epoch=found.epoch))
             return
+        if found is not None and ask.incarnation in found.incarnations:
+            raise ProducerFenced(f"another incarnation has opened {name!r}", current_epoch=found.epoch)
         if ask.after is not None and (found is None or not _goes_on(ask.after, found)):
             raise ProducerFenced(
                 f"another incarnation has opened {name!r}",
@@ -266,6 +269,7 @@ class Decisions:
             request=b"" if claim is None else claim.digest,
             run_epoch=ask.run_epoch,
             client=ask.client if before is None else before.client,
+            incarnations=_incarnations(ask, before),
         )
         handle = Handle(name, producer_id, epoch)
         rows = () if claim is None else (keyed_requests.claimed(claim, handle, self._wall_ms),)
@@ -460,6 +464,7 @@ class Decisions:
                 last=Outcome(found.producer_id, found.epoch, is_commit),
                 run_epoch=found.run_epoch,
                 client=found.client,
+                incarnations=found.incarnations,
             ),
             frees_room=True,
         )
@@ -547,8 +552,16 @@ def _next_epoch(epoch: int) -> int:
 
 
 def _is_repeated(ask: Open, found: Transaction) -> bool:
-    """Whether this very request has given the id its producer id, and nothing has happened since."""
+    """Whether this very request has opened the id."""
+    if ask.incarnation:
+        return ask.incarnation in found.incarnations[-1:]
     return (found.producer_id, found.epoch, found.state) == (ask.new_producer_id, 0, State.EMPTY)
+
+
+def _incarnations(ask: Open, before: Transaction | None) -> tuple[str, ...]:
+    """A late copy of an opening must not fence the opening after it."""
+    known = () if before is None else before.incarnations
+    return (*known, ask.incarnation)[-INCARNATIONS_MAX:] if ask.incarnation else known
 
 
 def _goes_on(after: Handle, found: Transaction) -> bool:

@@ -100,6 +100,7 @@ class Transaction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     request: bytes = b""  # while it is open: the digest of the keyed request that it carries out
     run_epoch: int = 0  # of the sink's run that has opened it; 0: none
     client: str = ""  # the address of its creator; older versions did not write it
+    incarnations: tuple[str, ...] = ()  # names of the openings that had one, the newest last
 
 
 class Sink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -30,7 +30,8 @@ class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
     ``NeedsProducerId``. With ``after`` it goes on behind this transaction, and is refused to an incarnation
     that is fenced by now. With ``partitions`` or ``claim`` the transaction has begun, and its time runs; with
     ``claim`` the reply is ``AnsweredBefore`` where an equal request is committed. With ``run_epoch`` it
-    belongs to a run of its sink, and is refused once a newer one has registered.
+    belongs to a run of its sink, and is refused once a newer one has registered. A repetition with the name
+    of an ``incarnation`` fences nothing: the newest one gets the reply again, an earlier one is fenced.
     """
 
     transactional_id: str
@@ -41,6 +42,7 @@ class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
     claim: Claim | None = None
     run_epoch: int = 0
     client: str = ""  # its address; none for ids of brokers
+    incarnation: str = ""  # random, and the same in each repetition
 
 
 class Join(msgspec.Struct, tag="join", frozen=True, kw_only=True):

@@ -60,6 +60,7 @@ async def open_transaction(call: Call) -> web.StreamResponse:
         after=after,
         run_epoch=run_epoch,
         client=call.request.remote or "",
+        incarnation=wanted.incarnation or "",
     )
     opened = await _ask(call, request, Opened)
     handle = Handle(wanted.transactional_id, opened.producer_id, opened.epoch)

@@ -10,10 +10,12 @@ The rules:
 2.  An end may be repeated, to any broker, so it is repeated until the outcome is known or the time is over.
 3.  No transaction begins before the outcome of the one before is known: the end is repeated first, as it was.
 4.  An incarnation that was fenced stays fenced: opening the id again would fence the process that has it now.
+5.  An opening has one name until it has an answer: a copy that comes late does not fence what another opened.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -63,6 +65,7 @@ class Incarnation:
         self._run_epoch = run_epoch
         self._newest: TransactionName | None = None  # that has begun
         self._next: TransactionName | None = None  # that may begin without a request
+        self._opening = ""  # the name of an opening without an answer
         self._is_open = False
         self._unanswered: bool | None = None  # whether the end without an outcome is a commit
         self._fenced: ProducerFenced | None = None
@@ -202,9 +205,11 @@ class Incarnation:
 
     async def _open(self) -> TransactionName:
         after = None if self._newest is None else self._newest.id
-        body = wire.OpenTransaction(self._name, self._timeout_ms, after, self._run_epoch)
+        self._opening = self._opening or uuid.uuid4().hex
+        body = wire.OpenTransaction(self._name, self._timeout_ms, after, self._run_epoch, self._opening)
         try:
             opened = (await self._ask(paths.TRANSACTIONS, body)).read(wire.OpenedBody)
+            self._opening = ""
         except ProducerFenced as error:
             self._fenced = error
             raise

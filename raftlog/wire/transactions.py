@@ -32,13 +32,15 @@ StateName = Literal[
 class OpenTransaction(Request):
     """Body of ``POST /v1/transactions``. ``after`` is the id of this process's transaction before.
 
-    ``run_epoch`` is that of the run of a sink whose task this is, from ``:begin-run``.
+    ``run_epoch`` is that of the run of a sink whose task this is, from ``:begin-run``. ``incarnation`` is a
+    random name, the same in each repetition: a repetition gets the same answer and fences nothing.
     """
 
     transactional_id: TransactionalId
     timeout: Duration = "60s"
     after: TransactionId | None = None
     run_epoch: RunEpoch | None = None
+    incarnation: DriverName | None = None
 
 
 class PrepareTransaction(Request):
