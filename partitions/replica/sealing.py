@@ -47,9 +47,10 @@ class Sealing:
     def check_open(self) -> None:
         """Raise ``PartitionDecommissioned`` unless a batch may be appended now.
 
-        It is definite after ``settle`` and a proof of leadership.
+        It is definite after ``settle`` and a proof of leadership. A partition taken into use again is
+        open once its log says so: behind a seal no batch may be on its way.
         """
-        is_sealed = self._wanted.is_sealed if self._is_newer else self._state.newest.is_sealed
+        is_sealed = self._state.newest.is_sealed or (self._is_newer and self._wanted.is_sealed)
         if is_sealed or self._is_being_written or not self._knows_all:
             target = self._serving.target
             writable = min(self._writable, target.partition)

@@ -155,6 +155,20 @@ async def test_recommissioned_partitions_keep_records_and_take_more(cluster: Con
     assert await values(cluster) == [b"before", b"after"]
 
 
+# requirement: RT2
+@in_virtual_time_with(ControlledCluster)
+async def test_no_record_follows_a_seal_in_the_log(cluster: ControlledCluster) -> None:
+    """Else a partition that is decommissioned again counts as empty while a record is on its way."""
+    await topic(cluster)
+    await produce(cluster, b"before")
+    await decommission(cluster)
+    await eventually(lambda: any(held(broker).machine.sealed.newest.is_sealed for broker in cluster))
+    await cluster.settled(await decommission(cluster, is_ended=True))
+    await produce(cluster, b"after")
+    leader = next(broker for broker in cluster if held(broker).group.is_leader)
+    assert not held(leader).machine.sealed.newest.is_sealed
+
+
 # requirement: A3
 @in_virtual_time_with(ControlledCluster)
 async def test_a_partition_stays_while_the_outcome_of_an_append_to_it_is_awaited(
