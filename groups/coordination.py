@@ -41,6 +41,7 @@ from raftlog.errors import Conflict, InvalidRequest, RaftlogError, RebalanceInPr
 from raftlog.hosting.budget import Budget
 from raftlog.hosting.decisions import RequestId
 
+KNOWN_SPARE: Final = 1_000  # times of members and groups that may have gone
 DROPPED_MAX: Final = 1_000  # offsets of removed partitions in one batch
 STATE_BYTES_MAX: Final = 16 << 20  # of one partition
 SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
@@ -74,6 +75,7 @@ class Coordination:
         )
         self._memberships: dict[str, Membership] = {}
         self.known_until: KnownUntil = known_until or {}
+        self._known_max = KNOWN_SPARE  # entries, before those of members that have gone are forgotten
         self._deadlines: list[tuple[int, str]] = []
         self._next: dict[str, int] = {}  # the deadline of a group that counts; others in the heap are stale
         self._sweep_ms = now_ms + SWEEP_MS
@@ -133,17 +135,20 @@ class Coordination:
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
         """Delete groups that nobody has used for the whole retention."""
+        if len(self.known_until) > self._known_max:
+            self._forget_times()
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + SWEEP_MS
-            self._forget_times()
             if trusted_ms is not None:
                 self._expire(now_ms, trusted_ms)
 
     def _forget_times(self) -> None:
+        """Forget those of members and groups that have gone, however fast they come and go."""
         groups = self.state.groups
         for name, member_id in list(self.known_until):
             if name not in groups or (member_id and member_id not in groups[name].members):
                 del self.known_until[name, member_id]
+        self._known_max = 2 * len(self.known_until) + KNOWN_SPARE
 
     def partitions_changed(self, now_ms: int) -> None:
         """The topics are not as they were before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from groups.coordination import KNOWN_SPARE
 from groups.membership import MEMBERS_MAX
 from groups.requests import Beat, DeleteOffsets, Done, Heartbeat, Joined, Sync, Synced
 from raftlog.errors import (
@@ -49,6 +50,16 @@ def test_join_in_the_exact_order(groups: CoordinatedGroups) -> None:
     assert groups.answered(asking, Synced).assignment == {"orders": (2, 3)}  # (6) all start
     assert not groups.must_rejoin("a", 2)
     assert not groups.must_rejoin("b", 2)
+
+
+# requirement: N2
+def test_members_that_come_and_go_leave_no_times(groups: CoordinatedGroups) -> None:
+    for number in range(2 * KNOWN_SPARE):
+        groups.answered(groups.join(f"m{number}"), Joined)
+        groups.answered(groups.leave(f"m{number}"), Done)
+        groups.after(0)
+        groups.coordination.expire(groups.now_ms, None)  # with each request, as at a coordinator
+    assert len(groups.coordination.known_until) <= KNOWN_SPARE + 2
 
 
 # requirement: G9
