@@ -21,9 +21,12 @@ class MemoryRecords:
         self.epoch = 0
         self.is_handling = False
         self.acknowledged: list[int] = []
+        self.claimed: list[int] = []
         self.is_closed = False
         self._ready: deque[list[Message]] = deque()
         self._changed = asyncio.Event()
+        self.may_claim = asyncio.Event()
+        self.may_claim.set()
 
     def hand_out(self, *offsets: int, topic: str = "t", value: bytes = b"", headers: tuple = ()) -> None:  # type: ignore[type-arg]
         """Hand out these offsets of one partition."""
@@ -46,7 +49,17 @@ class MemoryRecords:
                     await self._changed.wait()
         except TimeoutError:
             return self.epoch, []
-        return self.epoch, self._ready.popleft()
+        ready = self._ready.popleft()
+        if ready[count_max:]:
+            self._ready.appendleft(ready[count_max:])
+        return self.epoch, ready[:count_max]
+
+    async def claim(self, message: Message, epoch: int) -> bool:
+        """See ``Records``: while a test clears ``may_claim``, the commit is on its way."""
+        await self.may_claim.wait()
+        if epoch == self.epoch:
+            self.claimed.append(message.offset)
+        return epoch == self.epoch
 
     def acknowledge(self, message: Message) -> None:
         """See ``Records``."""

@@ -380,12 +380,12 @@ PROMISES_OF_CLUSTERS = (
         ),
     ),
     PlantedBug(
-        "a producer that delivers at most once sends a batch again",
+        "a consumer that delivers at most once commits all that it has taken",
         "D1",
-        "raftlog.client.pipeline:Pipeline._must_be_given_up",
-        "or not self._retries",
-        "",
-        seen_by="tests/unit/client/test_delivery.py::test_with_acks_0_nothing_is_repeated",
+        "raftlog.client.consumer.core:ConsumerCore.claim",
+        "await self._commit({target: message.offset + 1}",
+        "await self._commit({target: self._handed_out[target]}",
+        seen_by="tests/unit/client/test_at_most_once.py::test_a_rebalance_loses_and_repeats_nothing",
     ),
     PlantedBug(
         "a worker commits behind a record that is not handled",

@@ -4,9 +4,9 @@ Decides: what is handed out when, what is committed, and what a rebalance waits 
 client's loop, but for ``acknowledge`` and ``is_handling``, which the user's thread calls.
 
 ``at_least_once`` commits acknowledged records: every ``commit_interval``, before each rebalance and at the
-end. ``at_most_once`` commits records before it hands them out. With ``tags`` both also commit offsets over
-skipped records. ``exactly_once`` commits nothing here: each batch has a transaction, which commits its
-offset. Without that commit the batch is read again.
+end. ``at_most_once`` commits each record before it hands it out (``claim``), and none that it does not.
+With ``tags`` both also commit offsets over skipped records. ``exactly_once`` commits nothing here: each
+batch has a transaction, which commits its offset. Without that commit the batch is read again.
 
 A rebalance waits for the record that is being handled, for up to half of ``rebalance_timeout``, while
 heartbeats go on. Records that were handed out and not begun are dropped, since the next owner gets them.
@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 
 from raftlog.client.consumer.fetching import Fetching, OpenPartition
 from raftlog.client.consumer.membership import COOPERATIVE, Membership
-from raftlog.client.consumer.options import ConsumerOptions, Delivery, transactional_id_of
+from raftlog.client.consumer.options import ConsumerOptions, transactional_id_of
 from raftlog.client.consumer.subscription import ListTopics, Subscription
 from raftlog.client.logs import client_logger
 from raftlog.client.messages import Message
@@ -46,6 +46,7 @@ FENCED: Final = (UnknownGroup, UnknownMember, StaleGeneration, RebalanceInProgre
 FIRSTS_AT_A_TIME: Final = 8
 CLOSE_S: Final = 4.0  # for the last commit and the leave, also where no broker answers
 LOOK_S: Final = 0.02  # at a handler, while a rebalance waits for it
+CLAIM_S: Final = 2.0  # for the commit before a record is handed out; then it is tried again
 SETTLE_S: Final = 0.5  # for the outcome of a transaction, at least
 Outcome = TypeVar("Outcome")
 Place = tuple[int, int]
@@ -147,22 +148,16 @@ class ConsumerCore:
         Raises the error that ended this consumer.
         """
         deadline = asyncio.get_running_loop().time() + wait_s
-        while True:
-            await self._until_assigned(deadline)
-            left_s = deadline - asyncio.get_running_loop().time()
-            messages: list[Message] = []
-            if await self._rewind(left_s):  # a member without partitions waits, too
-                messages = await self._fetching.take(count_max, max(0.0, left_s))
-                if messages:
-                    self._handed_out[_target(messages[-1])] = messages[-1].offset + 1
-            epoch = self.epoch  # of now: the wait may have been longer than a rebalance
-            if self._failure is not None:
-                raise self._failure
-            is_due = not messages or (await self._may_hand_out(messages) and self._is_newest(messages[-1]))
-            if is_due and epoch == self.epoch:
-                return epoch, messages
-            if left_s <= 0:
-                return self.epoch, []
+        await self._until_assigned(deadline)
+        left_s = deadline - asyncio.get_running_loop().time()
+        messages: list[Message] = []
+        if await self._rewind(left_s):  # a member without partitions waits, too
+            messages = await self._fetching.take(count_max, max(0.0, left_s))
+            if messages:
+                self._handed_out[_target(messages[-1])] = messages[-1].offset + 1
+        if self._failure is not None:
+            raise self._failure
+        return self.epoch, messages  # of now: the wait may have been longer than a rebalance
 
     def place(self, target: TopicPartition) -> Place:
         """Where this partition is read: another one after a seek, and after its records are dropped."""
@@ -213,23 +208,33 @@ class ConsumerCore:
                 found[target] = position
         return found
 
-    def _is_newest(self, message: Message) -> bool:
-        """Whether its partition was not sought elsewhere since it was taken."""
-        return self._handed_out.get(_target(message)) == message.offset + 1
+    async def claim(self, message: Message, epoch: int) -> bool:
+        """At most once: commit this taken record, and those before it, before they are handed out.
 
-    async def _may_hand_out(self, messages: list[Message]) -> bool:
-        """At most once: committed before; a member that is fenced hands out nothing."""
-        if self.options.delivery is not Delivery.AT_MOST_ONCE:
-            return True
-        newest = messages[-1]
-        self.acknowledge(newest)
-        try:
-            await self.commit()
-        except FENCED:
+        ``epoch`` is that in which they were taken. False if they must not be handed out now: they stay with
+        the caller, who drops them in another epoch, and claims them again in this one.
+        """
+        target, assigned_in = _target(message), self._assigned_in
+        place = self.place(target)
+        if epoch != self.epoch:
             return False
+        try:
+            async with self._committing:
+                await self._commit({target: message.offset + 1}, limit_s=CLAIM_S)
+        except RaftlogError as error:
+            if not (isinstance(error, FENCED) or self._may_pass(error)):
+                raise
+            _log.info("member %s claims a record of %s later: %s", self.member_id, target, error)
+            await asyncio.sleep(pause_s(error, 1, self._session.rng))
+            return False
+        # A rebalance that began meanwhile waits for the record; another assignment, or a seek, drops it.
+        is_same = (assigned_in, place[1]) == (self._assigned_in, self.place(target)[1])
+        if not is_same or self._committed.get(target, 0) <= message.offset:
+            return False
+        self.acknowledge(message)
         return True
 
-    async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+    async def _commit(self, offsets: dict[TopicPartition, int], limit_s: float | None = None) -> None:
         wanted = {
             target: offset
             for target, offset in offsets.items()
@@ -239,7 +244,7 @@ class ConsumerCore:
             rewinds = bool(self._rewound)
             # A seek from now on belongs to the next commit.
             places = {target: self.place(target) for target in wanted}
-            await self._member.commit(wanted, generation=self._assigned_in, rewinds=rewinds)
+            await self._member.commit(wanted, generation=self._assigned_in, rewinds=rewinds, limit_s=limit_s)
             self._committed.update(wanted)
             self._rewound -= {target for target in wanted if self.place(target) == places[target]}
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from raftlog.client.consumer.batches import AsyncMessageBatch, MessageBatch
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.handing import Handed, Taken, Takes
+from raftlog.client.consumer.options import Delivery
 from raftlog.client.messages import Message
 from raftlog.client.options import Duration, positive, seconds
 from raftlog.client.partition import Position
@@ -25,6 +27,7 @@ class _Face:
         self._portal = portal
         self._handed = Handed(core)
         self._takes = Takes(core)
+        self._claims = core.options.delivery is Delivery.AT_MOST_ONCE
 
     @property
     def member_id(self) -> str:
@@ -129,7 +132,9 @@ class Consumer(_Face):
         if message is None:
             self._accept(self._portal.call(self._take(*self._bounds(None, wait))))
             message = self._handed.next()
-        return message
+        if message is None or not self._claims or self._claim([message]):
+            return message
+        return None
 
     def batches(self, max_records: int | None = None, wait: Duration = "1s") -> Iterator[MessageBatch]:
         """Lists of records of one partition each, without end. Each acknowledges the one before.
@@ -143,8 +148,14 @@ class Consumer(_Face):
             if batch is None:
                 self._accept(self._portal.call(self._take(count, wait_s)))
                 batch = self._handed.batch(count)
-            if batch is not None:
+            if batch is not None and (not self._claims or self._claim(batch[0])):
                 yield MessageBatch(*batch, self._portal)
+
+    def _claim(self, messages: list[Message]) -> bool:
+        """Commit them first, at most once; if that fails for now, they are the next records again."""
+        with self._handed.claiming(messages) as claim:
+            claim.is_done = self._portal.call(partial(claim.of, self._core))
+        return claim.is_done
 
     def commit(self) -> None:
         """Commit everything up to the record that was handed out last, that one included.
@@ -209,7 +220,9 @@ class AsyncConsumer(_Face):
         if message is None:
             self._accept(await self._portal.awaited(self._take(*self._bounds(None, wait))))
             message = self._handed.next()
-        return message
+        if message is None or not self._claims or await self._claim([message]):
+            return message
+        return None
 
     async def batches(
         self, max_records: int | None = None, wait: Duration = "1s"
@@ -225,8 +238,14 @@ class AsyncConsumer(_Face):
             if batch is None:
                 self._accept(await self._portal.awaited(self._take(count, wait_s)))
                 batch = self._handed.batch(count)
-            if batch is not None:
+            if batch is not None and (not self._claims or await self._claim(batch[0])):
                 yield AsyncMessageBatch(*batch, self._portal)
+
+    async def _claim(self, messages: list[Message]) -> bool:
+        """See ``Consumer._claim``."""
+        with self._handed.claiming(messages) as claim:
+            claim.is_done = await self._portal.awaited(partial(claim.of, self._core))
+        return claim.is_done
 
     async def commit(self) -> None:
         """Commit everything up to the record that was handed out last, that one included.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from raftlog.client.consumer.batch_transaction import BatchTransactionCore
@@ -30,6 +31,19 @@ class Unread:
     target: TopicPartition
     place: Place
     offset: int
+
+
+@dataclass(slots=True)
+class Claim:
+    """The last of some records, and the epoch in which they were taken. Done once they may be handed out."""
+
+    last: Message
+    epoch: int
+    is_done: bool = False
+
+    async def of(self, core: ConsumerCore) -> bool:
+        """See ``ConsumerCore.claim``."""
+        return await core.claim(self.last, self.epoch)
 
 
 class Takes:
@@ -125,6 +139,17 @@ class Handed:
         messages = [first, *self._messages[: -more - 1 : -1]]
         self._messages, self._last = self._messages[: len(self._messages) - len(messages) + 1], messages[-1]
         return messages, BatchTransactionCore(self._core, taken.place[0], generation, messages[-1])
+
+    @contextlib.contextmanager
+    def claiming(self, messages: Sequence[Message]) -> Iterator[Claim]:
+        """At most once: put these records, which are the newest, back unless they are claimed."""
+        claim = Claim(messages[-1], self._taken.place[0] if self._taken else -1)
+        try:
+            yield claim
+        finally:
+            if not claim.is_done:
+                self._messages += reversed(messages)
+                self._last, self._core.is_handling = None, False
 
     def unread(self) -> Unread | None:
         """What is left though a take is due: the records of a partition that is paused."""

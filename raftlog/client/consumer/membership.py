@@ -94,8 +94,18 @@ class Membership:
         items = reply.read(wire.GroupOffsetList).items
         return {TopicPartition(item.topic, item.partition): item.committed_offset for item in items}
 
-    async def commit(self, offsets: Mapping[TopicPartition, int], *, generation: int, rewinds: bool) -> None:
-        """Commit the next offsets to read, as of a generation. Raises what fences this member."""
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        generation: int,
+        rewinds: bool,
+        limit_s: float | None = None,
+    ) -> None:
+        """Commit the next offsets to read, as of a generation. Raises what fences this member.
+
+        Errors that pass are raised after ``limit_s``; None for the time limit of the client's retries.
+        """
         body = wire.CommitOffsets(
             offsets=[
                 wire.OffsetCommitBody(target.topic, target.partition, offset)
@@ -106,7 +116,10 @@ class Membership:
             allow_rewind=rewinds,
         )
         await self._session.ask_any(
-            "PUT", paths.of_group(paths.GROUP_OFFSETS, self._options.group), body=body
+            "PUT",
+            paths.of_group(paths.GROUP_OFFSETS, self._options.group),
+            body=body,
+            retry_timeout_s=limit_s,
         )
 
     async def leave(self) -> None:

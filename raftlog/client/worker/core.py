@@ -6,6 +6,9 @@ the calls that have begun; records that have not begun are dropped, since their 
 A record of a retry topic is there because its time has come: until then it is a delayed message. Behind a
 record that is not handled nothing of its partition is committed, so a crash repeats what was handled behind
 it, and no record is lost.
+
+At most once, a worker takes no more records than it may handle at a time, and commits them before they begin.
+From then on they are in hand: neither the end of the worker nor a rebalance drops them, only a crash does.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from raftlog.client.consumer.options import Delivery
 from raftlog.client.logs import client_logger
 from raftlog.client.messages import Message
 from raftlog.client.user_code import ProcessEnd, described
@@ -63,6 +67,9 @@ class Records(Protocol):
     async def take(self, count_max: int, wait_s: float) -> tuple[int, list[Message]]:
         """The epoch, and records of one partition; none when none come in time."""
 
+    async def claim(self, message: Message, epoch: int) -> bool:
+        """Commit this taken record, and those before it. False if they must not be handled now."""
+
     def acknowledge(self, message: Message) -> None:
         """It is processed, and so are those before it."""
 
@@ -86,6 +93,8 @@ class WorkerCore:
         self._progress: dict[TopicPartition, Progress] = {}
         self._lanes: Lanes[_Job] = Lanes()
         self._held_bytes = 0
+        self._is_claiming = options.consumer.delivery is Delivery.AT_MOST_ONCE
+        self._claim: asyncio.Task[None] | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
@@ -98,11 +107,20 @@ class WorkerCore:
         finally:
             taking.cancel()
             await asyncio.gather(taking, return_exceptions=True)
-            if self._calls:
-                await asyncio.wait(self._calls, timeout=self.options.close_timeout_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.options.close_timeout_s):
+                    await self._finish()
             if self._calls:
                 _log.warning("calls in progress after close_timeout: %d", len(self._calls))
             await self._consumer.close()
+
+    async def _finish(self) -> None:
+        """Wait for what is in hand."""
+        if self._claim is not None:
+            await asyncio.wait((self._claim,))
+        self._begin_calls()
+        while self._calls:
+            await asyncio.wait(self._calls)
 
     def stop(self, error: BaseException | None = None) -> None:
         """Begin no more calls; ``run`` returns once those that have begun are over."""
@@ -115,8 +133,9 @@ class WorkerCore:
         try:
             while True:
                 self._changed.clear()
-                if self._has_room:
-                    self._accept(*await self._consumer.take(self.options.consumer.max_records, TAKE_S))
+                count = self._room
+                if count:
+                    await self._take_some(count)
                 else:
                     await self._changed.wait()
                 self._begin_calls()
@@ -124,8 +143,27 @@ class WorkerCore:
             self.stop(error)
 
     @property
-    def _has_room(self) -> bool:
-        return len(self._lanes) < HELD_MAX and self._held_bytes < self.options.consumer.prefetch_bytes
+    def _room(self) -> int:
+        """How many records may be taken now."""
+        held, most = len(self._lanes), self.options.consumer.max_records
+        if self._is_claiming:
+            return min(most, self.options.concurrency - held - len(self._calls))
+        return most if held < HELD_MAX and self._held_bytes < self.options.consumer.prefetch_bytes else 0
+
+    async def _take_some(self, count: int) -> None:
+        epoch, messages = await self._consumer.take(count, TAKE_S)
+        if messages and self._is_claiming:
+            self._consumer.is_handling = True
+            self._claim = asyncio.create_task(self._accept_claimed(epoch, messages))
+            await asyncio.shield(self._claim)  # committed records are handled, also when the worker ends
+        else:
+            self._accept(epoch, messages)
+
+    async def _accept_claimed(self, epoch: int, messages: list[Message]) -> None:
+        while not await self._consumer.claim(messages[-1], epoch):
+            if epoch != self._consumer.epoch or self._ended.done():
+                return  # not committed: their next owner gets them
+        self._accept(epoch, messages)
 
     def _accept(self, epoch: int, messages: list[Message]) -> None:
         if epoch != self._epoch:  # another assignment: what has not begun comes again, here or elsewhere
@@ -142,6 +180,8 @@ class WorkerCore:
             self._held_bytes += message.size_bytes
 
     def _drop(self) -> None:
+        if self._is_claiming:
+            return  # what is committed comes to nobody else
         self._lanes.clear()
         self._held_bytes = 0
 
@@ -177,7 +217,7 @@ class WorkerCore:
     def _begin_calls(self) -> None:
         if self._consumer.epoch != self._epoch:
             self._drop()  # a rebalance has begun
-        while len(self._calls) < self.options.concurrency and not self._ended.done():
+        while len(self._calls) < self.options.concurrency and (self._is_claiming or not self._ended.done()):
             job = self._lanes.begin()
             if job is None:
                 break
@@ -185,7 +225,7 @@ class WorkerCore:
             task = asyncio.create_task(self._handle(job))
             self._calls.add(task)
             task.add_done_callback(self._call_ended)
-        self._consumer.is_handling = bool(self._calls)
+        self._consumer.is_handling = bool(self._calls) or (self._claim is not None and not self._claim.done())
 
     def _call_ended(self, task: asyncio.Task[None]) -> None:
         self._calls.discard(task)
@@ -202,7 +242,7 @@ class WorkerCore:
             self.stop(ends_worker)
             return
         last = job.progress.handled(job.taken.offset)
-        if last is not None and self.options.consumer.delivery == "at_least_once":
+        if last is not None and not self._is_claiming:
             target = TopicPartition(last.topic, last.partition)
             if self._progress.get(target, job.progress) is job.progress:  # not yet begun anew
                 self._consumer.acknowledge(last)
