@@ -6,6 +6,7 @@ topic (``internal_topics``), serving the partitions (``partitions``).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -16,8 +17,8 @@ from api.internal_topics import CreatedTopic
 from api.settings import Groups
 from groups.coordinator import GroupCoordinator
 from groups.lag_samples import LagSamples
-from groups.offsets import GroupOffsets
-from groups.ports import Extent, KnownTopics
+from groups.offsets import GroupOffsets, gathered
+from groups.ports import Extent, KnownTopics, Place
 from groups.queues import QueueLimits
 from groups.records import TOPIC
 from groups.service import GroupService
@@ -27,7 +28,7 @@ from partitions.replica.derived import DerivedState
 from partitions.routing.gateway import Gateway
 from partitions.values import FetchRequest, Start
 from raftlog.clock import TrustedClock
-from raftlog.errors import CorruptBatch, OffsetOutOfRange
+from raftlog.errors import CorruptBatch, OffsetOutOfRange, RaftlogError, UnknownPartition
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.reader import iter_records
@@ -76,7 +77,7 @@ class BrokerGroups:
         coordinator = GroupCoordinator(
             str(target),
             self._clock,
-            self._topics.known,
+            self._topics,
             self._jobs,
             offsets_retention_ms=self._settings.offsets_retention_ms,
             queue_limits=QueueLimits(
@@ -146,6 +147,21 @@ class ConsumedTopics:
         request = FetchRequest(position=Start.LATEST, bytes_max=1, committed_only=False)
         result = await self._gateway.fetch(TopicPartition(topic, partition), request)
         return Extent(result.log_start_offset, result.high_watermark)
+
+    async def extents(self, places: Collection[Place]) -> dict[Place, Extent | None]:
+        """See the port."""
+        found = zip(places, await gathered(map(self._asked, places)), strict=True)
+        return {place: extent for place, (is_known, extent) in found if is_known}
+
+    async def _asked(self, place: Place) -> tuple[bool, Extent | None]:
+        try:
+            if await self.exists(place.topic, place.topic_id):
+                return True, await self.extent(place.topic, place.partition)
+        except UnknownPartition:
+            return True, None
+        except RaftlogError:
+            return False, None
+        return True, None
 
     async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
         """See the port. It steps over control records, compacted and aborted ones."""

@@ -61,7 +61,17 @@ class BrokerJobs:
         try:
             result = await self._gateway.fetch(TopicPartition(look.topic, look.partition), request)
         except OffsetOutOfRange as error:
-            return Looked(look.offset, _nearest(look.offset, error))
+            nearest = error.nearest(look.offset)
+            _log.warning(
+                "group %s has not had %d to %d of %s/%d, which were deleted: its queue goes on at %d",
+                look.group,
+                look.offset,
+                nearest - 1,
+                look.topic,
+                look.partition,
+                nearest,
+            )
+            return Looked(look.offset, nearest)
         except (UnknownTopic, UnknownPartition) as error:
             if (topic := await self._topic(look.topic, look.topic_id)) is None:
                 raise
@@ -136,7 +146,7 @@ class BrokerJobs:
         try:
             result = await self._gateway.fetch(TopicPartition(bury.topic, bury.partition), request)
         except OffsetOutOfRange as error:
-            if _nearest(bury.offset, error) > bury.offset:
+            if error.nearest(bury.offset) > bury.offset:
                 return None
             raise not_there_yet(bury.topic, bury.partition, bury.offset) from error
         except (UnknownTopic, UnknownPartition) as error:
@@ -231,9 +241,3 @@ def not_there_yet(topic: str, partition: int, offset: int) -> NoLeader:
     return NoLeader(
         f"the leader of {topic}/{partition} does not have offset {offset}; retry", retry_after_ms=200
     )
-
-
-def _nearest(offset: int, error: OffsetOutOfRange) -> int:
-    """Retention deleted the records at an offset, or a recovery those before it."""
-    start, end = int(str(error.details.get("start", 0))), int(str(error.details.get("end", offset)))
-    return min(max(offset, start), end)

@@ -42,6 +42,11 @@ class GroupMetrics(Collector):
             "Members removed because they were not heard in time.",
             sum(each.tally.members_expired for each in coordinators),
         )
+        yield CounterMetricFamily(
+            "raftlog_groups_expired",
+            "Groups forgotten with their offsets, since nobody used them and their records are gone.",
+            sum(each.tally.groups_expired for each in coordinators),
+        )
         yield from _queue_metrics(coordinators)
         led = [(each, each.decisions.state) for each in coordinators if each.decisions is not None]
         count = sum(len(state.names) for _, state in led)

@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal, assert_never
 
 from groups import commits, generations
+from groups.expiry import is_over, survey_of
 from groups.membership import RETRY_AFTER_MS, KnownUntil, Membership
 from groups.outputs import Output, Outputs, Row
-from groups.ports import KnownTopics
+from groups.ports import Extents, KnownTopics
 from groups.queue_requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Reopen, Settle
 from groups.queues import DEFAULTS, QueueLimits, Queues
 from groups.records import Group, GroupKey, OffsetKey, TransactionKey
@@ -134,13 +135,13 @@ class Coordination:
         self.queues.tick(now_ms, wall_ms)
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Delete groups that nobody has used for the whole retention."""
+        """Ask about groups that nobody has used for the whole retention (``surveyed``), and delete fences."""
         if len(self.known_until) > self._known_max:
             self._forget_times()
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + SWEEP_MS
             if trusted_ms is not None:
-                self._expire(now_ms, trusted_ms)
+                self._expire(trusted_ms)
 
     def _forget_times(self) -> None:
         """Forget those of members and groups that have gone, however fast they come and go."""
@@ -295,18 +296,33 @@ class Coordination:
             pending=commits.pending_offsets(self.state.transactions.get(name, {})),
         )
 
-    def _expire(self, now_ms: int, trusted_ms: int) -> None:
-        """Delete groups that have had neither members nor commits for the whole retention, and fences."""
+    def surveyed(self, extents: Extents, now_ms: int, trusted_ms: int) -> list[str]:
+        """Delete, and return, the unused groups whose offsets mean nothing any more; others are kept."""
+        over = [name for name in self._unused(trusted_ms) if is_over(self.state, name, extents)]
+        self._outputs.tally.groups_expired += len(over)
+        for name in over:
+            self._delete(name, now_ms, trusted_ms)
+        return over
+
+    def _unused(self, trusted_ms: int) -> list[str]:
+        """The groups that have had neither members nor commits for the whole retention."""
         oldest_ms = trusted_ms - self._offsets_retention_ms
-        in_use = self.queues.in_use
-        for name, group in list(self.state.groups.items()):
-            offsets = self.state.offsets.get(name, {}).values()
-            newest_ms = max((committed.committed_ms for committed in offsets), default=0)
-            is_used = group.members or name in self._memberships or name in in_use
-            is_used = is_used or name in self.state.pending
-            newest_ms = max(newest_ms, group.changed_ms, self.queues.used_ms(name))
-            if not is_used and newest_ms < oldest_ms:
-                self._delete(name, now_ms, trusted_ms)
+        in_use = self.queues.in_use | self._memberships.keys() | self.state.pending.keys()
+        return [
+            name
+            for name, group in self.state.groups.items()
+            if not group.members and name not in in_use and self._used_ms(name, group) < oldest_ms
+        ]
+
+    def _used_ms(self, name: str, group: Group) -> int:
+        offsets = self.state.offsets.get(name, {}).values()
+        newest_ms = max((committed.committed_ms for committed in offsets), default=0)
+        return max(newest_ms, group.changed_ms, self.queues.used_ms(name))
+
+    def _expire(self, trusted_ms: int) -> None:
+        if unused := self._unused(trusted_ms):
+            self._outputs.perform(survey_of(self.state, unused))
+        oldest_ms = trusted_ms - self._offsets_retention_ms
         for name, producers in list(self.state.transactions.items()):
             for producer_id, added in list(producers.items()):
                 if not added.offsets and added.changed_ms < oldest_ms:

@@ -14,8 +14,9 @@ import logging
 from typing import Final
 
 from groups.coordination import STATE_BYTES_MAX, Coordination
+from groups.expiry import Survey
 from groups.outputs import Row
-from groups.ports import Jobs, KnownTopics
+from groups.ports import Jobs, Topics
 from groups.queue_effects import Bury, Look, Looked
 from groups.queue_requests import ReadQueue, Settled
 from groups.queues import DEFAULTS, QueueLimits
@@ -40,7 +41,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         self,
         name: str,
         clock: TrustedClock,
-        topics: KnownTopics,
+        topics: Topics,
         jobs: Jobs,
         *,
         offsets_retention_ms: int,
@@ -114,7 +115,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         """With the groups as they are committed."""
         return Coordination(
             self.state,
-            self._topics,
+            self._topics.known,
             now_ms=now_ms,
             wall_ms=self._clock.wall_ms(),
             offsets_retention_ms=self._offsets_retention_ms,
@@ -129,15 +130,15 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         return isinstance(request, ReadGroup | ReadQueue)
 
     def perform(self, effect: Effect) -> None:
-        """What a queue needs, beside everything else."""
+        """What a queue needs, or must be known of topics, beside everything else."""
         assert self.decisions is not None
-        assert isinstance(effect, Look | Bury)
-        work = (
-            self._look(effect, self.decisions)
-            if isinstance(effect, Look)
-            else self._bury(effect, self.decisions)
-        )
-        self.do_beside(work)
+        match effect:
+            case Look():
+                self.do_beside(self._look(effect, self.decisions))
+            case Bury():
+                self.do_beside(self._bury(effect, self.decisions))
+            case Survey():
+                self.do_beside(self._survey(effect, self.decisions))
 
     async def _look(self, look: Look, decisions: Coordination) -> None:
         outcome: Looked | RaftlogError
@@ -163,6 +164,14 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
                 pause_s = min(2 * pause_s, longest_s)
         if decisions is self.decisions:
             decisions.queues.buried(bury, self._now_ms(), self._clock.wall_ms())
+            self.carry_out()
+
+    async def _survey(self, survey: Survey, decisions: Coordination) -> None:
+        extents = await self._topics.extents(survey.places)
+        trusted_ms = self._clock.trusted_ms()
+        if decisions is self.decisions and trusted_ms is not None:
+            for name in decisions.surveyed(extents, self._now_ms(), trusted_ms):
+                _log.info("%s: group %s expired: unused, and its records are gone", self._name, name)
             self.carry_out()
 
     def too_late(self, request: Request, timeout_ms: int) -> RaftlogError:

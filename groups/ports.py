@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from groups.queue_effects import Bury, Look, Looked
 
@@ -30,6 +30,18 @@ class Extent:
     end: int
 
 
+class Place(NamedTuple):
+    """A partition of a topic. A topic that was created again has another id."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+
+Extents = Mapping[Place, Extent | None]
+"""What is known of partitions: None for a partition that does not exist. Others could not be asked."""
+
+
 class Topics(Protocol):
     """The topics that groups consume."""
 
@@ -48,6 +60,9 @@ class Topics(Protocol):
 
     async def extent(self, topic: str, partition: int) -> Extent:
         """Where a partition begins and ends. Raises ``RaftlogError``."""
+
+    async def extents(self, places: Collection[Place]) -> Extents:
+        """Where these partitions begin and end."""
 
     async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
         """Offset and timestamp in milliseconds of the first committed record at or after an offset. Without

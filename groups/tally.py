@@ -40,6 +40,7 @@ class Tally:
 
     offsets_committed: int = 0
     members_expired: int = 0
+    groups_expired: int = 0
     jobs_delivered: int = 0
     jobs_redelivered: int = 0  # of them, those that were delivered before
     jobs_done: int = 0

@@ -216,6 +216,11 @@ class OffsetOutOfRange(Rejected):
 
     code = "offset_out_of_range"
 
+    def nearest(self, offset: int) -> int:
+        """The valid offset that is nearest to the refused one; ``offset`` where no range is known."""
+        start, end = (int(str(self.details.get(name, offset))) for name in ("start", "end"))
+        return min(max(offset, start), end)
+
 
 class UndecodableBatch(Rejected):
     """A stored batch whose checksum is right and whose inside is no records: a producer stored it so.

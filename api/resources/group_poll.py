@@ -67,6 +67,7 @@ class _Poll:
     assignment: Partitions = field(default_factory=dict)
     tags: tuple[str, ...] = ()  # of the member
     positions: dict[TopicPartition, int] = field(default_factory=dict)
+    deleted: list[wire.DeletedRange] = field(default_factory=list)
 
     def left_ms(self) -> int:
         """The time that is left."""
@@ -117,6 +118,7 @@ async def poll(call: Call) -> web.StreamResponse:
                 for target, offset in sorted(state.positions.items())
             ],
             ack_error=state.ack_error,
+            deleted=state.deleted,
         )
     )
 
@@ -243,6 +245,12 @@ async def _place(state: _Poll) -> None:
 
 async def _reset(state: _Poll, target: TopicPartition) -> int:
     """Where a partition without a committed offset begins. The end of now is committed: it would move."""
+    if state.wanted.reset == "fail":
+        raise OffsetOutOfRange(
+            f"reset: group {state.group} has no committed offset of {target}, and reset is 'fail'; commit an "
+            "offset, or choose 'earliest' or 'latest'",
+            field="reset",
+        )
     position = Start.EARLIEST if state.wanted.reset == "earliest" else Start.LATEST
     offset, _ = await state.call.services.gateway.offset_at(target, position)
     if position is Start.LATEST:
@@ -275,7 +283,7 @@ async def _records(state: _Poll) -> list[bodies.Message]:
             try:
                 result = await read_in_turn(partial(read_at_once, call, target), request, turn)
             except OffsetOutOfRange as error:
-                state.positions[target] = _nearest(state.positions[target], error, state.is_given(target))
+                _pass_deleted(state, target, error)
                 continue
             except errors.UnknownPartition:
                 del state.positions[target]  # it was removed, and the group is about to rebalance
@@ -288,15 +296,19 @@ async def _records(state: _Poll) -> list[bodies.Message]:
     return found
 
 
-def _nearest(offset: int, error: OffsetOutOfRange, is_given: bool) -> int:
-    """Retention deleted the records at a position, or a recovery those before it.
+def _pass_deleted(state: _Poll, target: TopicPartition, error: OffsetOutOfRange) -> None:
+    """Go on where the log begins: retention deleted the records at a position, or a recovery those before it.
 
-    A position above the end that the request gave is a mistake of the client, and the error is raised.
+    The error is raised where the member asked for it, and for a position above the end that the request gave,
+    which is a mistake of the client.
     """
-    start, end = int(str(error.details.get("start", 0))), int(str(error.details.get("end", offset)))
-    if is_given and offset > end:
+    offset = state.positions[target]
+    nearest = error.nearest(offset)
+    if state.wanted.reset == "fail" or (state.is_given(target) and nearest < offset):
         raise error
-    return min(max(offset, start), end)
+    state.positions[target] = nearest
+    if nearest > offset:
+        state.deleted.append(wire.DeletedRange(target.topic, target.partition, offset, nearest))
 
 
 def _message(target: TopicPartition, record: bodies.FetchedRecord) -> bodies.Message:

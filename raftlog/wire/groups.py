@@ -139,7 +139,8 @@ class PollGroup(Request):
     """Body of ``:poll``. ``positions`` say where to read from instead of the committed offsets.
 
     ``topics``, ``tags`` and the time-outs count when the poll joins the group, whose members have the same
-    ``tags``. ``reset`` is for partitions without a committed offset.
+    ``tags``. ``reset`` is for partitions without a committed offset; with ``fail`` they are an error, and so
+    are positions whose records were deleted.
     """
 
     generation: Generation = -1
@@ -149,15 +150,25 @@ class PollGroup(Request):
     max_records: Annotated[int, msgspec.Meta(ge=1, le=limits.RECORDS_MAX)] = 500
     wait: Duration = "5s"
     session_timeout: Duration = "30s"
-    reset: Literal["earliest", "latest"] = "earliest"
+    reset: Literal["earliest", "latest", "fail"] = "earliest"
     tags: Tags = msgspec.field(default_factory=list)
+
+
+class DeletedRange(Answer):
+    """Offsets from ``offset`` to ``next_offset``, excluded, that were deleted before the member had them."""
+
+    topic: str
+    partition: int
+    offset: int
+    next_offset: int
 
 
 class PolledBody(Answer, omit_defaults=True):
     """Records of the member's partitions. With ``rejoin`` a rebalance is not over yet: poll again.
 
     Acknowledge by sending ``positions`` as ``ack`` of the next poll. ``ack_error`` is the code of the problem
-    for which ``ack`` was not committed: those records come again, perhaps to another member.
+    for which ``ack`` was not committed: those records come again, perhaps to another member. ``deleted`` has
+    what was deleted at the member's positions, which reading has passed.
     """
 
     action: Literal["continue", "rejoin"]
@@ -166,6 +177,7 @@ class PolledBody(Answer, omit_defaults=True):
     records: list[Message]
     positions: list[Place]
     ack_error: str = ""
+    deleted: list[DeletedRange] = msgspec.field(default_factory=list)
 
 
 class OffsetCommitBody(Request):

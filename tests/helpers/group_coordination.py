@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from groups import commits
 from groups.coordination import STATE_BYTES_MAX, Coordination
+from groups.expiry import Survey
 from groups.outputs import Row
-from groups.ports import KnownTopics
+from groups.ports import Extent, KnownTopics, Place
 from groups.requests import (
     AddOffsets,
     Beat,
@@ -52,6 +53,7 @@ class CoordinatedGroups:
         self.topic_ids = dict.fromkeys(counts, "t1")
         self.beginnings: dict[tuple[str, int], int] = {}
         self.topics = KnownTopics(self.counts, self.topic_ids, self.beginnings)
+        self.extents: dict[Place, Extent | None] = {}  # of others nothing is left
         self.now_ms = 0
         self.answers: dict[RequestId, Reply | RaftlogError] = {}
         self.committed = GroupsState()
@@ -145,6 +147,10 @@ class CoordinatedGroups:
                     self.written.append(rows)
                     for key, value in rows:
                         self.committed.put(key, value)
+                case Survey(places):
+                    found = {place: self.extents.get(place) for place in places}
+                    self.coordination.surveyed(found, self.now_ms, self.wall_ms)
+                    self._carry_out()
 
     # Requests in short.
 

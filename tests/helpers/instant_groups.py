@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from typing import NoReturn
 
 from api.broker_groups import ConsumedTopics
 from api.broker_jobs import BrokerJobs
@@ -12,6 +13,7 @@ from api.http.services import GatewayPort
 from delayed.coordinator import DelayedCoordinator
 from groups.coordinator import GroupCoordinator
 from groups.offsets import GroupOffsets
+from groups.ports import KnownTopics
 from groups.queue_effects import Bury, Look, Looked
 from groups.service import GroupService
 from raftlog.clock import TrustedClock
@@ -73,6 +75,16 @@ class NoJobs:
         raise AssertionError(bury)
 
 
+class TopicsOnly:
+    """What a coordinator knows of topics when nobody asks for their logs."""
+
+    def __init__(self, known: KnownTopics) -> None:
+        self.known = known
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AssertionError(name)
+
+
 class OneTopic:
     """Created on first use; the coordinator needs a running event loop."""
 
@@ -103,7 +115,7 @@ def instant_groups(
     topics = ConsumedTopics(controller, gateway)
     controller.listener = topics.take
     jobs = BrokerJobs(controller, gateway, clock)
-    coordinator = GroupCoordinator("__offsets/0", clock, topics.known, jobs, offsets_retention_ms=1 << 40)
+    coordinator = GroupCoordinator("__offsets/0", clock, topics, jobs, offsets_retention_ms=1 << 40)
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
     service = GroupService(NodeId(1), OneTopic("__offsets", coordinator), {0: coordinator}, calls)
     return service, GroupOffsets(service, topics, clock)

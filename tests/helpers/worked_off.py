@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from groups.coordination import Coordination
+from groups.expiry import Survey
 from groups.outputs import Output
 from groups.queue_effects import Bury, Found, Look, Looked
 from groups.queue_requests import (
@@ -175,6 +176,9 @@ class WorkedOff(CoordinatedGroups):
             case Look():
                 self.looks.append(wanted)
                 self._looked(wanted)
+            case Survey(places):
+                self.coordination.surveyed(dict.fromkeys(places), self.now_ms, self.wall_ms)
+                self._carry_out()
             case Bury():
                 self.burials.append(wanted)
                 if self.stores_letters:

@@ -138,17 +138,6 @@ FILES_OF_LOGS = (
         seen_by="tests/unit/node/test_peer_disks.py::test_a_verdict_about_another_process_restarts_nobody",
     ),
     PlantedBug(
-        "a process that is not reached replaces a disk",
-        "log on disk: disk_age",
-        "raftlog.node.peer_disks:PeerDisks._judge",
-        "and not self._transport.reaches(peer)",
-        "and False",
-        seen_by=(
-            "tests/unit/node/test_peer_disks.py::"
-            "test_an_empty_disk_of_a_process_that_cannot_be_reached_replaces_nothing"
-        ),
-    ),
-    PlantedBug(
         "an older copy that has aged alone passes for the disk itself",
         "log on disk: disk_age",
         "raftlog.storage.disk_age:Disk.continues",

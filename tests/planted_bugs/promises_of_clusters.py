@@ -388,6 +388,16 @@ PROMISES_OF_CLUSTERS = (
         seen_by="tests/unit/client/test_at_most_once.py::test_a_rebalance_loses_and_repeats_nothing",
     ),
     PlantedBug(
+        "an offset expires as soon as nothing is behind it",
+        "C7",
+        "groups.expiry:_is_meaningless",
+        "offset < extent.start or extent.start == extent.end",
+        "offset < extent.start or offset == extent.end",
+        seen_by=(
+            "tests/unit/groups/test_committed_offsets.py::test_an_offset_is_kept_as_long_as_its_record[extent2-True]"
+        ),
+    ),
+    PlantedBug(
         "a worker commits behind a record that is not handled",
         "D2",
         "raftlog.client.worker.progress:Progress.handled",

@@ -32,6 +32,7 @@ from raftlog.client.retries import pause_s
 from raftlog.client.session import Session
 from raftlog.errors import (
     NotSent,
+    OffsetOutOfRange,
     RaftlogError,
     RebalanceInProgress,
     StaleGeneration,
@@ -48,6 +49,7 @@ CLOSE_S: Final = 4.0  # for the last commit and the leave, also where no broker 
 LOOK_S: Final = 0.02  # at a handler, while a rebalance waits for it
 CLAIM_S: Final = 2.0  # for the commit before a record is handed out; then it is tried again
 SETTLE_S: Final = 0.5  # for the outcome of a transaction, at least
+NO_OFFSET: Final = "group %s has no committed offset of %s: it begins at %d, reset is '%s'"
 Outcome = TypeVar("Outcome")
 Place = tuple[int, int]
 _log = client_logger()
@@ -78,6 +80,7 @@ class ConsumerCore:
             awaits_topics=options.pattern is not None,
             awaits_rebalance=not options.assigned,
             tags=options.tags,
+            fails=options.reset == "fail",
         )
         self._acknowledged: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
@@ -479,11 +482,19 @@ class ConsumerCore:
 
     async def _firsts(self, targets: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Where partitions without a committed offset begin. A few are asked for at a time."""
-        asking, ordered = asyncio.Semaphore(FIRSTS_AT_A_TIME), list(targets)
+        asking, ordered, reset = asyncio.Semaphore(FIRSTS_AT_A_TIME), list(targets), self.options.reset
+        if reset == "fail" and ordered:
+            raise OffsetOutOfRange(
+                f"group {self.options.group} has no committed offset of {', '.join(map(str, ordered[:9]))}, "
+                "and reset is 'fail'; commit offsets (`raftlog group reset`), or choose 'earliest' or 'latest'"
+            )
 
         async def first(target: TopicPartition) -> int:
             async with asking:
-                return await self._open_partition(target).offsets(self.options.reset)
+                found = await self._open_partition(target).offsets(reset)
+            if self.options.group and found:  # records are left out, of a new group as well
+                _log.warning(NO_OFFSET, self.options.group, target, found, reset)
+            return found
 
         tasks = [asyncio.create_task(first(target)) for target in ordered]
         try:

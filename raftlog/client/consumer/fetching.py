@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from raftlog.client.logs import client_logger
 from raftlog.client.messages import Message
 from raftlog.client.options import Duration
 from raftlog.client.partition import AsyncPartition
@@ -30,6 +31,8 @@ CHUNK_BYTES_MIN = 64 << 10
 CATCH_UP_BYTES = 1 << 20  # of a chunk of a partition that is behind
 MESSAGE_BYTES = 300  # approximate memory of a message beside its contents
 PAUSE_S = 0.2
+LOST = "%s/%d has no offset %d any more: reading goes on at %d; see the option reset"
+_log = client_logger()
 
 OpenPartition = Callable[[TopicPartition], AsyncPartition]
 
@@ -78,10 +81,13 @@ class Fetching:
         awaits_topics: bool = False,
         awaits_rebalance: bool = False,
         tags: Sequence[str] = (),
+        fails: bool = False,
     ) -> None:
+        """``fails``: a position whose record was deleted is an error, not read on behind it."""
         self._open = open_partition
         self._prefetch_bytes = prefetch_bytes
         self._tags = tags or None
+        self._fails = fails
         self._awaits_topics = awaits_topics  # they may be new, or deleted by now
         self._awaits_rebalance = awaits_rebalance  # which follows when a partition is removed
         self._sources: dict[TopicPartition, _Source] = {}
@@ -199,7 +205,11 @@ class Fetching:
                 source.position, max_bytes=bytes_max, wait=wait, tags=self._tags
             )
         except OffsetOutOfRange as error:
-            source.position = _nearest(source.position, error)
+            if self._fails:
+                raise
+            nearest = error.nearest(source.position)
+            _log.warning(LOST, source.partition.topic, source.partition.number, source.position, nearest)
+            source.position = nearest
             return True
         except RaftlogError as error:
             may_come = self._awaits_topics and isinstance(error, UnknownTopic)
@@ -215,9 +225,3 @@ class Fetching:
             self._ready.append(source)
             self._changed.set()
         return not chunk.is_up_to_date
-
-
-def _nearest(position: int, error: OffsetOutOfRange) -> int:
-    """Retention deleted the records at a position."""
-    start, end = int(str(error.details.get("start", 0))), int(str(error.details.get("end", position)))
-    return min(max(position, start), end)

@@ -16,10 +16,10 @@ from raftlog.client.values import checked_tags
 from raftlog.types import TopicPartition
 from raftlog.wire.tags import in_order
 
-Reset = Literal["earliest", "latest"]
+Reset = Literal["earliest", "latest", "fail"]
 TopicNames = Sequence[str] | str | re.Pattern[str]
 """Names, or a pattern that whole names match."""
-RESETS: Final = ("earliest", "latest")
+RESETS: Final[tuple[Reset, ...]] = ("earliest", "latest", "fail")
 TRANSACTIONAL_ID_MAX: Final = 249
 
 
@@ -93,7 +93,7 @@ def consumer_options(
         )
     _check_delivery(delivery, group, is_assigned=bool(assigned))
     if reset not in RESETS:
-        raise ValueError(f"reset is {reset!r}; choose {' or '.join(map(repr, RESETS))}")
+        raise ValueError(f"reset is {reset!r}; choose {', '.join(map(repr, RESETS))}")
     own = {each.name: each for each in strategies if not isinstance(each, str)}
     words = tuple(each if isinstance(each, str) else each.name for each in strategies)
     unknown = [name for name in words if name not in ASSIGNORS and name not in own]
@@ -109,7 +109,7 @@ def consumer_options(
         assigned=assigned,
         topics_refresh_s=positive_seconds("topics_refresh", topics_refresh),
         delivery=Delivery(delivery),
-        reset="latest" if reset == "latest" else "earliest",
+        reset=RESETS[RESETS.index(reset)],
         strategies=words,
         assignors=own,
         member_id=member_id,

@@ -16,8 +16,9 @@ from raftlog.assignors import Subscription
 from raftlog.client.consumer.fetching import Fetching
 from raftlog.client.messages import Message
 from raftlog.client.partition import AsyncPartition
-from raftlog.errors import InvalidRecord, NotSent
+from raftlog.errors import InvalidRecord, NotSent, OffsetOutOfRange
 from raftlog.types import TopicPartition
+from raftlog.wire import groups as wire
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.virtual_time import eventually
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
@@ -56,6 +57,12 @@ async def polled(taken: Consumer) -> Message:
     message = await taken.poll("20s")
     assert message is not None
     return message
+
+
+async def group_polled(client: Client, body: wire.PollGroup) -> wire.PolledBody:
+    """What a member of ``h`` gets whose broker makes the plan."""
+    reply = await client._session.ask_any("POST", "/v1/groups/h/members/a:poll", body=body)
+    return reply.read(wire.PolledBody)
 
 
 async def until_shared(*members: Consumer) -> None:
@@ -124,6 +131,42 @@ async def test_deleted_records_are_no_lag_of_a_consumer() -> None:
             await read_ahead(taken, 3)  # with the entry of the new log start
             await taken.seek(TOPIC, 0, 0)
             assert taken.lag == {TopicPartition(TOPIC, 0): 3}
+
+
+# requirement: C7
+async def test_records_that_were_deleted_before_they_were_read_are_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with filled(5) as (_, client):
+        await client.groups.commit("g", {(TOPIC, 0): 1})
+        await client.topics.delete_before(TOPIC, partition=0, offset=3)
+        async with await client.consumer("g", TOPIC) as taken:
+            assert (await polled(taken)).offset == 3
+        assert "orders/0 has no offset 1 any more: reading goes on at 3" in caplog.text
+        async with await client.consumer("new", TOPIC) as taken:
+            assert (await polled(taken)).offset == 3
+        assert "group new has no committed offset of orders/0: it begins at 3" in caplog.text
+        poll = wire.PollGroup(topics=[TOPIC], positions=[wire.Place(TOPIC, 0, 1)])
+        answer = await group_polled(client, poll)
+        assert answer.deleted == [wire.DeletedRange(TOPIC, 0, 1, 3)]
+        assert [each.offset for each in answer.records] == [3, 4]
+
+
+# requirement: C7
+@pytest.mark.parametrize("committed", [None, 1])
+async def test_a_consumer_fails_for_a_lost_offset_where_it_shall(committed: int | None) -> None:
+    async with filled(5) as (_, client):
+        for group in () if committed is None else ("g", "h"):
+            await client.groups.commit(group, {(TOPIC, 0): 1})
+        await client.topics.delete_before(TOPIC, partition=0, offset=3)
+        async with await client.consumer("g", TOPIC, reset="fail") as taken:
+            with pytest.raises(OffsetOutOfRange):
+                await taken.poll("20s")
+        with pytest.raises(OffsetOutOfRange):
+            await group_polled(client, wire.PollGroup(topics=[TOPIC], reset="fail"))
+        await client.groups.commit("g", {(TOPIC, 0): 4})
+        async with await client.consumer("g", TOPIC, reset="fail") as taken:
+            assert (await polled(taken)).offset == 4
 
 
 # requirement: D4

@@ -6,6 +6,7 @@ import pytest
 
 from groups.commits import PENDING_MAX
 from groups.coordination import SWEEP_MS
+from groups.ports import Extent, Place
 from groups.records import TransactionOffsets
 from groups.requests import (
     AddOffsets,
@@ -156,6 +157,42 @@ def test_groups_in_use_keep_their_offsets_others_expire(groups: CoordinatedGroup
     assert groups.offset() is None
     assert groups.offset(group="used") == 5
     assert list(groups.committed.groups) == ["used"]
+
+
+# requirement: C7
+@pytest.mark.parametrize(
+    ("extent", "is_kept"),
+    [
+        (Extent(0, 9), True),  # four records behind it
+        (Extent(5, 9), True),
+        (Extent(0, 5), True),  # nothing behind it yet: without it all would be read again
+        (Extent(6, 9), False),  # its record was deleted
+        (Extent(5, 5), False),  # nothing is left
+        (None, False),  # the partition was removed, or its topic deleted
+    ],
+)
+def test_an_offset_is_kept_as_long_as_its_record(
+    groups: CoordinatedGroups, extent: Extent | None, is_kept: bool
+) -> None:
+    groups.commit(Done, 5)
+    groups.extents[Place("orders", "t1", 0)] = extent
+    groups.after(8 * DAY_MS)
+    groups.after(8 * DAY_MS)
+    assert groups.offset() == (5 if is_kept else None)
+    assert groups.tally.groups_expired == (not is_kept)
+    groups.extents.clear()
+    groups.after(2 * SWEEP_MS)
+    assert groups.offset() is None
+
+
+# requirement: C7
+def test_nothing_expires_while_a_log_cannot_be_asked(groups: CoordinatedGroups) -> None:
+    groups.commit(Done, 5)
+    groups.commit(Done, 5, group="h")
+    groups.now_ms = 8 * DAY_MS
+    assert groups.coordination.surveyed({}, groups.now_ms, groups.wall_ms) == []
+    known = {Place("orders", "t1", 0): None}
+    assert groups.coordination.surveyed(known, groups.now_ms, groups.wall_ms) == ["g", "h"]
 
 
 def test_a_snapshot_restores_the_same_state(groups: CoordinatedGroups) -> None:

@@ -14,7 +14,7 @@ from groups.requests import Commit, Done, OffsetCommit
 from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RecordTooLarge
 from raftlog.hosting import coordinator as coordinator_module
 from raftlog.records.batch import Batch
-from tests.helpers.instant_groups import NoJobs
+from tests.helpers.instant_groups import NoJobs, TopicsOnly
 from tests.helpers.virtual_time import VirtualClock
 
 Append = asyncio.Future[None]
@@ -54,7 +54,7 @@ def raised(error: Exception) -> None:
 
 
 def coordinator_of(log: Log) -> GroupCoordinator:
-    topics = KnownTopics({"orders": 1})
+    topics = TopicsOnly(KnownTopics({"orders": 1}))
     made = GroupCoordinator("__offsets/0", VirtualClock(), topics, NoJobs(), offsets_retention_ms=1 << 40)
     made.leads(log)
     return made
