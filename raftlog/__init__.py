@@ -75,9 +75,9 @@ if TYPE_CHECKING:
     from raftlog.client.blocking_queue import Job, Queue
     from raftlog.client.consumer.batches import MessageBatch
     from raftlog.client.consumer.faces import Consumer
-    from raftlog.client.consumer.options import Delivery
     from raftlog.client.dead_letters import DeadLetter
     from raftlog.client.delayed import DelayedReceipt
+    from raftlog.client.delivery import Delivery
     from raftlog.client.messages import Chunk, Message
     from raftlog.client.receipts import BlockingPendingReceipt as PendingReceipt
     from raftlog.client.receipts import Durability, Receipt
@@ -165,7 +165,7 @@ _OF_THE_CLIENT = {
     "DeadLetters": ("blocking", "DeadLetters"),
     "Delayed": ("blocking", "Delayed"),
     "DelayedReceipt": ("delayed", "DelayedReceipt"),
-    "Delivery": ("consumer.options", "Delivery"),
+    "Delivery": ("delivery", "Delivery"),
     "Durability": ("receipts", "Durability"),
     "Groups": ("blocking", "Groups"),
     "Job": ("blocking_queue", "Job"),

@@ -72,6 +72,14 @@ _WRITE: Final = (
     "linger",
     "batch.bytes",
 )
+_TRANSACTIONAL: Final = (
+    "transactionTimeout",
+    "stagedTimeout",
+    "sinkId",
+    "sinkTakeover",
+    "txnAppId",
+    "txnVersion",
+)
 _WRITE_STREAM_ONLY: Final = ("sinkId", "sinkTakeover")
 _WRITE_BATCH_ONLY: Final = ("txnAppId", "txnVersion")
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})  # Spark adds them to the options of a sink
@@ -263,9 +271,7 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
     version = given.parsed("txnVersion", None, _version, "give a whole number from 0 on")
     if (app_id is None) != (version is None):
         raise InvalidOption("txnAppId and txnVersion belong together; give both, or neither")
-    delivery: Delivery = "exactly_once"
-    if given.choice("delivery", "exactly_once", "at_least_once") == "at_least_once":
-        delivery = "at_least_once"
+    delivery = _delivery(given)
     acks = given.text("acks") or "quorum"
     compression = given.text("compression") or "none"
     transaction_timeout = given.text("transactionTimeout") or "15m"
@@ -275,6 +281,7 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
         "acks, compression, linger, batch.bytes or transactionTimeout",
         lambda: producer_options(
             preset="throughput",
+            delivery=delivery,
             linger=linger,
             batch_bytes=batch_bytes,
             acks=acks,
@@ -300,6 +307,21 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
         sink_id=sink_id,
         takes_over=takes_over,
     )
+
+
+def _delivery(given: Given) -> Delivery:
+    if given.text("delivery") == "at_most_once":
+        raise InvalidOption(
+            "delivery is 'at_most_once': Spark runs a task that fails again, which writes its rows again; "
+            "choose exactly_once or at_least_once"
+        )
+    if given.choice("delivery", "exactly_once", "at_least_once") == "exactly_once":
+        return "exactly_once"
+    if extra := given.given(*_TRANSACTIONAL):
+        raise InvalidOption(
+            f"delivery is 'at_least_once', without transactions; leave out {', '.join(extra)}"
+        )
+    return "at_least_once"
 
 
 def shown(name: str, value: str) -> str:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from api.cli.connection import RETRY_TIMEOUT, connected
 from api.cli.imports import import_decoder
-from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, note, wrong_usage
+from api.cli.output import (
+    DEFAULT_SERVER,
+    ServerOption,
+    errors_reported,
+    note,
+    options_checked,
+    wrong_usage,
+)
 from api.cli.parameters import Argument, Option
 from api.cli.positions import parse_position
 from raftlog.errors import UndecodableBatch
@@ -68,6 +75,17 @@ GroupOption = Annotated[
 ]
 
 
+DeliveryOption = Annotated[
+    str | None,
+    Option(
+        "--delivery",
+        metavar="HOW",
+        help="With --group: at_least_once (the default) commits a message after it is printed, at_most_once "
+        "before.",
+    ),
+]
+
+
 TagsOption = Annotated[
     str | None,
     Option("--tags", metavar="TAGS", help="Only messages with one of these tags, such as paid,refunded."),
@@ -104,6 +122,7 @@ def consume(
     form: FormOption = "value",
     skip_undecodable: SkipOption = False,
     group: GroupOption = None,
+    delivery: DeliveryOption = None,
     tags: TagsOption = None,
     rack: RackOption = None,
     server: ServerOption = DEFAULT_SERVER,
@@ -123,9 +142,10 @@ def consume(
       raftlog consume orders --tags paid,refunded
     """
     wanted_tags = _tags(tags)
+    _check_delivery(delivery, group)
     if group is not None:
         _check_group_options(partition, start, end, skip_undecodable)
-        _print_as_member(server, rack, group, topics, start, max_count, follow, form, wanted_tags)
+        _print_as_member(server, rack, group, topics, start, max_count, follow, form, wanted_tags, delivery)
         return
     first, last = _range(start, end, follow)
     with errors_reported():
@@ -134,9 +154,6 @@ def consume(
         render = renderer(form)
         with connected(server, rack) as client:
             found = {topic: [item.partition for item in client.topics.partitions(topic)] for topic in topics}
-        import_decoder()
-        import asyncio  # not before the client: it would import TLS
-
         wanted = _Wanted(
             partitions=_chosen(found, partition, {"--from": first, "--to": last}),
             start=first,
@@ -147,13 +164,20 @@ def consume(
             tags=wanted_tags,
             rack=rack,
         )
-        try:
-            asyncio.run(_print(server, wanted, render))
-        except KeyboardInterrupt:
-            if not follow:
-                raise
-        except UndecodableBatch as error:
-            raise _with_remedy(error) from None
+        _print_all(server, wanted, render)
+
+
+def _print_all(server: str, wanted: _Wanted, render: Render) -> None:
+    import_decoder()
+    import asyncio  # not before the client: it would import TLS
+
+    try:
+        asyncio.run(_print(server, wanted, render))
+    except KeyboardInterrupt:
+        if not wanted.follow:
+            raise
+    except UndecodableBatch as error:
+        raise _with_remedy(error) from None
 
 
 def _range(start: str, end: str | None, follow: bool) -> tuple[Position, Position | None]:
@@ -172,12 +196,17 @@ def _print_as_member(
     follow: bool,
     form: str,
     tags: Sequence[str] | None,
+    delivery: str | None,
 ) -> None:
     with errors_reported(), connected(server, rack) as client:
         from api.cli.consume_group import print_as_member
         from api.cli.message_format import renderer
 
-        print_as_member(client, group, topics, start, max_count, follow, renderer(form), tags)
+        with options_checked():
+            consumer = client.consumer(
+                group, topics, reset=start, tags=tags, delivery=delivery or "at_least_once"
+            )
+        print_as_member(client, consumer, topics, max_count, follow, renderer(form))
 
 
 async def _print(server: str, wanted: _Wanted, render: Render) -> None:
@@ -247,6 +276,16 @@ def _with_remedy(error: UndecodableBatch) -> UndecodableBatch:
         f"continue after it with --partition {partition} --from {following}, or add --skip-undecodable",
         **error.details,
     )
+
+
+def _check_delivery(delivery: str | None, group: str | None) -> None:
+    if delivery is not None and group is None:
+        wrong_usage("--delivery belongs to --group: without a group no offset is committed; leave it out")
+    if delivery == "exactly_once":
+        wrong_usage(
+            "--delivery exactly_once: standard output is in no transaction; choose at_least_once or "
+            "at_most_once, or use the batches of client.consumer(...), or Spark"
+        )
 
 
 def _check_group_options(partition: int | None, start: str, end: str | None, skip_undecodable: bool) -> None:

@@ -19,24 +19,22 @@ LOOK = "200ms"  # for messages, before the command looks whether it ends
 
 def print_as_member(
     client: Client,
-    group: str,
+    consuming: Consumer,
     topics: Sequence[str],
-    reset: str,
     max_count: int | None,
     follow: bool,
     render: Render,
-    tags: Sequence[str] | None,
 ) -> None:
     """Print messages until the end that the topics have now, so many, or, to ``follow``, a signal comes.
 
-    A message is committed after it was written: a command that is killed prints some messages again.
+    A message is committed after it was written: a command that is killed prints some messages again. At most
+    once, it is committed before, so that one that was not written whole is lost.
     """
     from raftlog.client.worker.run import stopped_by_signals
 
     ends = {} if follow else _ends(client, topics)
     stopping = threading.Event()
     left = max_count
-    consuming = client.consumer(group, topics, reset=reset, tags=tags)
     with stopped_by_signals(stopping.set, asked=True), consuming as consumer:
         while not stopping.is_set():
             message = consumer.poll(LOOK)  # acknowledges the one before, which is written

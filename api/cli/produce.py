@@ -12,10 +12,11 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -24,6 +25,7 @@ from api.cli.connection import connected
 from api.cli.output import (
     DEFAULT_SERVER,
     INTERRUPTED,
+    REFUSED,
     UNKNOWN,
     ServerOption,
     errors_reported,
@@ -38,7 +40,7 @@ from raftlog.acks import acks_word
 if TYPE_CHECKING:
     from api.cli.lines import Headers, Parse
     from api.cli.tally import Tally
-    from raftlog.client.blocking_producer import Producer
+    from raftlog.client.blocking_producer import Producer, Transaction
 
 
 class Lines(enum.StrEnum):
@@ -92,6 +94,23 @@ BatchBytesOption = Annotated[
 ]
 
 
+DeliveryOption = Annotated[
+    str | None,
+    Option(
+        metavar="HOW",
+        help="at_most_once: send without waiting. at_least_once: repeat until it is stored. exactly_once: "
+        "all lines in a transaction of at most 15 minutes, so that all are visible, or none.",
+    ),
+]
+
+
+AcksOption = Annotated[
+    str | None, Option(help="0, 1, quorum (or all, -1; the default), every, or a number of replicas.")
+]
+
+LingerOption = Annotated[str | None, Option(help="How long a batch waits for more records, such as 5ms.")]
+
+
 def produce(
     topic: Annotated[str, Argument(help="The topic's name.")],
     file: PathArgument = Path("-"),
@@ -103,15 +122,12 @@ def produce(
     keep_partitions: KeepPartitionsOption = False,
     header: HeaderOption = None,
     partition: PartitionOption = None,
-    acks: Annotated[
-        str, Option(help="0, 1, quorum (or all, -1), every, or a number of replicas.")
-    ] = "quorum",
+    delivery: DeliveryOption = None,
+    acks: AcksOption = None,
     compression: CompressionOption = "none",
     preset: Annotated[str | None, Option(help="latency or throughput.")] = None,
     batch_bytes: BatchBytesOption = None,
-    linger: Annotated[
-        str | None, Option(help="How long a batch waits for more records, such as 5ms.")
-    ] = None,
+    linger: LingerOption = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Send each line of a file or of standard input as a record.
@@ -122,6 +138,7 @@ def produce(
     \b
     Examples:
       raftlog produce orders orders.txt --key-separator : --compression zstd
+      raftlog produce orders orders.txt --delivery exactly_once
       tail -f access.log | raftlog produce requests --preset latency
       echo '{"key": "u1", "value": {"id": 1}, "tags": ["new"]}' | raftlog produce orders --json
       raftlog produce images photo.jpg --whole --key photo.jpg
@@ -141,14 +158,17 @@ def produce(
         with options_checked():
             producer = client.producer(
                 topic,
+                delivery=delivery,
                 acks=acks,
+                transactional_id=f"produce~{token_hex(8)}" if delivery == "exactly_once" else None,
+                transaction_timeout="15m",
                 linger=0 if linger == "0" else linger,
                 batch_bytes=_batch_bytes(batch_bytes, preset, bytes_max),
                 compression=compression,
                 preset=preset,
             )
         records = Input(source, (whole if is_whole else blocks_of_lines)(source), parse, headers, partition)
-        code = _run(producer, records, acknowledged=acks_word(acks) != "0")
+        code = _run(producer, records, delivery, acks)
     raise click.exceptions.Exit(code)
 
 
@@ -165,33 +185,65 @@ def _batch_bytes(given: str | None, preset: str | None, bytes_max: int | str) ->
     return found
 
 
-def _run(producer: Producer, records: Input, *, acknowledged: bool) -> int:
+def _run(producer: Producer, records: Input, delivery: str | None, acks: str | None) -> int:
     from api.cli.tally import Tally
 
     tally = Tally()
-    was_interrupted = False
+    transaction = producer.transaction() if delivery == "exactly_once" else None
     thresholds = gc.get_threshold()
     gc.set_threshold(GC_THRESHOLD)
     try:
-        with _progress(records.source) as advance, producer:
-            _send_all(producer, records, tally, advance)
-    except KeyboardInterrupt:
-        was_interrupted = True
-        producer.close(0)  # at a second Ctrl-C, which ends the wait for outcomes
-    except ExceptionGroup:
-        pass  # the producer's errors for failed records: the tally reports them with lines
+        was_interrupted = _was_interrupted(producer, transaction, records, tally)
     finally:
         gc.set_threshold(*thresholds)
     tally.count()  # the producer is closed, so every record has its outcome
-    note(tally.summary(acknowledged=acknowledged))
+    says, code = _outcome(transaction)
+    is_acknowledged = delivery != "at_most_once" and acks_word(acks or "") != "0"
+    note(says or tally.summary(acknowledged=is_acknowledged))
     for complaint in tally.complaints():
         note(complaint)
-    if was_interrupted and tally.exit_code != UNKNOWN:
+    if was_interrupted and UNKNOWN not in (code, tally.exit_code):
         return INTERRUPTED
-    return tally.exit_code
+    return tally.exit_code or code
 
 
-def _send_all(producer: Producer, records: Input, tally: Tally, advance: Callable[[int], None]) -> None:
+def _was_interrupted(
+    producer: Producer, transaction: Transaction | None, records: Input, tally: Tally
+) -> bool:
+    """Send, and wait for the outcomes. Whether Ctrl-C ended the wait."""
+    from raftlog.errors import RaftlogError
+
+    try:
+        with _progress(records.source) as advance, producer, transaction or nullcontext(producer) as sender:
+            _send_all(sender, records, tally, advance)
+            if transaction is not None and tally.has_failed:
+                transaction.abort()
+    except KeyboardInterrupt:
+        producer.close(0)  # at a second Ctrl-C, which ends the wait for outcomes
+        return True
+    except ExceptionGroup:
+        pass  # the producer's errors for failed records: the tally reports them with lines
+    except RaftlogError as error:
+        if transaction is None:
+            raise
+        tally.count()
+        if not tally.has_failed:  # else it has the error of a record
+            note(str(error))
+    return False
+
+
+def _outcome(transaction: Transaction | None) -> tuple[str, int]:
+    """What to say instead of the summary, if anything, and the exit code."""
+    if transaction is None or transaction.outcome == "committed":
+        return "", 0
+    if transaction.outcome == "unknown":
+        return "the outcome of the transaction is unknown: all records are visible, or none", UNKNOWN
+    return "the transaction is aborted: no record is visible", REFUSED
+
+
+def _send_all(
+    producer: Producer | Transaction, records: Input, tally: Tally, advance: Callable[[int], None]
+) -> None:
     """Send until the end of the source or the first failure."""
     from api.cli.lines import LINE_BYTES_MAX
     from raftlog.errors import RaftlogError, RecordTooLarge

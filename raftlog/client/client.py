@@ -170,13 +170,14 @@ class AsyncClient:
         self,
         topic: str | None = None,
         *,
-        acks: str | int = "quorum",
+        delivery: str | None = None,
+        acks: str | int | None = None,
         linger: Duration | None = None,
         batch_bytes: int | None = None,
         buffer_bytes: int | None = None,
         compression: str = "none",
         partitioner: Partitioner | str | None = None,
-        idempotent: bool = True,
+        idempotent: bool | None = None,
         delivery_timeout: Duration = "30s",
         preset: str | None = None,
         transactional_id: str | None = None,
@@ -185,11 +186,15 @@ class AsyncClient:
     ) -> AsyncProducer:
         """A producer for one topic, or for any if each send names it. Options are checked here.
 
-        With a ``transactional_id`` it sends in transactions, each of which is aborted when
+        ``delivery`` sets what belongs together, and refuses what contradicts it: ``at_most_once`` sends once
+        and waits for nothing, ``at_least_once`` repeats until a majority has stored a record,
+        ``exactly_once`` also sends in transactions. Without it, ``acks`` is ``quorum``, and repetitions are
+        stored once. With a ``transactional_id`` it sends in transactions, each of which is aborted when
         ``transaction_timeout`` is over. The id belongs to one producer that runs, and to its restarts.
         ``run_epoch`` is for tasks of a sink (``transactions.begin_run``).
         """
         options = producer_options(
+            delivery=delivery,
             acks=acks,
             linger=linger,
             batch_bytes=batch_bytes,
@@ -264,10 +269,10 @@ class AsyncClient:
         instance_id: str | None = None,
         session_timeout: Duration = "10s",
         rebalance_timeout: Duration = "60s",
-        commit_interval: Duration = "1s",
+        commit_interval: Duration | None = None,
         max_records: int = 500,
         prefetch_bytes: int = 8 << 20,
-        transaction_timeout: Duration = "60s",
+        transaction_timeout: Duration | None = None,
         tags: Sequence[str] | None = None,
         key: Decoder | None = None,
         value: Decoder | None = None,

@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 from yarl import URL
 
 from raftlog.acks import acks_word
+from raftlog.client.delivery import of_producer
 from raftlog.records.batch import Codec
 from raftlog.units import duration_ms
 from raftlog.wire.limits import REPLICAS_MAX
@@ -72,13 +73,14 @@ class ProducerOptions:
 
 def producer_options(
     *,
-    acks: str | int = "quorum",
+    delivery: str | None = None,
+    acks: str | int | None = None,
     linger: Duration | None = None,
     batch_bytes: int | None = None,
     buffer_bytes: int | None = None,
     compression: str = "none",
     partitioner: Partitioner | str | None = None,
-    idempotent: bool = True,
+    idempotent: bool | None = None,
     delivery_timeout: Duration = "30s",
     preset: str | None = None,
     transactional_id: str | None = None,
@@ -89,11 +91,12 @@ def producer_options(
     base = Preset() if preset is None else _choice("preset", preset, PRESETS)
     batch_bytes = base.batch_bytes if batch_bytes is None else batch_bytes
     buffer_bytes = base.buffer_bytes if buffer_bytes is None else buffer_bytes
-    checked_acks = _acks(acks)
+    wanted_acks = None if acks is None else _acks(acks)
+    checked_acks, is_idempotent = of_producer(delivery, wanted_acks, idempotent, transactional_id)
     linger = base.linger if linger is None else linger
     linger_s, delivery_timeout_s = _times(linger, delivery_timeout)
     if transactional_id is not None:
-        _check_transactional(transactional_id, acks, idempotent)
+        _check_transactional(transactional_id, checked_acks, is_idempotent)
     return ProducerOptions(
         acks=checked_acks,
         linger_s=linger_s,
@@ -101,7 +104,7 @@ def producer_options(
         buffer_bytes=_between("buffer_bytes", buffer_bytes, 1, 1 << 40),
         codec=_choice("compression", compression, COMPRESSIONS),
         partitioner=_partitioner(partitioner),
-        is_idempotent=bool(idempotent) and checked_acks != "0",
+        is_idempotent=is_idempotent,
         delivery_timeout_s=delivery_timeout_s,
         transactional_id=transactional_id,
         transaction_timeout_ms=milliseconds("transaction_timeout", transaction_timeout),
@@ -183,14 +186,14 @@ def _times(linger: Duration, delivery_timeout: Duration) -> tuple[float, float]:
     return linger_s, delivery_timeout_s
 
 
-def _check_transactional(transactional_id: str, acks: str | int, idempotent: bool) -> None:
+def _check_transactional(transactional_id: str, acks: str, is_idempotent: bool) -> None:
     if _TRANSACTIONAL_ID.fullmatch(transactional_id) is None:
         raise ValueError(
             f"transactional_id is {transactional_id!r}; use 1 to 249 of the characters A-Z a-z 0-9 . _ - ~"
         )
-    if _acks(acks) in ("0", "1"):
+    if acks in ("0", "1"):
         raise ValueError(f"acks is {acks!r}; a transaction needs 'quorum', 'every' or a number of replicas")
-    if not idempotent:
+    if not is_idempotent:
         raise ValueError("idempotent is False; a transaction stores each record once")
 
 

@@ -314,3 +314,13 @@ def _pids_told(process: subprocess.Popen[str], data: Path, port: int) -> list[in
         }
     assert told[3] == "ready\n"
     return pids
+
+
+# requirement: D4
+def test_a_refused_line_makes_all_lines_of_a_transaction_invisible(cluster: Cluster) -> None:
+    create_topic(cluster.urls[0], "once", 2)
+    too_large = b"a\nb\n" + b"x" * (2 << 20) + b"\n"
+    told = run(cluster, "produce", "once", "--delivery", "exactly_once", stdin=too_large, code=1)[1]
+    assert "the transaction is aborted: no record is visible" in told
+    run(cluster, "produce", "once", "--delivery", "exactly_once", stdin=b"c\n")
+    assert run(cluster, "consume", "once")[0] == b"c\n"

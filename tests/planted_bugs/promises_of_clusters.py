@@ -416,12 +416,12 @@ PROMISES_OF_CLUSTERS = (
         seen_by="tests/unit/client/test_exactly_once.py::test_results_and_offsets_are_committed_together",
     ),
     PlantedBug(
-        "each consumer delivers at least once",
+        "a producer that delivers at most once waits for a majority",
         "D4",
-        "raftlog.client.consumer.options:consumer_options",
-        "delivery=Delivery(delivery)",
-        "delivery=Delivery.AT_LEAST_ONCE",
-        seen_by="tests/unit/client/test_exactly_once.py::test_results_and_offsets_are_committed_together",
+        "raftlog.client.delivery:of_producer",
+        'acks or ("0" if delivery == Delivery.AT_MOST_ONCE else "quorum")',
+        'acks or "quorum"',
+        seen_by="tests/unit/client/test_options.py::test_one_setting_selects_what_belongs_together",
     ),
     PlantedBug(
         "a tag matches every tag that begins with it",

@@ -486,7 +486,7 @@ class ConsumerCore:
         if reset == "fail" and ordered:
             raise OffsetOutOfRange(
                 f"group {self.options.group} has no committed offset of {', '.join(map(str, ordered[:9]))}, "
-                "and reset is 'fail'; commit offsets (`raftlog group reset`), or choose 'earliest' or 'latest'"
+                "and reset is 'fail'; commit offsets (`raftlog group reset`), or choose earliest or latest"
             )
 
         async def first(target: TopicPartition) -> int:

@@ -11,7 +11,7 @@ from typing import Self
 from raftlog.client.consumer.batches import AsyncMessageBatch, MessageBatch
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.handing import Handed, Taken, Takes
-from raftlog.client.consumer.options import Delivery
+from raftlog.client.delivery import Delivery
 from raftlog.client.messages import Message
 from raftlog.client.options import Duration, positive, seconds
 from raftlog.client.partition import Position
@@ -51,13 +51,16 @@ class _Face:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset to read, by partition."""
-        return self._core.positions()
+        """The next offset to hand out, by partition."""
+        unread = self._handed.unread()
+        return self._core.positions() | ({} if unread is None else {unread.target: unread.offset})
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """Records behind the end of each partition, as last seen. Partitions not read yet are left out."""
-        return self._core.lag()
+        """Records that are not handed out, as last seen. Partitions not read yet are left out."""
+        lag, taken = self._core.lag(), self._core.positions()
+        behind = {target: taken.get(target, offset) - offset for target, offset in self.positions.items()}
+        return {target: count + behind.get(target, 0) for target, count in lag.items()}
 
     def _check_single(self) -> None:
         """Raise for single records, which have no transaction."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from raftlog.client.consumer.batch_transaction import BatchTransactionCore
 from raftlog.client.consumer.core import ConsumerCore, Place
-from raftlog.client.consumer.options import Delivery
+from raftlog.client.delivery import Delivery
 from raftlog.client.messages import Message
 from raftlog.client.portal import Portal
 from raftlog.types import TopicPartition

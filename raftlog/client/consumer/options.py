@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
@@ -11,6 +10,7 @@ from typing import Final, Literal
 
 from raftlog.assignors import ASSIGNORS
 from raftlog.assignors.values import Assignor
+from raftlog.client.delivery import Delivery, checked
 from raftlog.client.options import Duration, milliseconds, positive, positive_seconds
 from raftlog.client.values import checked_tags
 from raftlog.types import TopicPartition
@@ -21,14 +21,6 @@ TopicNames = Sequence[str] | str | re.Pattern[str]
 """Names, or a pattern that whole names match."""
 RESETS: Final[tuple[Reset, ...]] = ("earliest", "latest", "fail")
 TRANSACTIONAL_ID_MAX: Final = 249
-
-
-class Delivery(enum.StrEnum):
-    """How often a record is handled. The texts may be used as well."""
-
-    AT_LEAST_ONCE = "at_least_once"
-    AT_MOST_ONCE = "at_most_once"
-    EXACTLY_ONCE = "exactly_once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +69,10 @@ def consumer_options(
     instance_id: str | None = None,
     session_timeout: Duration = "10s",
     rebalance_timeout: Duration = "60s",
-    commit_interval: Duration = "1s",
+    commit_interval: Duration | None = None,
     max_records: int = 500,
     prefetch_bytes: int = 8 << 20,
-    transaction_timeout: Duration = "60s",
+    transaction_timeout: Duration | None = None,
     tags: Sequence[str] | None = None,
 ) -> ConsumerOptions:
     """Check the options. Raises ``ValueError`` and ``TypeError`` that name the option and its choices."""
@@ -91,7 +83,9 @@ def consumer_options(
             f"topics is {topics!r} and assign is {assign!r}; give either the topics of a group, or "
             "partitions such as assign=[('orders', 0)]"
         )
-    _check_delivery(delivery, group, is_assigned=bool(assigned))
+    how = checked(delivery)
+    _check_delivery(how, group, is_assigned=bool(assigned))
+    _check_contradictions(how, commit_interval, transaction_timeout)
     if reset not in RESETS:
         raise ValueError(f"reset is {reset!r}; choose {', '.join(map(repr, RESETS))}")
     own = {each.name: each for each in strategies if not isinstance(each, str)}
@@ -108,7 +102,7 @@ def consumer_options(
         pattern=pattern,
         assigned=assigned,
         topics_refresh_s=positive_seconds("topics_refresh", topics_refresh),
-        delivery=Delivery(delivery),
+        delivery=how,
         reset=RESETS[RESETS.index(reset)],
         strategies=words,
         assignors=own,
@@ -116,10 +110,10 @@ def consumer_options(
         instance_id=instance_id,
         session_timeout_ms=milliseconds("session_timeout", session_timeout),
         rebalance_timeout_ms=milliseconds("rebalance_timeout", rebalance_timeout),
-        commit_interval_s=positive_seconds("commit_interval", commit_interval),
+        commit_interval_s=positive_seconds("commit_interval", commit_interval or "1s"),
         max_records=positive("max_records", max_records),
         prefetch_bytes=positive("prefetch_bytes", prefetch_bytes),
-        transaction_timeout=transaction_timeout,
+        transaction_timeout=transaction_timeout or "60s",
         tags=() if tags is None else in_order(checked_tags(tags)),
     )
 
@@ -132,13 +126,20 @@ def transactional_id_of(group: str, member: str) -> str:
     return f"{group[:128]}~consumer~{hashlib.sha256(made.encode()).hexdigest()}"
 
 
-def _check_delivery(delivery: str, group: str | None, *, is_assigned: bool) -> None:
-    if delivery not in [*Delivery]:
-        raise ValueError(f"delivery is {delivery!r}; choose {', '.join(repr(str(one)) for one in Delivery)}")
-    if not group and (not is_assigned or delivery != Delivery.AT_LEAST_ONCE):
+def _check_delivery(delivery: Delivery, group: str | None, *, is_assigned: bool) -> None:
+    if not group and (not is_assigned or delivery is not Delivery.AT_LEAST_ONCE):
         raise ValueError("group is missing; only a consumer with assign, at least once, can do without")
-    if is_assigned and delivery == Delivery.EXACTLY_ONCE:
+    if is_assigned and delivery is Delivery.EXACTLY_ONCE:
         raise ValueError("assign: exactly once needs a group that fences its former members; give topics")
+
+
+def _check_contradictions(
+    delivery: Delivery, commit_interval: Duration | None, transaction_timeout: Duration | None
+) -> None:
+    if delivery is not Delivery.EXACTLY_ONCE and transaction_timeout is not None:
+        raise ValueError(f"delivery is {str(delivery)!r} and transaction_timeout is given; leave one out")
+    if delivery is Delivery.EXACTLY_ONCE and commit_interval is not None:
+        raise ValueError("delivery is 'exactly_once', which commits with each batch; omit commit_interval")
 
 
 def _subscription(topics: TopicNames) -> tuple[tuple[str, ...], re.Pattern[str] | None]:

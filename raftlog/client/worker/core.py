@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from raftlog.client.consumer.options import Delivery
+from raftlog.client.delivery import Delivery
 from raftlog.client.logs import client_logger
 from raftlog.client.messages import Message
 from raftlog.client.user_code import ProcessEnd, described

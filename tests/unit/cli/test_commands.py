@@ -122,6 +122,8 @@ def test_the_version_is_shown() -> None:
         (["produce", "t", "--key", "k", "--json"], "exclude each other"),
         (["produce", "t", "--key-separator", ""], "empty"),
         (["produce", "t", "--header", "x"], "NAME=VALUE"),
+        (["consume", "t", "--delivery", "at_most_once"], "belongs to --group"),
+        (["consume", "t", "-g", "g", "--delivery", "exactly_once"], "standard output is in no transaction"),
         (["consume", "t", "--from", "yesterday"], "earliest"),
         (["consume", "t", "--from", "2026-01-31T12:00:00"], "time zone"),
         (["consume", "t", "--from", "999999999999d"], "--from"),

@@ -255,3 +255,24 @@ def test_options_of_partitions_are_refused_with_a_group(raftlog: Records, option
 
 def test_an_unknown_topic_is_an_error_and_no_member(raftlog: Records) -> None:
     assert "nothing-here" in raftlog.ended("nothing-here", "--group", "g", code=1).stderr
+
+
+# requirement: D4
+def test_all_lines_of_an_input_are_visible_or_none(raftlog: Records) -> None:
+    raftlog.topic("once", partitions=2, max_message_bytes="1024")
+    refused = raftlog.produce("once", b"a\nb\n" + b"x" * 2048 + b"\n", "--delivery", "exactly_once", code=1)
+    assert "the transaction is aborted: no record is visible" in refused
+    assert "line 3" in refused
+    assert "2 records" in raftlog.produce("once", b"a\nb\n", "--delivery", "exactly_once")
+    assert "1 record," in raftlog.produce("once", b"c\n", "--delivery", "at_most_once")
+    wrong = raftlog.produce("once", b"d\n", "--delivery", "at_most_once", "--acks", "quorum", code=2)
+    assert "leave acks out" in wrong
+
+
+# requirement: D1 D4
+def test_a_message_is_committed_before_it_is_printed_at_most_once(raftlog: Records) -> None:
+    raftlog.topic("printed")
+    raftlog.produce("printed", b"a\nb\nc\n")
+    once = ("--group", "printers", "--delivery", "at_most_once")
+    assert raftlog.consume("printed", *once, "--max", "2") == b"a\nb\n"
+    assert raftlog.consume("printed", *once) == b"c\n"

@@ -292,7 +292,9 @@ async def test_misuse_is_refused_with_a_remedy() -> None:
                     await first_batch(taken)
                 with pytest.raises(RuntimeError, match="is open"):
                     await copy(batch)
-        async with await consumer(client, "other", delivery=Delivery.AT_LEAST_ONCE) as taken:
+        async with await consumer(
+            client, "other", delivery=Delivery.AT_LEAST_ONCE, transaction_timeout=None
+        ) as taken:
             with pytest.raises(RuntimeError, match="exactly_once"):
                 await copy(await first_batch(taken))
         with pytest.raises(ValueError, match="assign"):

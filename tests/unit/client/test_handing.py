@@ -9,7 +9,7 @@ import pytest
 
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.handing import Handed, Taken
-from raftlog.client.consumer.options import Delivery
+from raftlog.client.delivery import Delivery
 from raftlog.client.messages import Message
 from raftlog.types import TopicPartition
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from raftlog import Client
 from raftlog.aio import Client as AioClient
 from raftlog.client.client import url_from
+from raftlog.client.consumer.options import consumer_options
 from raftlog.client.options import PRESETS, broker_urls, producer_options, seconds
 from raftlog.client.values import encode_headers, encode_value
 from raftlog.errors import InvalidRecord, InvalidRequest
@@ -112,6 +114,62 @@ def test_a_transaction_stores_each_record_once_and_committed(option: dict[str, o
     # requirement: D3
     with pytest.raises(ValueError, match=f"{next(iter(option))} is"):
         producer_options(transactional_id="copy-1", **option)  # type: ignore[arg-type]
+
+
+# requirement: D4
+@pytest.mark.parametrize(
+    ("delivery", "options", "acks", "is_idempotent"),
+    [
+        ("at_most_once", {}, "0", False),
+        ("at_most_once", {"acks": 0, "idempotent": False}, "0", False),
+        ("at_least_once", {}, "quorum", True),
+        ("at_least_once", {"acks": "every", "idempotent": False}, "every", False),
+        ("exactly_once", {"transactional_id": "copy-1"}, "quorum", True),
+        ("exactly_once", {"transactional_id": "copy-1", "acks": 2}, "2", True),
+    ],
+)
+def test_one_setting_selects_what_belongs_together(
+    delivery: str, options: dict[str, Any], acks: str, is_idempotent: bool
+) -> None:
+    made = producer_options(delivery=delivery, **options)
+    assert (made.acks, made.is_idempotent, made.wants_answer) == (acks, is_idempotent, acks != "0")
+
+
+# requirement: D4
+@pytest.mark.parametrize(
+    ("delivery", "options", "named"),
+    [
+        ("at_most_once", {"acks": "quorum"}, "acks 'quorum'"),
+        ("at_most_once", {"idempotent": True}, "idempotent"),
+        ("at_most_once", {"transactional_id": "a"}, "transactional_id"),
+        ("at_least_once", {"acks": 0}, "acks '0'"),
+        ("at_least_once", {"acks": 1}, "acks '1'"),
+        ("at_least_once", {"transactional_id": "a"}, "transactional_id"),
+        ("exactly_once", {}, "transactional_id, such as"),
+        ("exactly_once", {"transactional_id": "a", "acks": 1}, "acks '1'"),
+        ("exactly_once", {"transactional_id": "a", "idempotent": False}, "idempotent"),
+        ("twice", {}, "choose 'at_least_once', 'at_most_once', 'exactly_once'"),
+    ],
+)
+def test_a_producers_option_that_contradicts_its_delivery_is_refused(
+    delivery: str, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ValueError, match=f"delivery is '{delivery}'.*{named}"):
+        producer_options(delivery=delivery, **options)
+
+
+# requirement: D4
+@pytest.mark.parametrize(
+    ("delivery", "option"),
+    [
+        ("exactly_once", "commit_interval"),
+        ("at_most_once", "transaction_timeout"),
+        ("at_least_once", "transaction_timeout"),
+    ],
+)
+def test_a_consumers_option_that_contradicts_its_delivery_is_refused(delivery: str, option: str) -> None:
+    with pytest.raises(ValueError, match=f"delivery is '{delivery}'.*{option}"):
+        consumer_options("g", "t", delivery=delivery, **{option: "5s"})  # type: ignore[arg-type]
 
 
 def test_an_unknown_option_is_a_type_error() -> None:

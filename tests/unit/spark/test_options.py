@@ -114,7 +114,10 @@ def test_a_time_counts_before_times_of_partitions_and_these_before_offsets() -> 
         ({"txnAppId": "a~b", "txnVersion": "1"}, "use 1 to 180 of the characters"),
         ({"txnAppId": "a", "txnVersion": "-1"}, "whole number from 0 on"),
         ({"delivery": "maybe"}, "choose exactly_once or at_least_once"),
-        ({"acks": "1"}, "a transaction needs 'quorum'"),
+        ({"delivery": "at_most_once"}, "Spark runs a task that fails again"),
+        ({"delivery": "at_least_once", "stagedTimeout": "1h"}, "leave out stagedTimeout"),
+        ({"delivery": "at_least_once", "acks": "1"}, "a record could be lost"),
+        ({"acks": "1"}, "a record could be lost"),
         ({"compression": "zip"}, "choose 'none', 'gzip'"),
         ({"linger": "5"}, "linger"),
         ({"batch.bytes": "none"}, "batch.bytes is 'none'; give a whole number"),
@@ -129,9 +132,9 @@ def test_wrong_options_of_a_sink_are_refused(options: dict[str, str], expected: 
 
 
 def test_a_sink_takes_what_spark_adds() -> None:
-    options = {"bootstrap.servers": "b1", "checkpointlocation": "/tmp/c", "queryname": "q", "acks": "1"}
+    options = {"bootstrap.servers": "b1", "checkpointlocation": "/tmp/c", "queryname": "q", "acks": "every"}
     found = write_options({**options, "delivery": "at_least_once"}, is_stream=True)
-    assert (found.delivery, found.acks) == ("at_least_once", "1")
+    assert (found.delivery, found.acks) == ("at_least_once", "every")
     tuned = write_options(
         {**options, "acks": "quorum", "linger": "5ms", "batch.bytes": "65536"}, is_stream=True
     )

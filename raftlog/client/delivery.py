@@ -1,0 +1,70 @@
+"""What ``delivery=`` sets in producers and consumers, and which options contradict it.
+
+============================  =======================  ==========================  =======================
+what is set                   ``at_most_once``         ``at_least_once``           ``exactly_once``
+============================  =======================  ==========================  =======================
+producer: acks                0                        quorum, or more             quorum, or more
+producer: repeats             never                    until delivery_timeout      until delivery_timeout
+producer: repetitions         none                     stored once (idempotent)    stored once (idempotent)
+producer: transactions        none                     none                        all, by transactional_id
+consumer: offset committed    before each record       after each record           with the batch's output
+============================  =======================  ==========================  =======================
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+
+class Delivery(enum.StrEnum):
+    """How often a record is delivered. The texts may be used as well."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+    EXACTLY_ONCE = "exactly_once"
+
+
+_WEAK: Final = ("0", "1")  # acks after which a stored record may be lost
+
+
+def checked(delivery: str) -> Delivery:
+    """The word. Raises ``ValueError`` that names the choices."""
+    if delivery not in [*Delivery]:
+        raise ValueError(f"delivery is {delivery!r}; choose {', '.join(repr(str(one)) for one in Delivery)}")
+    return Delivery(delivery)
+
+
+def of_producer(
+    delivery: str | None, acks: str | None, idempotent: bool | None, transactional_id: str | None
+) -> tuple[str, bool]:
+    """``acks`` and ``idempotent`` where they are not given. Raises ``ValueError`` for a contradiction.
+
+    Without a ``delivery`` all combinations count that make sense, and records are stored at least once.
+    """
+    if delivery is not None:
+        _check_producer(checked(delivery), acks, idempotent, transactional_id)
+    acks = acks or ("0" if delivery == Delivery.AT_MOST_ONCE else "quorum")
+    return acks, acks != "0" and idempotent is not False
+
+
+def _check_producer(
+    delivery: Delivery, acks: str | None, idempotent: bool | None, transactional_id: str | None
+) -> None:
+    says, is_transactional = f"delivery is {str(delivery)!r}", delivery is Delivery.EXACTLY_ONCE
+    if delivery is Delivery.AT_MOST_ONCE:
+        if acks not in (None, "0"):
+            raise ValueError(f"{says} and acks {acks!r}: nothing is acknowledged then; leave acks out")
+        if idempotent:
+            raise ValueError(f"{says} and idempotent: nothing is repeated then; leave idempotent out")
+    elif acks in _WEAK:
+        raise ValueError(f"{says} and acks {acks!r}: a record could be lost; use 'quorum' or more")
+    if is_transactional and idempotent is False:
+        raise ValueError(f"{says} and idempotent is False; leave idempotent out")
+    if is_transactional and transactional_id is None:
+        raise ValueError(
+            f"{says}: it sends in transactions, which need a transactional_id, such as 'copy-1', that a "
+            "restart uses again"
+        )
+    if not is_transactional and transactional_id is not None:
+        raise ValueError(f"{says} and transactional_id {transactional_id!r}; choose 'exactly_once'")
