@@ -102,7 +102,9 @@ _KEYS: Final[Mapping[str, _Key]] = {
         7 * _DAY_MS, "milliseconds or a duration such as 7d, 1 or more", _milliseconds(_INT64_MAX)
     ),
     "max.message.bytes": _Key(
-        1048588, "bytes or a size such as 1MiB, 1024 to 16777216", _bytes(1024, 16 << 20)
+        (1 << 20) + (64 << 10),  # a record of 1 MiB, the header of its batch, and its framing
+        "bytes or a size such as 1MiB, 1024 to 16777216",
+        _bytes(1024, 16 << 20),
     ),
     "message.timestamp.type": _Key(
         "LogAppendTime", "LogAppendTime or CreateTime", _one_of("LogAppendTime", "CreateTime")

@@ -239,8 +239,13 @@ async def test_a_record_above_the_topics_limit_is_too_large_and_one_at_it_is_not
     # requirement: T8
     refused = await server.post(TOPIC, {"records": [{"value": "x" * 2_000_000}]})
     assert (refused.status, refused.code) == (413, "record_too_large")
-    assert refused.json["limit_bytes"] == 1048588
-    room = 1048588 - len(one_batch(b"x" * 1_000_000)) + 1_000_000
+    limit = (1 << 20) + (64 << 10)
+    assert refused.json["limit_bytes"] == limit
+    headers = {f"name-{number}": "x" * 90 for number in range(100)}
+    value = "x" * ((1 << 20) - sum(map(len, [*headers, *headers.values(), "key"])))
+    whole = {"key": "key", "value": value, "headers": headers}  # 1 MiB together
+    assert (await server.post(TOPIC, {"records": [whole]})).status == 200
+    room = limit - len(one_batch(b"x" * 1_100_000)) + 1_100_000
     raw = {"Content-Type": "application/octet-stream"}
     assert (await server.call("POST", TOPIC, b"x" * room, raw)).status == 200
     assert (await server.call("POST", TOPIC, b"x" * (room + 1), raw)).status == 413

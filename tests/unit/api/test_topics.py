@@ -88,7 +88,7 @@ async def test_config_is_complete_and_says_what_was_set(server: HttpServer) -> N
     path = "/v1/topics/orders/config"
     got = await server.get(path)
     assert got.json["overrides"] == {"retention.ms": 5000}
-    assert got.json["config"]["max.message.bytes"] == 1048588  # type: ignore[index]
+    assert got.json["config"]["max.message.bytes"] == 1114112  # type: ignore[index]
     changed = await server.call("PATCH", path, {"config": {"retention.ms": None, "segment.bytes": 4096}})
     assert changed.json["overrides"] == {"segment.bytes": 4096}
     whole = await server.call("PATCH", "/v1/topics/orders", {"config": {"retention.bytes": 1}})
