@@ -151,7 +151,7 @@ def consume(
     with errors_reported():
         from api.cli.message_format import renderer
 
-        render = renderer(form)
+        render = renderer(form, topics)
         with connected(server, rack) as client:
             found = {topic: [item.partition for item in client.topics.partitions(topic)] for topic in topics}
         wanted = _Wanted(
@@ -206,7 +206,7 @@ def _print_as_member(
             consumer = client.consumer(
                 group, topics, reset=start, tags=tags, delivery=delivery or "at_least_once"
             )
-        print_as_member(client, consumer, topics, max_count, follow, renderer(form))
+        print_as_member(client, consumer, topics, max_count, follow, renderer(form, topics))
 
 
 async def _print(server: str, wanted: _Wanted, render: Render) -> None:

@@ -193,6 +193,7 @@ def _offset(offset: GroupOffsetBody) -> Row:
     return {
         "topic": offset.topic,
         "partition": offset.partition,
+        "consumed": offset.last_consumed_offset,
         "committed": offset.committed_offset,
         "end": offset.high_watermark,
         "lag": offset.lag,

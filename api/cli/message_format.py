@@ -8,7 +8,7 @@ Keys and values are written unchanged, whatever bytes they contain; null is writ
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,21 @@ if TYPE_CHECKING:
 
 Render = Callable[["Message"], bytes]
 
+INTERNAL = "__"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELD = re.compile(rb"%(.|$)", re.DOTALL)
 
 
-def renderer(form: str) -> Render:
-    """The function that writes a message in this format. An invalid format is wrong usage."""
+def renderer(form: str, topics: Sequence[str] = ()) -> Render:
+    """The function that writes a message of these topics in this format. An invalid format is wrong usage.
+
+    Rows of internal topics are decoded; the format ``value`` shows their keys, too.
+    """
+    if any(topic.startswith(INTERNAL) for topic in topics):
+        from api.cli.internal_rows import readable
+
+        render = renderer("%k %v\\n" if form == "value" else form)
+        return lambda message: render(readable(message))
     named = _NAMED.get(form)
     if named is not None:
         return named

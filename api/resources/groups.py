@@ -61,9 +61,12 @@ async def delete_group(call: Call) -> web.StreamResponse:
 
 async def get_coordinator(call: Call) -> web.StreamResponse:
     """The broker that coordinates a group, which need not exist yet."""
-    found = call.services.groups.coordinator_of(name_of(call, "group"))
+    name, groups = name_of(call, "group"), call.services.groups
+    if (found := groups.coordinator_of(name)) is None:
+        await groups.ready(timeout_ms=call.services.limits.control_timeout_ms)
+        found = groups.coordinator_of(name)
     if found is None:
-        raise errors.UnknownGroup("there are no groups yet; join one, or commit an offset")
+        raise errors.NoLeader("the topic of consumer groups is being created; retry", retry_after_ms=200)
     partition, broker = found
     address = call.services.http_address(broker)
     return json_response(
@@ -267,7 +270,7 @@ ROUTES = (
         (GROUP,),
         {},
         {200: json_answer("the partition and its leader", wire.CoordinatorBody)},
-        (errors.InvalidRequest, errors.UnknownGroup),
+        (errors.InvalidRequest, errors.NoLeader, errors.CommitUnknown),
     ),
     Route(
         "GET",

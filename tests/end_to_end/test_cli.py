@@ -17,7 +17,7 @@ import pytest
 
 from chaos.cluster import Cluster, free_ports
 from tests.helpers.command_line import RAFTLOG, command, packages_of_our_names, run
-from tests.helpers.real_cluster import create_topic, eventually, produce, read_all
+from tests.helpers.real_cluster import call, create_topic, eventually, produce, read_all
 
 pytestmark = pytest.mark.e2e
 
@@ -324,3 +324,29 @@ def test_a_refused_line_makes_all_lines_of_a_transaction_invisible(cluster: Clus
     assert "the transaction is aborted: no record is visible" in told
     run(cluster, "produce", "once", "--delivery", "exactly_once", stdin=b"c\n")
     assert run(cluster, "consume", "once")[0] == b"c\n"
+
+
+# requirement: C6 G6 ST1
+def test_a_group_is_shown_as_it_is_stored(cluster: Cluster) -> None:
+    url = cluster.urls[0]
+    create_topic(url, "orders")
+    produce(url, "orders", ["a", "b", "c"])
+    early = [call(each, "GET", "/v1/groups/mail/coordinator").json for each in cluster.urls]
+    assert early == [early[0]] * 3
+    body = {"offsets": [{"topic": "orders", "partition": 0, "offset": 2}]}
+    assert call(url, "PUT", "/v1/groups/mail/offsets", body).status == 204
+    (shown,) = call(url, "GET", "/v1/groups/mail/offsets").json["items"]  # type: ignore[attr-defined]
+    assert (shown["committed_offset"], shown["last_consumed_offset"], shown["lag"]) == (2, 1, 1)
+    described = run(cluster, "group", "describe", "mail")[0].decode().splitlines()
+    assert described[-2].split()[:6] == ["topic", "partition", "consumed", "committed", "end", "lag"]
+    assert described[-1].split()[:6] == ["orders", "0", "1", "2", "3", "1"]
+    rows = run(cluster, "consume", "__offsets")[0]
+    key = {"kind": "offset", "group": "mail", "topic": "orders", "partition": 0}
+    (value,) = (
+        json.loads(line.removeprefix(prefix))
+        for line in rows.splitlines()
+        if line.startswith(prefix := json.dumps(key, separators=(",", ":")).encode())
+    )
+    assert value["offset"] == 2
+    read = call(url, "GET", f"/v1/topics/__offsets/partitions/{early[0]['partition']}/records")  # type: ignore[index]
+    assert read.json["records"]  # type: ignore[index]
