@@ -19,6 +19,7 @@ from api.addresses import is_loopback
 from api.broker_delays import BrokerDelays
 from api.broker_groups import BrokerGroups
 from api.broker_transactions import BrokerTransactions
+from api.consumed_positions import ConsumedPositions
 from api.disk_reserve import DiskReserve
 from api.http.join_tokens import JoinTokens
 from api.settings import BrokerSettings
@@ -40,7 +41,7 @@ from partitions.reassignment.preferred_leaders import PreferredLeaders
 from partitions.reassignment.reassigner import Reassigner
 from partitions.reassignment.removal import PartitionRemover
 from partitions.routing.gateway import Gateway
-from partitions.values import key_of
+from partitions.values import Consumed, key_of
 from raftlog.clock import Clock
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.exhaustion import in_thread
@@ -149,6 +150,7 @@ class Broker:
         self._addresses = self._peer_addresses()
         self._members = MetadataMembers(self.host, self.controller)
         self._first_start = self._first_start_of_cluster()
+        self._consumed: dict[GroupId, Consumed] = {}
         self.manager = self._manager()
         self.gateway = self._gateway()
         self.groups = self._groups()
@@ -182,6 +184,7 @@ class Broker:
             bytes_in_flight_max=self.settings.limits.request_bytes_in_flight_max,
             why_offline=self._why_offline,
             awaiting_archive=self.retention.awaiting_archive,
+            consumed=self._consumed,
         )
 
     def _groups(self) -> BrokerGroups:
@@ -220,6 +223,10 @@ class Broker:
             self.producer_ids,
         )
 
+    def _consumed_positions(self) -> ConsumedPositions:
+        replicas, offsets = self.manager.replicas, self.groups.offsets
+        return ConsumedPositions(lambda: self.controller.image, replicas, offsets, self._consumed)
+
     def _compaction(self) -> CompactionManager:
         rate, tenants = self.settings.limits.compaction_bytes_per_s, self.supervisor.serving_tenants
         return CompactionManager(self.host, self._environment.filesystem, in_thread, tenants, rate)
@@ -238,6 +245,7 @@ class Broker:
                 self.groups.derive(target) or self.transactions.derive(target) or self.delays.derive(target)
             ),
             join=lambda *asked: self.transactions.join(*asked),
+            consumed=self._consumed,
         )
 
     def _first_start_of_cluster(self) -> FirstStart:
@@ -352,6 +360,7 @@ class Broker:
             for work in (
                 self.scrubber.run(),
                 self.retention.run(check_ms),
+                self._consumed_positions().run(check_ms),
                 self.compaction.run(check_ms),
                 self.transactions.lost_markers.run(),
                 self._members.run(),

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from raftlog.acks import acks_word
 from raftlog.errors import InvalidRequest
-from raftlog.types import NodeId, Offset, Term, TopicPartition
+from raftlog.types import GroupId, NodeId, Offset, Term, TopicPartition
 
 
 class AcksKind(enum.Enum):
@@ -141,6 +142,16 @@ class FetchResult(Struct, frozen=True, kw_only=True):
     served_by: NodeId | None = None  # the broker whose replica was read; None: of an earlier version
 
 
+class Consumed(NamedTuple):
+    """Up to which offset, excluded, all named groups have consumed a partition, and the slowest of them."""
+
+    offset: Offset
+    group: str
+
+
+NOTHING_CONSUMED: Final[Mapping[GroupId, Consumed]] = MappingProxyType({})
+
+
 class PartitionStatus(Struct, frozen=True, kw_only=True):
     """One partition as its leader (or, without one, any broker) describes it."""
 
@@ -164,6 +175,8 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
     archived_up_to: Offset = NOTHING_ARCHIVED  # records below are in an archive
     is_sealed: bool = False  # decommissioned, and each later leader refuses records
     awaiting_archive_bytes: int = 0  # what retention keeps here only until it is archived
+    consumed_up_to: Offset = NO_RECORD  # by all groups that the topic names, -1 where it names none
+    held_back_by: str = ""  # the slowest of these groups
     records_end: Offset = NO_RECORD  # one past the newest record that there ever was, as far as is known
 
     @classmethod

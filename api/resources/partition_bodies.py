@@ -48,6 +48,8 @@ def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionBody:
         readers_held_ms=status.readers_held_ms,
         archived_up_to=status.archived_up_to,
         awaiting_archive_bytes=status.awaiting_archive_bytes,
+        consumed_up_to=status.consumed_up_to,
+        held_back_by=status.held_back_by,
         state=_state(status, info),
         records_end=status.records_end,
         unsafe_recoveries=[

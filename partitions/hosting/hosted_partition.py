@@ -6,7 +6,7 @@ are (``replica_manager``), how the log is opened (``opener``), serving (``partit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from partitions.hosting.opener import ReplicaOpener, log_settings
@@ -16,6 +16,7 @@ from partitions.replica.derived import Derive
 from partitions.replica.participant import JoinTransaction
 from partitions.replica.producer_admission import ProducerAdmission
 from partitions.replica.replica import PartitionReplica
+from partitions.values import Consumed, TopicConfig
 from raftlog.clock import Clock
 from raftlog.hosting.tenant import CompactionRules
 from raftlog.node.blocking import RunBlocking
@@ -43,6 +44,7 @@ class PartitionEnvironment:
     elect_again: Callable[[RaftGroup[None]], None]
     derive: Derive
     join: JoinTransaction | None
+    consumed: Mapping[GroupId, Consumed]  # by the groups that topics name; those of partitions led here
 
 
 class HostedPartition:
@@ -112,8 +114,13 @@ class HostedPartition:
             archived_up_to=(
                 Index(machine.archived.offset) if topic_config.requires_archive(config) else None
             ),
+            consumed_up_to=self._consumed_up_to(config),
             log_start=log_start,
         )
+
+    def _consumed_up_to(self, config: TopicConfig) -> Index | None:
+        consumed = self._environment.consumed.get(self.group_id)
+        return Index(consumed.offset) if consumed is not None and topic_config.consumers(config) else None
 
     @property
     def compaction(self) -> CompactionRules | None:

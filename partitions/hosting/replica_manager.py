@@ -31,7 +31,7 @@ from partitions.replica.participant import JoinTransaction
 from partitions.replica.producer_admission import PRODUCERS_MAX, ProducerAdmission
 from partitions.replica.replica import PartitionReplica
 from partitions.routing import rpc
-from partitions.values import key_of
+from partitions.values import NOTHING_CONSUMED, Consumed, key_of
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.exhaustion import in_thread
 from raftlog.hosting.hosted_replica import HostedState
@@ -72,8 +72,12 @@ class ReplicaManager:
         trash: Trash | None = None,
         derive: Derive = lambda target: None,
         join: JoinTransaction | None = None,
+        consumed: Mapping[GroupId, Consumed] = NOTHING_CONSUMED,
     ) -> None:
-        """``broken`` has the groups that the supervisor does not open, ``join`` is for transactions."""
+        """``broken`` has the groups that the supervisor does not open, ``join`` is for transactions.
+
+        ``consumed`` has how far the groups that topics name have consumed the partitions that are led here.
+        """
         self._host = host
         self._metadata = metadata
         self._supervisor = supervisor
@@ -109,6 +113,7 @@ class ReplicaManager:
             self._elect_again,
             derive,
             join,
+            consumed,
         )
         self._permits = DeletePermits(host.node_id, lambda: metadata.image, self.replicas, host.calls)
         host.calls.serve(rpc.PREPARED, self._serve_prepared)

@@ -8,6 +8,7 @@ taken as text, durations and sizes with a unit as well; they are kept in one for
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,13 +16,15 @@ from typing import Final
 
 from raftlog.errors import InvalidRequest
 from raftlog.units import counted, duration_ms, size_bytes
-from raftlog.wire.limits import REPLICAS_MAX
+from raftlog.wire.limits import NAME_PATTERN, REPLICAS_MAX
 
 Value = int | str
 MAJORITY: Final = "majority"
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _NAME_CHARACTERS_MAX: Final = 100  # of an unknown name that is compared with ours
+_NAME: Final = re.compile(NAME_PATTERN)
+CONSUMERS_MAX: Final = 16  # groups that one topic waits for
 _INT64_MAX: Final = (1 << 63) - 1
 _INT31_MAX: Final = (1 << 31) - 1
 
@@ -65,6 +68,13 @@ def _cleanup_policy(value: object) -> str | None:
     if not words or not words <= {"compact", "delete"}:
         return None
     return ",".join(sorted(words))
+
+
+def _group_names(value: object) -> str | None:
+    names = {name.strip() for name in value.split(",")} if isinstance(value, str) and value.strip() else set()
+    if not isinstance(value, str) or len(names) > CONSUMERS_MAX:
+        return None
+    return ",".join(sorted(names)) if all(_NAME.fullmatch(name) for name in names) else None
 
 
 def _ratio(value: object) -> str | None:
@@ -131,6 +141,9 @@ _KEYS: Final[Mapping[str, _Key]] = {
         _whole_number(0, _INT64_MAX, unit=duration_ms),
     ),
     "retention.archive.required": _Key("false", "true or false", _one_of("true", "false")),
+    "retention.consumed.by": _Key(
+        "", f"up to {CONSUMERS_MAX} names of consumer groups or queues, with commas", _group_names
+    ),
 }
 
 DEFAULTS: Final[Mapping[str, Value]] = MappingProxyType({name: key.default for name, key in _KEYS.items()})
@@ -187,6 +200,11 @@ def deletes(config: Mapping[str, Value]) -> bool:
 def requires_archive(config: Mapping[str, Value]) -> bool:
     """Whether old records go only once they are archived."""
     return config["retention.archive.required"] == "true"
+
+
+def consumers(config: Mapping[str, Value]) -> tuple[str, ...]:
+    """The groups and queues after which consumed segments go before their time."""
+    return tuple(name for name in str(config["retention.consumed.by"]).split(",") if name)
 
 
 def number(config: Mapping[str, Value], key: str) -> int:

@@ -25,9 +25,11 @@ from partitions.routing.relay import Relay
 from partitions.routing.rpc import Place
 from partitions.routing.statuses import Statuses
 from partitions.values import (
+    NOTHING_CONSUMED,
     Acks,
     AcksKind,
     AppendReceipt,
+    Consumed,
     FetchRequest,
     FetchResult,
     PartitionStatus,
@@ -77,10 +79,12 @@ class Gateway:
         bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
         why_offline: Callable[[TopicPartition], str] = lambda target: "it is not open",
         awaiting_archive: Callable[[GroupId], int] = lambda group_id: 0,
+        consumed: Mapping[GroupId, Consumed] = NOTHING_CONSUMED,
     ) -> None:
         """``why_offline`` says what a replica of this broker that takes no part waits for.
 
-        ``awaiting_archive`` says how many bytes retention keeps here only until they are archived.
+        ``awaiting_archive`` says how many bytes retention keeps here only until they are archived, and
+        ``consumed`` how far the groups that topics name have come.
         """
         self._node_id = node_id
         self._image = image
@@ -92,6 +96,7 @@ class Gateway:
             bytes_in_flight_max=bytes_in_flight_max,
             why_offline=why_offline,
             awaiting_archive=awaiting_archive,
+            consumed=consumed,
         )
         self._leaders: dict[
             TopicPartition, NodeId

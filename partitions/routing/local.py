@@ -16,7 +16,7 @@ from partitions.replica.bounded_reads import PROOF_S, AskReadIndex
 from partitions.replica.replica import PartitionReplica
 from partitions.routing import rpc
 from partitions.routing.rpc import Place
-from partitions.values import Acks, PartitionStatus, key_of
+from partitions.values import NO_RECORD, Acks, Consumed, PartitionStatus, key_of
 from raftlog.errors import NoLeader, NotLeader, Overloaded
 from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.records.batch import Buffer
@@ -39,6 +39,7 @@ class LocalReplicas:
         bytes_in_flight_max: int,
         why_offline: Callable[[TopicPartition], str],
         awaiting_archive: Callable[[GroupId], int],
+        consumed: Mapping[GroupId, Consumed],
     ) -> None:
         """See ``Gateway``."""
         self._node_id = node_id
@@ -47,6 +48,7 @@ class LocalReplicas:
         self._bytes_in_flight_max = bytes_in_flight_max
         self._why_offline = why_offline
         self._awaiting_archive = awaiting_archive
+        self._consumed = consumed
         self.bytes_in_flight = 0
         calls.serve(rpc.APPEND, self._serve_append)
         calls.serve(rpc.MARK, self._serve_mark)
@@ -98,7 +100,13 @@ class LocalReplicas:
             replica = self.here(place)
             status = replica.status()
             if replica.group.stopped is None:
-                return replace(status, awaiting_archive_bytes=self._awaiting_archive(place[1]))
+                consumed = self._consumed.get(place[1], Consumed(NO_RECORD, ""))
+                return replace(
+                    status,
+                    awaiting_archive_bytes=self._awaiting_archive(place[1]),
+                    consumed_up_to=consumed.offset,
+                    held_back_by=consumed.group,
+                )
         except (NotLeader, NoLeader):
             status = PartitionStatus.unknown(target.partition)
         return replace(status, offline=((self._node_id, self._why_offline(target)[:REASON_CHARS_MAX]),))

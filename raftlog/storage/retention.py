@@ -36,7 +36,8 @@ class RetentionLimits:
     """The topic's ``retention.ms`` and ``retention.bytes``; -1 stands for no limit.
 
     Records from ``kept_from`` on stay whatever the limits, and so do those from ``archived_up_to`` on, where
-    the topic requires that they are archived before. The active segment is closed if it begins at or below
+    the topic requires that they are archived before. Records below ``consumed_up_to`` may go at any age: all
+    for whom they were kept have consumed them. The active segment is closed if it begins at or below
     ``closed_up_to``, as no records follow: its age is that of its newest record then. ``log_start`` is
     replicated: below it readers are refused already, on this replica as on each later leader.
     """
@@ -45,6 +46,7 @@ class RetentionLimits:
     retention_bytes: int = NO_LIMIT
     kept_from: Index | None = None
     archived_up_to: Index | None = None
+    consumed_up_to: Index | None = None
     closed_up_to: Index | None = None
     log_start: Index = NEVER_CUT
 
@@ -60,10 +62,10 @@ def first_index_to_keep(
 ) -> Index:
     """Where the log should begin: for ``truncate_prefix``, once all replicas have agreed to it.
 
-    A segment goes when its newest record was stored longer ago than the time limit, or while the log is
-    larger than the size limit. Segments that hold nothing committed do not count as size: their entries may
-    still be lost. The times that producers put into records do not count, and without ``now_ms`` no segment
-    is old. The first segment that stays keeps all behind it.
+    A segment goes when its newest record was stored longer ago than the time limit, while the log is larger
+    than the size limit, or once all its records are consumed. Segments that hold nothing committed do not
+    count as size: their entries may still be lost. The times that producers put into records do not count,
+    and without ``now_ms`` no segment is old. The first segment that stays keeps all behind it.
     """
     size = sum(segment.size_bytes for segment in closed if segment.base <= commit_index)
     if commit_index >= (closed[-1].last + 1 if closed else first_index):
@@ -82,7 +84,8 @@ def first_index_to_keep(
     for segment in closed:
         is_old = oldest_ms is not None and segment.stored_ms < oldest_ms
         is_excess = limits.retention_bytes != NO_LIMIT and size > limits.retention_bytes
-        if segment.last >= end or not (is_old or is_excess):
+        is_consumed = limits.consumed_up_to is not None and segment.last < limits.consumed_up_to
+        if segment.last >= end or not (is_old or is_excess or is_consumed):
             break
         size -= segment.size_bytes
         first_kept = Index(segment.last + 1)

@@ -279,9 +279,10 @@ class PartitionBody(Answer):
     them. ``readers_held_ms`` is for how long the oldest open transaction, which begins at
     ``last_stable_offset``, has held back readers of committed records. Records below
     ``archived_up_to`` are in an archive; ``awaiting_archive_bytes`` is what retention keeps only until it is
-    archived, because the topic requires it. ``state`` is ``sealing`` until no leader can take records of
-    producers any more, and ``decommissioned`` from then on. ``records_end`` is one past the newest record
-    that the partition has had, -1 where none is known.
+    archived, because the topic requires it. All groups that ``retention.consumed.by`` names have consumed the
+    records below ``consumed_up_to`` (-1 where it names none); ``held_back_by`` is the slowest. ``state`` is
+    ``sealing`` until no leader can take records of producers any more, and ``decommissioned`` from then on.
+    ``records_end`` is one past the newest record that the partition has had, -1 where none is known.
     """
 
     partition: int
@@ -304,6 +305,8 @@ class PartitionBody(Answer):
     readers_held_ms: int = 0
     archived_up_to: int = 0
     awaiting_archive_bytes: int = 0
+    consumed_up_to: int = -1
+    held_back_by: str = ""
     state: Literal["active", "sealing", "decommissioned"] = "active"
     records_end: int = -1
 

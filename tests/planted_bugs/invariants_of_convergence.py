@@ -6,14 +6,6 @@ from tests.planted_bugs.bug import PlantedBug
 
 CONVERGENCE = (
     PlantedBug(
-        "the linger of a batch is not waited for by a timer",
-        "L1",
-        "raftlog.client.buffer:Buffer._open",
-        "queue.wake(batch.due)",
-        "pass",
-        seen_by="http:0",
-    ),
-    PlantedBug(
         "an expired batch is dropped without an error",
         "L1",
         "raftlog.client.sender:PartitionSender._take",

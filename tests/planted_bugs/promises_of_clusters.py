@@ -388,6 +388,14 @@ PROMISES_OF_CLUSTERS = (
         seen_by="tests/unit/client/test_at_most_once.py::test_a_rebalance_loses_and_repeats_nothing",
     ),
     PlantedBug(
+        "a segment goes once the fastest of the named groups has consumed it",
+        "A11",
+        "api.consumed_positions:slowest_of",
+        "min(",
+        "max(",
+        seen_by="tests/unit/api/test_consumed_positions.py::test_the_slowest_group_holds_a_partition_back",
+    ),
+    PlantedBug(
         "an offset expires as soon as nothing is behind it",
         "C7",
         "groups.expiry:_is_meaningless",

@@ -337,6 +337,16 @@ def test_what_is_not_committed_stays_and_so_does_the_newest_committed_entry() ->
     assert keep(closed_by_age(5, 5, 5), limits, commit=-1) == 0
 
 
+# requirement: A11
+def test_a_segment_goes_before_its_time_once_all_its_records_are_consumed() -> None:
+    def kept(consumed: int, **more: Index) -> int:
+        return keep(closed_by_age(1, 1, 1), RetentionLimits(consumed_up_to=Index(consumed), **more))
+
+    assert [kept(offset) for offset in (0, 9, 10, 11, 29, 30, 99)] == [0, 0, 10, 10, 20, 30, 30]
+    assert kept(30, kept_from=Index(15)) == 10
+    assert kept(30, archived_up_to=Index(10)) == 10
+
+
 # requirement: RT2
 def test_while_the_time_is_not_known_only_size_counts() -> None:
     limits = RetentionLimits(retention_ms=DAY, retention_bytes=300)

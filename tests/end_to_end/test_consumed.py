@@ -1,0 +1,69 @@
+"""Topics that keep records until the groups that they name have consumed them, on real brokers."""
+
+# requirement: A11
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from chaos.cluster import Cluster
+from raftlog import Client
+from raftlog.wire.bodies import PartitionBody
+from tests.helpers.command_line import run
+from tests.helpers.real_cluster import create_topic, eventually
+
+pytestmark = pytest.mark.e2e
+
+SEGMENT = 4_096
+RECORDS = 60  # of 500 bytes: about eight in a segment
+
+
+@pytest.fixture
+def looking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three brokers that look at retention five times a second."""
+    often = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "200"}
+    with Cluster(tmp_path_factory.mktemp("consumed"), environment=often) as made:
+        yield made
+
+
+def test_segments_go_once_all_named_groups_and_queues_have_consumed_them(looking: Cluster) -> None:
+    create_topic(looking.urls[0], "orders", segment_bytes=SEGMENT)
+    with Client(",".join(looking.urls)) as client:
+        client.topics.alter("orders", config={"retention.consumed.by": "mail,audit"})
+
+        def described() -> PartitionBody:
+            return client.topics.partitions("orders")[0]
+
+        def held_back_by(group: str, offset: int) -> PartitionBody:
+            return eventually(
+                lambda: (
+                    one
+                    if ((one := described()).held_back_by, one.consumed_up_to) == (group, offset)
+                    else None
+                ),
+                what=f"partition that {group} holds back at {offset}",
+            )
+
+        for number in range(RECORDS):
+            client.send("orders", f"{number:0500}")
+        assert held_back_by("audit", 0).log_start_offset == 0  # neither group exists
+        client.groups.commit("mail", {("orders", 0): RECORDS})
+        client.groups.commit("audit", {("orders", 0): 20})
+        eventually(lambda: 8 <= described().log_start_offset <= 20, what="segments that go")
+        held_back_by("audit", 20)
+        shown = run(looking, "topic", "describe", "orders")[0].decode()
+        assert "held_back_by" in shown
+        assert "audit" in shown
+        looking.kill(looking.leader("orders", 0))
+        held_back_by("audit", 20)
+        queue = client.queue("orders", group="audit")
+        for job in queue.receive(max=10, idle="1s"):
+            job.ack()
+        eventually(lambda: described().consumed_up_to >= RECORDS, what="a queue that is worked off")
+        eventually(lambda: described().size_bytes <= 2 * SEGMENT, what="little on the disk")
+        client.groups.delete("mail")
+        assert held_back_by("mail", 0).high_watermark >= RECORDS
+        client.topics.alter("orders", config={"retention.consumed.by": None})
+        held_back_by("", -1)
