@@ -200,7 +200,9 @@ class TransactionSettings(BaseModel):
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     prepared_ms_max: Annotated[int, Field(ge=3_600_000, le=86_400_000)] = 3_600_000  # readers wait so long
     # of ids and sinks, in the partitions of ``__transactions`` together; a quarter for one client
-    state_bytes_max: Annotated[int, Field(ge=16 << 20)] = 256 << 20
+    state_bytes_max: Annotated[int, Field(ge=16 << 20)] = 512 << 20
+    # of idempotency keys and their answers, likewise; half for one client
+    keys_bytes_max: Annotated[int, Field(ge=16 << 20)] = 896 << 20
     id_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of transactional ids without use
     key_retention_ms: Annotated[int, Field(ge=60_000)] = 86_400_000  # of answers to idempotency keys
 
