@@ -190,6 +190,8 @@ class Groups(BaseModel):
     state_bytes_max: Annotated[int, Field(ge=16 << 20)] = 256 << 20
     open_jobs_max: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000  # of one partition of ``__offsets``
     open_jobs_queue_max: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000  # of one queue
+    # of these jobs, in the partitions of ``__offsets`` together
+    open_jobs_bytes_max: Annotated[int, Field(ge=16 << 20)] = 1 << 30
 
 
 class TransactionSettings(BaseModel):

@@ -351,14 +351,17 @@ class WorkQueue:
         elif ask.how == "dead" or job.deliveries >= job.deliveries_max:
             rows.append(self._died(place, job, ask.reason))
         else:
-            again = job_steps.given_back(job, ask.time_ms, wall_ms, ask.reason)
+            again = job_steps.given_back(job, ask.time_ms, wall_ms, self._kept(ask.reason))
             rows.append(self._put(place, again, now_ms + ask.time_ms if ask.time_ms else None))
         return True
 
     def _died(self, place: Place, job: Job, reason: str) -> Row:
-        row = self._put(place, job_steps.dead(job, reason), None)
+        row = self._put(place, job_steps.dead(job, self._kept(reason)), None)
         self._bury(place)
         return row
+
+    def _kept(self, reason: str) -> str:
+        return self._room.kept_reason(self._group, reason)
 
     def _bury(self, place: Place) -> None:
         job = self._jobs.get(place)
