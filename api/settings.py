@@ -130,7 +130,8 @@ class Limits(BaseModel):
     group_metrics_max: Annotated[int, Field(ge=0)] = 1000  # groups, and offsets of groups, that it lists
     connections_max: Annotated[int, Field(ge=1)] | None = None  # of HTTP clients; None for the default
     connections_client_max: Annotated[int, Field(ge=1)] | None = None  # of one address; None for a quarter
-    producers_max: Annotated[int, Field(ge=1)] = 250_000  # entries on this broker, about 400 bytes each
+    # entries on this broker, about 400 bytes each; a quarter for one client
+    producers_max: Annotated[int, Field(ge=1)] = 500_000
     scrub_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # scrubbed; 0 for never
     compaction_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # read by compaction; 0 for never
     healing_moves_max: Annotated[int, Field(ge=0, le=1000)] = 10  # partitions being restored; 0 for never
