@@ -217,6 +217,8 @@ class DelaySettings(BaseModel):
 
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     pending_max: Annotated[int, Field(ge=1, le=1_000_000)] = 65_536  # of one partition of ``__delayed``
+    # of these and failed ones on disk, in the partitions of ``__delayed`` together; a quarter for one topic
+    pending_bytes_max: Annotated[int, Field(ge=256 << 20)] = 16 << 30
 
 
 class BrokerSettings(BaseSettings):
