@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from groups.coordination import SWEEP_MS
 from groups.membership import GENERATION_BYTES_PER_S
@@ -98,6 +99,32 @@ def test_the_next_leader_counts_the_same() -> None:
     assert after.used_by_client.of("10.0.0.2") == before.used_by_client.of("10.0.0.2") > 0
     _, refusal = fill(groups, "10.0.0.1", name="g")
     assert isinstance(refusal, QuotaExceeded)
+
+
+# requirement: N2
+@pytest.mark.parametrize("how", ["leaves", "takes the place"])
+def test_small_requests_make_a_large_group_write_at_a_bounded_rate(how: str) -> None:
+    """The record of a group has all members, and a request to leave, or to take a place, is small."""
+    groups = CoordinatedGroups({"orders": 1})
+    topics, small = tuple(f"{number:04d}" + "x" * 200 for number in range(1_000)), [*map(str, range(30))]
+    groups.join("large", *topics)
+    for member in small:
+        groups.join(member, generation=1, instance=member)
+    groups.join("large", *topics, generation=1)
+    groups.after(2_000)
+    assert {"large", *small} == groups.committed.groups["g"].members.keys()
+    groups.sync("large", groups.committed.groups["g"].generation, is_auto=True)
+    began_ms, before = groups.now_ms, sum(map(written_bytes, groups.written))
+    asked = []
+    for member in small:
+        asked.append(groups.leave(member) if how == "leaves" else groups.join(f"{member}.2", instance=member))
+        groups.after(10)
+    groups.after(2_000)
+    rate = (sum(map(written_bytes, groups.written)) - before) * 1_000 / (groups.now_ms - began_ms)
+    assert rate < 2 * GENERATION_BYTES_PER_S
+    if how == "leaves":
+        assert all(isinstance(groups.answers[request], Done) for request in asked)
+        assert not groups.committed.groups["g"].members.keys() & {*small}
 
 
 # requirement: N2
