@@ -65,6 +65,7 @@ class WorkQueue:
         self._waiters: dict[RequestId, _Waiter] = {}
         self._burials: list[Bury] = []  # once the rows before them are written
         self._touched_ms = 0
+        self._client = ""  # the address that received last
         self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0)
 
     def take_over(self, now_ms: int, wall_ms: int) -> None:
@@ -133,6 +134,7 @@ class WorkQueue:
         Raises ``NoLeader`` for another topic of this name, unless it is the one of now.
         """
         self._touched_ms = now_ms
+        self._client = ask.client
         held = self._jobs.held_under(ask.lease)
         if held:  # a repetition, whose first answer was lost
             self._outputs.answer(request_id, Received(tuple(self._delivered(place) for place in held)))
@@ -415,7 +417,7 @@ class WorkQueue:
                 rows += self._rows.progress(
                     partition, self._topic_id, start, end, is_ordered=self._jobs.is_ordered, wall_ms=wall_ms
                 )
-        self._rows.write(rows, wall_ms)
+        self._rows.write(rows, wall_ms, self._client)
         for burial in self._burials:
             self._outputs.perform(burial)
         self._burials.clear()

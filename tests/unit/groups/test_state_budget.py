@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from groups.coordination import SWEEP_MS
 from groups.membership import GENERATION_BYTES_PER_S
-from groups.outputs import Row
-from groups.records import Group, GroupKey
+from groups.outputs import Outputs, Row
+from groups.queue_requests import Receive
+from groups.queue_rows import QueueRows
+from groups.records import Group, GroupKey, JobKey
 from groups.requests import DeleteGroup, DeleteOffsets, Done, Join, Joined, OffsetCommit
 from groups.state import ROW_BYTES
 from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
@@ -54,6 +57,22 @@ def test_a_client_has_a_quarter_of_the_state_with_all_its_groups() -> None:
     join = Join(group="more", member_id="m", topics=("orders",), client="10.0.0.1", metadata=b"x" * 4_000)
     groups.ask(join, QuotaExceeded)
     assert GroupKey("more").group not in groups.committed.groups
+
+
+# requirement: N2
+def test_a_group_that_receives_jobs_counts_for_its_client_with_all_partitions() -> None:
+    groups = groups_of(partitions=60)  # a queue has two rows for each
+    ask = Receive(
+        group="more", topic="orders", topic_id="", lease=b"1", count_max=1, lease_ms=5, deliveries_max=1
+    )
+    groups.commit(Done, 1, group="first", client="10.0.0.1")
+    refused = groups.send(replace(ask, client="10.0.0.1"))
+    groups.answered(refused, QuotaExceeded)
+    few = groups_of(partitions=2)
+    assert not isinstance(few.answers.get(few.send(replace(ask, client="10.0.0.1"))), RaftlogError)
+    outputs = Outputs(few.coordination.state)
+    QueueRows("more", "orders", outputs).write([(JobKey("more", "orders", 0), None)], 5, "10.0.0.1")
+    assert outputs.state.used_by_client.of("10.0.0.1") >= ROW_BYTES
 
 
 # requirement: N2
