@@ -23,9 +23,17 @@ class KeptRequests:
 
     def __init__(self, rows: SnapshotRows | None = None) -> None:
         self.rows = SnapshotRows() if rows is None else rows
+        self.is_in_order = True  # by time; not after a snapshot
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeptRequests) and dict(self.items()) == dict(other.items())
+
+    def items(self) -> Iterator[tuple[bytes, KeyedRequest]]:
+        """Digests and requests, in any order."""
+        return map(_decoded, self.rows)
 
     def __contains__(self, digest: bytes) -> bool:
         return self.rows.get(_key_of(digest)) is not None
@@ -37,6 +45,9 @@ class KeptRequests:
 
     def oldest(self, client: str = "") -> Iterator[tuple[bytes, KeyedRequest]]:
         """Digests and requests, the one that began first comes first; all, or those of one client."""
+        if not self.is_in_order:
+            self.rows.arrange(lambda row: _decoded(row)[1].changed_ms)
+            self.is_in_order = True
         wanted = msgspec.msgpack.encode(client)
         for row in self.rows:
             if not client or wanted in row:
@@ -46,7 +57,9 @@ class KeptRequests:
 
     def copy(self) -> KeptRequests:
         """The same requests, to be changed apart."""
-        return KeptRequests(self.rows.copy())
+        copied = KeptRequests(self.rows.copy())
+        copied.is_in_order = self.is_in_order
+        return copied
 
 
 def size_of(request: KeyedRequest) -> int:

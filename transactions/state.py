@@ -56,6 +56,11 @@ class TransactionsState(KeyedState[Key, Value]):
         self.requests = KeptRequests()
         self.used, self.keys = Usage(), Usage()
 
+    def restore(self, snapshot: bytes) -> None:
+        """See ``KeyedState.restore``: a snapshot has requests in the order of their digests."""
+        super().restore(snapshot)
+        self.requests.is_in_order = False
+
     def copy(self) -> TransactionsState:
         """The same values, to be changed apart. A copy takes no snapshots."""
         copied = TransactionsState().without_snapshots()

@@ -8,7 +8,7 @@ bytes. A copy shares the bytes, and what the copy keeps first the original keeps
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Final
 
@@ -46,6 +46,10 @@ class SnapshotRows:
     def get(self, key: bytes) -> bytes | None:
         """The msgpack array of key and value; None for a key that is not there."""
         return self._rows.get(key)
+
+    def arrange(self, place: Callable[[bytes], int]) -> None:
+        """Iterate in another order from now on; a snapshot has the rows in the order of their keys."""
+        self._rows = dict(sorted(self._rows.items(), key=lambda item: place(item[1])))
 
     def copy(self) -> SnapshotRows:
         """The same rows, to be changed apart. A copy takes no snapshots."""

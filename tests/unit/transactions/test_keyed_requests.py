@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from api.settings import TransactionSettings
 from raftlog.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused, Overloaded, QuotaExceeded
 from tests.helpers.decided_transactions import KEY_RETENTION_MS, Coordinator
+from transactions import keyed_requests
 from transactions.decisions import SWEEP_MS
 from transactions.kept_requests import KEY_BYTES, size_of
 from transactions.records import Handle, KeyedRequest, RequestKey, State, TransactionKey
@@ -230,6 +231,23 @@ def test_a_refused_key_has_room_at_the_time_that_the_refusal_says() -> None:
     assert isinstance(coordinator.ask(of_client("10.0.0.1", b"2")), QuotaExceeded)
     coordinator.now_ms += 2 + LOOK_MS  # not at a sweep
     answered(coordinator, of_client("10.0.0.1", b"2"))
+
+
+# requirement: N2
+def test_the_next_leader_forgets_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot has the keys in another order."""
+    monkeypatch.setattr(keyed_requests, "LOOKED_AT_MAX", 1)
+    coordinator = Coordinator(keys_bytes_max=2 * 3 * (KEY_BYTES + 20))
+    for digest in (b"c", b"b", b"a"):
+        answered(coordinator, of_client("10.0.0.1", digest))
+        coordinator.advance(SWEEP_MS)
+    leader = coordinator.next_leader()
+    refused = leader.ask(of_client("10.0.0.1", b"d"))
+    assert isinstance(refused, QuotaExceeded)
+    leader.now_ms += int(str(refused.details["retry_after_ms"])) + LOOK_MS
+    answered(leader, of_client("10.0.0.1", b"d"))
+    assert b"c" not in leader.committed.requests
+    assert b"b" in leader.committed.requests
 
 
 # requirement: N2
