@@ -67,7 +67,7 @@ class BrokerDelays:
         self._delivery = BrokerDelivery(controller, gateway, clock, producer_ids)
         self.coordinators: dict[int, DelayedCoordinator] = {}  # by partition of ``__delayed``
 
-        topic = CreatedTopic(
+        self._topic = topic = CreatedTopic(
             TOPIC,
             "delayed messages",
             controller,
@@ -81,12 +81,14 @@ class BrokerDelays:
         """The coordinator of a partition of ``__delayed`` whose replica is being opened here."""
         if target.topic != TOPIC:
             return None
+        count = self._topic.partition_count or self._settings.partitions
         coordinator = DelayedCoordinator(
             str(target),
             target.partition,
             self._clock,
             self._delivery,
             pending_max=self._settings.pending_max,
+            pending_bytes_max=self._settings.pending_bytes_max // count,
             batch_bytes_max=self._delivery.batch_bytes_max,
             room=self._room,
         )

@@ -81,7 +81,9 @@ class BrokerGroups:
             self._jobs,
             offsets_retention_ms=self._settings.offsets_retention_ms,
             queue_limits=QueueLimits(
-                queue_max=self._settings.open_jobs_queue_max, total_max=self._settings.open_jobs_max
+                queue_max=self._settings.open_jobs_queue_max,
+                total_max=self._settings.open_jobs_max,
+                bytes_max=self._settings.open_jobs_bytes_max // count,
             ),
             state_bytes_max=self._settings.state_bytes_max // count,
         )

@@ -80,6 +80,7 @@ class BrokerTransactions:
             id_retention_ms=self._settings.id_retention_ms,
             key_retention_ms=self._settings.key_retention_ms,
             state_bytes_max=self._settings.state_bytes_max // count,
+            keys_bytes_max=self._settings.keys_bytes_max // count,
         )
         self.coordinators[target.partition] = coordinator
         return coordinator

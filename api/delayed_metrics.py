@@ -41,6 +41,11 @@ def _gauges(led: Sequence[Decisions], now_ms: int) -> Iterator[Metric]:
     states.add_metric(["due"], sum(each.due for each in counts))
     states.add_metric(["failed"], sum(each.failed for each in counts))
     yield states
+    yield GaugeMetricFamily(
+        "raftlog_delayed_bytes",
+        "Bytes of these messages on disk, as they count towards delayed.pending_bytes_max.",
+        sum(each.state.sizes.total for each in led),
+    )
     oldest_ms = min((each.oldest_ms for each in counts if each.oldest_ms is not None), default=now_ms)
     yield GaugeMetricFamily(
         "raftlog_delayed_oldest_due_seconds",

@@ -112,6 +112,11 @@ def _queue_metrics(coordinators: Sequence[GroupCoordinator]) -> Iterator[Metric]
         "Jobs leased, waiting for another delivery, or on their way to a dead-letter topic.",
         sum(each.queues.open_jobs for each in led),
     )
+    yield GaugeMetricFamily(
+        "raftlog_queue_open_job_bytes",
+        "Bytes that these jobs count towards groups.open_jobs_bytes_max.",
+        sum(each.queues.open_bytes for each in led),
+    )
 
 
 def _group_metrics(shown: Mapping[str, GroupCoordinator]) -> Iterator[Metric]:

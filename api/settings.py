@@ -130,7 +130,8 @@ class Limits(BaseModel):
     group_metrics_max: Annotated[int, Field(ge=0)] = 1000  # groups, and offsets of groups, that it lists
     connections_max: Annotated[int, Field(ge=1)] | None = None  # of HTTP clients; None for the default
     connections_client_max: Annotated[int, Field(ge=1)] | None = None  # of one address; None for a quarter
-    producers_max: Annotated[int, Field(ge=1)] = 250_000  # entries on this broker, about 400 bytes each
+    # entries on this broker, about 400 bytes each; a quarter for one client
+    producers_max: Annotated[int, Field(ge=1)] = 500_000
     scrub_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # scrubbed; 0 for never
     compaction_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # read by compaction; 0 for never
     healing_moves_max: Annotated[int, Field(ge=0, le=1000)] = 10  # partitions being restored; 0 for never
@@ -190,6 +191,8 @@ class Groups(BaseModel):
     state_bytes_max: Annotated[int, Field(ge=16 << 20)] = 256 << 20
     open_jobs_max: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000  # of one partition of ``__offsets``
     open_jobs_queue_max: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000  # of one queue
+    # of these jobs, in the partitions of ``__offsets`` together
+    open_jobs_bytes_max: Annotated[int, Field(ge=16 << 20)] = 1 << 30
 
 
 class TransactionSettings(BaseModel):
@@ -200,7 +203,9 @@ class TransactionSettings(BaseModel):
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     prepared_ms_max: Annotated[int, Field(ge=3_600_000, le=86_400_000)] = 3_600_000  # readers wait so long
     # of ids and sinks, in the partitions of ``__transactions`` together; a quarter for one client
-    state_bytes_max: Annotated[int, Field(ge=16 << 20)] = 256 << 20
+    state_bytes_max: Annotated[int, Field(ge=16 << 20)] = 512 << 20
+    # of idempotency keys and their answers, likewise; half for one client
+    keys_bytes_max: Annotated[int, Field(ge=16 << 20)] = 896 << 20
     id_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of transactional ids without use
     key_retention_ms: Annotated[int, Field(ge=60_000)] = 86_400_000  # of answers to idempotency keys
 
@@ -212,6 +217,8 @@ class DelaySettings(BaseModel):
 
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     pending_max: Annotated[int, Field(ge=1, le=1_000_000)] = 65_536  # of one partition of ``__delayed``
+    # of these and failed ones on disk, in the partitions of ``__delayed`` together; a quarter for one topic
+    pending_bytes_max: Annotated[int, Field(ge=256 << 20)] = 16 << 30
 
 
 class BrokerSettings(BaseSettings):

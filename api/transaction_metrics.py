@@ -51,12 +51,12 @@ class TransactionMetrics(Collector):
         yield GaugeMetricFamily(
             "raftlog_idempotency_keys",
             "Keys of requests that are kept.",
-            sum(state.keys.total for state in led),
+            sum(len(state.requests) for state in led),
         )
         yield GaugeMetricFamily(
-            "raftlog_idempotency_answer_bytes",
-            "Bytes of the answers that are kept for these keys.",
-            sum(state.answers.total for state in led),
+            "raftlog_idempotency_key_bytes",
+            "Bytes that these keys and their answers count towards transactions.keys_bytes_max.",
+            sum(state.keys.total for state in led),
         )
         now_ms = self._clock.wall_ms()
         began_ms = min((transaction.began_ms for transaction in found), default=now_ms)

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from delayed.decisions import Decisions
+from delayed.decisions import BYTES_MAX, Decisions
 from delayed.records import LaneKey, Message, Row, record_of
 from delayed.requests import Found, Reply, Request, Reschedule, is_reading
 from delayed.room import MoveRoom
@@ -92,6 +92,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         delivery: Delivery,
         *,
         pending_max: int,
+        pending_bytes_max: int = BYTES_MAX,
         batch_bytes_max: BytesMax,
         room: MoveRoom,
     ) -> None:
@@ -102,6 +103,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self._partition = partition
         self._delivery = delivery
         self._pending_max = pending_max
+        self._pending_bytes_max = pending_bytes_max
         self._batch_bytes_max = batch_bytes_max
         self._room = room
 
@@ -156,6 +158,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             now_ms=now_ms,
             wall_ms=self._clock.wall_ms(),
             pending_max=self._pending_max,
+            pending_bytes_max=self._pending_bytes_max,
             batch_bytes_max=self._batch_bytes_max,
             tally=self.tally,
             is_time_known=self._clock.is_known,

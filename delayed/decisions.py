@@ -33,6 +33,7 @@ from delayed.requests import (
     Add,
     Added,
     Cancel,
+    CreateSchedule,
     Described,
     Done,
     Found,
@@ -49,7 +50,7 @@ from delayed.requests import (
     When,
 )
 from delayed.scheduling import Scheduling
-from delayed.state import DelayedState, was_delivered
+from delayed.state import DelayedState, size_of, was_delivered
 from delayed.tally import Tally
 from delayed.values import BytesMax, Move, Sweep
 from raftlog.errors import (
@@ -63,6 +64,7 @@ from raftlog.hosting.decisions import Answer, RequestId
 
 UNKNOWN_TIME_MS: Final = 1_000  # before the clock is looked at again
 RETRY_AFTER_MS: Final = (1_000, 3_600_000)  # the shortest, and the longest: an hour
+BYTES_MAX: Final = 1 << 30  # of one partition
 DUE_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 
 
@@ -85,6 +87,7 @@ class Decisions:
         now_ms: int,
         wall_ms: int,
         pending_max: int,
+        pending_bytes_max: int = BYTES_MAX,
         batch_bytes_max: BytesMax,
         tally: Tally | None = None,
         is_time_known: bool = True,
@@ -100,9 +103,14 @@ class Decisions:
         self._failed_budget = Budget(
             "failed delayed messages", pending_max, "cancel some, or raise delayed.pending_max"
         )
+        self._bytes_budget = Budget(
+            "bytes of delayed messages",
+            pending_bytes_max,
+            "send smaller ones, cancel some, wait for deliveries, or raise delayed.pending_bytes_max",
+        )
         self._lanes = Lanes(self._draft, batch_bytes_max, tally)
-        self._gone_topics = GoneTopics(self._draft, self._lanes.is_moving)
         self._schedules = Scheduling(self._draft, tally, self._has_room, self._lanes.add)
+        self._gone_topics = GoneTopics(self._draft, self._lanes.is_moving, self._schedules.drop_of)
         self._collect()
 
     @property
@@ -224,6 +232,8 @@ class Decisions:
                 lane = self.state.lanes.get(LaneKey(request.topic, request.partition))
                 return Moving(is_moving=lane is not None and bool(lane.ids))
             case _:
+                if isinstance(request, CreateSchedule):
+                    self._gone_topics.added(request.schedule.topic)
                 return self._schedules.reply_to(request)
 
     def _add(self, request: Add) -> Reply:
@@ -237,7 +247,8 @@ class Decisions:
                 continue
             due.append(self._due_ms(message.when, request.delay_ms_max))
             rows.append(Row(MessageKey(message.id), _message(request, message, due[-1], self._draft.wall_ms)))
-        self._check_room(request.topic, len(rows))
+        size_bytes = sum(size_of(row.value) for row in rows if isinstance(row.value, Message))
+        self._check_room(request.topic, len(rows), size_bytes)
         self._gone_topics.added(request.topic)
         if rows and state.producer_id is None:
             rows.insert(0, Row(ProducerKey(), Producer(request.new_producer_id)))
@@ -304,7 +315,7 @@ class Decisions:
         if self._lanes.is_moving(id_):
             raise DelayedAlreadyDelivered("the message is being delivered; it is too late to change it")
 
-    def _check_room(self, topic: str, count: int) -> None:
+    def _check_room(self, topic: str, count: int, size_bytes: int) -> None:
         """Raise ``QuotaExceeded`` or ``Overloaded`` if there may not be so many more.
 
         Failed messages hold back none, until there are as many of them.
@@ -313,16 +324,16 @@ class Decisions:
         left_ms = 0 if due_ms is None else due_ms - self._draft.wall_ms
         retry_after_ms = min(max(left_ms, RETRY_AFTER_MS[0]), RETRY_AFTER_MS[1])
         self._budget.check(self.state.open, "topic", topic, count, retry_after_ms)
+        self._bytes_budget.check(self.state.sizes, "topic", topic, size_bytes, retry_after_ms)
         if self.state.failures.total:
             self._failed_budget.check(self.state.failures, "topic", topic, min(count, 1), RETRY_AFTER_MS[1])
 
-    def _has_room(self, topic: str) -> bool:
+    def _has_room(self, topic: str, size_bytes: int) -> bool:
         """Whether a schedule may fire a message for this topic."""
         try:
-            self._check_room(topic, 1)
+            self._check_room(topic, 1, size_bytes)
         except RaftlogError:
             return False
-        self._gone_topics.added(topic)
         return True
 
 

@@ -230,6 +230,14 @@ class Pending(Mapping[bytes, Waiting]):
         """Each target with the number of its messages."""
         return ((target, self._counts[digest]) for digest, target in self._targets.items())
 
+    def sizes(self) -> Counter[str]:
+        """The bytes of the messages of each topic."""
+        found = Counter[str]()
+        for shard in self._shards:
+            for target, size_bytes in zip(shard.target, shard.size, strict=True):
+                found[self._targets[target][0]] += size_bytes
+        return found
+
     @property
     def counts(self) -> list[int]:
         """The messages of each shard."""

@@ -46,7 +46,7 @@ from delayed.requests import (
     ScheduleRequest,
     ScheduleState,
 )
-from delayed.state import left_as
+from delayed.state import left_as, size_of
 from delayed.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, UnknownSchedule
 from raftlog.hosting.budget import SHARE
@@ -69,9 +69,9 @@ class Scheduling:
     """All schedules of one partition, in one epoch of its leader."""
 
     def __init__(
-        self, draft: Draft, tally: Tally, has_room: Callable[[str], bool], add: Callable[[bytes], None]
+        self, draft: Draft, tally: Tally, has_room: Callable[[str, int], bool], add: Callable[[bytes], None]
     ) -> None:
-        """``has_room`` takes a topic, ``add`` the ids of messages that wait from now on."""
+        """``has_room`` takes a topic and bytes, ``add`` the ids of messages that wait from now on."""
         self._draft = draft
         self._state = draft.state
         self._tally = tally
@@ -110,6 +110,11 @@ class Scheduling:
         for name in dict.fromkeys(self._names.get(id_[:_PREFIX_BYTES]) for id_ in ids):
             if name is not None and self._state.schedules[name].is_active:
                 self._put(name, replace(self._state.schedules[name], failed=reason))
+
+    def drop_of(self, topic: str) -> None:
+        """The topic is gone: its schedules are deleted."""
+        for name in [name for name, each in self._state.schedules.items() if each.topic == topic]:
+            self._delete(name)
 
     def reply_to(self, request: ScheduleRequest) -> Reply:
         """Raises what is refused."""
@@ -220,7 +225,7 @@ class Scheduling:
         if first_ms is None or first_ms > self._draft.wall_ms:
             self._look_at(name, first_ms)
             return
-        if not self._has_room(schedule.topic):
+        if not self._has_room(schedule.topic, size_of(_message(name, schedule, first_ms, 0))):
             self._look_at(name, self._draft.wall_ms + AGAIN_MS)
             return
         instants, last_ms = self._instants(name, schedule, first_ms)

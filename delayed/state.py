@@ -89,10 +89,8 @@ class DelayedState:
         self.lanes: dict[LaneKey, Lane] = {}
         self.schedules: dict[str, Schedule] = {}
         self.recent = Recent()
-        self.open, self.failures = (
-            Usage(),
-            Usage(),
-        )  # messages by topic: those that have failed, and the others
+        # By topic: the messages that have failed, the others, and the bytes of all.
+        self.failures, self.open, self.sizes = Usage(), Usage(), Usage()
 
     def copy(self) -> DelayedState:
         """The same values, to be changed apart."""
@@ -104,6 +102,7 @@ class DelayedState:
         copied.schedules = dict(self.schedules)
         copied.recent = self.recent.copy()
         copied.open, copied.failures = self.open.copy(), self.failures.copy()
+        copied.sizes = self.sizes.copy()
         return copied
 
     def apply(self, entry: Batch) -> None:
@@ -165,6 +164,8 @@ class DelayedState:
         self.schedules = dict(found.schedules)
         for (topic, _), count in self.waiting.counted():
             self.open.add(topic, count)
+        for topic, size_bytes in self.waiting.sizes().items():
+            self.sizes.add(topic, size_bytes)
         for id_ in self.failed:
             self.open.add(self.waiting[id_].topic, -1)
             self.failures.add(self.waiting[id_].topic, 1)
@@ -177,10 +178,13 @@ class DelayedState:
             case MessageKey():  # nearly always
                 id_ = key.id
                 self._count(id_, -1)
+                if (before := self.waiting.find(id_)) is not None:
+                    self.sizes.add(before.topic, -before.size_bytes)
                 if isinstance(value, Message):
                     self.open.add(value.topic, 1)
-                    place = (value.topic, value.partition)
-                    self.waiting.put(id_, Waiting(value.due_ms, offset, size_of(value), *place))
+                    place, size_bytes = (value.topic, value.partition), size_of(value)
+                    self.sizes.add(value.topic, size_bytes)
+                    self.waiting.put(id_, Waiting(value.due_ms, offset, size_bytes, *place))
                     return
                 self._leave(id_)
                 self._remember(id_, outcome, due_ms, at_ms)

@@ -191,7 +191,7 @@ class Coordination:
                 self._outputs.answer(request_id, Done())
             case Receive():
                 self._check_unused(name, "receive in another group", known=False)
-                self._check_budget(name, "", 0 if name in self.state.groups else ROW_BYTES, now_ms)
+                self._check_budget(name, request.client, self._growth_of_queue(request), now_ms)
                 self.queues.receive(request_id, request, now_ms, wall_ms)
             case Settle() | Abandon() | Reopen() | ReadQueue() | DeleteQueue():
                 self.queues.receive(request_id, request, now_ms, wall_ms)
@@ -263,6 +263,12 @@ class Coordination:
         """About what a new member adds to its group."""
         is_member = ask.group in self.state.groups and ask.member_id in self.state.groups[ask.group].members
         return 0 if is_member else ROW_BYTES + 2 * generations.size_of(ask)
+
+    def _growth_of_queue(self, ask: Receive) -> int:
+        """What a new queue adds: for each partition how far it has come, and an offset."""
+        if self.queues.has(ask.group, ask.topic):
+            return 0
+        return ROW_BYTES * (1 + 2 * self._topics.counts.get(ask.topic, 0))
 
     def _delete_offsets(self, request_id: RequestId, ask: DeleteOffsets) -> None:
         group = self._group(ask.group)

@@ -22,12 +22,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 import msgspec
 
 from groups import commits, generations
-from groups.outputs import Outputs
+from groups.outputs import Outputs, Row
 from groups.ports import KnownTopics
 from groups.records import Group, GroupKey, Member, Rebalance
 from groups.requests import Beat, Done, Heartbeat, Join, Leave, Plan, Reply, Sync
@@ -45,7 +46,7 @@ from raftlog.wire.groups import MEMBERS_MAX
 GROUP_BYTES_MAX: Final = 1 << 20  # of one record, without the assignments
 REBALANCES_KEPT: Final = 20
 FREE_BYTES: Final = 64 << 10  # a group up to this size begins generations without pauses
-GENERATION_BYTES_PER_S: Final = 256 << 10  # a larger one writes its members at this rate
+GENERATION_BYTES_PER_S: Final = 256 << 10  # a larger one writes its members at this rate, whatever the reason
 RETRY_AFTER_MS: Final = 100
 JOIN_AGAIN_MS: Final = 5_000  # for members whose joins were dropped with the decisions of their coordinator
 
@@ -110,7 +111,8 @@ class Membership:
         self._waiting: dict[RequestId, _Waiting] = {}
         self._phase: _Joining | _Planning | None = None  # None: stable, or without members
         self._revoked_by_ms: int | None = None  # what a stable group withholds
-        self._rests_until_ms = 0  # a large group begins no generation before
+        self._rests_until_ms = 0  # a large group writes its members not before
+        self._leaving: dict[str, list[RequestId]] = {}  # members that are removed then
 
     @property
     def group(self) -> Group:
@@ -153,6 +155,8 @@ class Membership:
     def join(self, request_id: RequestId, ask: Join, now_ms: int, wall_ms: int) -> None:
         """Answered at the end of the phase in which all members join."""
         self._check_join(ask)
+        for left in self._leaving.pop(ask.member_id, ()):
+            self._outputs.answer(left, Done())  # it is back
         self._replace_instance(ask, now_ms, wall_ms)
         group = self.group
         member = group.members.get(ask.member_id)
@@ -200,6 +204,9 @@ class Membership:
 
     def leave(self, request_id: RequestId, ask: Leave, now_ms: int, wall_ms: int) -> None:
         """Answered once it is written. Somebody who is no member has left already."""
+        if ask.member_id in self.group.members and now_ms < self._rests_until_ms:
+            self._leaving.setdefault(ask.member_id, []).append(request_id)
+            return
         is_joining = self._joining is not None and ask.member_id in self._joining.joined
         if is_joining or ask.member_id in self.group.members:
             self._remove((ask.member_id,), f"member {ask.member_id} left", now_ms, wall_ms)
@@ -221,7 +228,8 @@ class Membership:
 
     def next_deadline_ms(self) -> int | None:
         """When ``tick`` has something to do, at the latest."""
-        times = [*self._sessions.values()]
+        times = [max(end_ms, self._rests_until_ms) for end_ms in self._sessions.values()]
+        times += [self._rests_until_ms] if self._leaving else []
         times += [each.until_ms for each in self._waiting.values() if each.kind is _Kind.HEARTBEAT]
         if self._phase is not None:
             times.append(self._phase.deadline_ms)
@@ -237,9 +245,8 @@ class Membership:
                 self._touch(waiting.member_id, self.group.members[waiting.member_id], now_ms)
                 self._outputs.answer(request_id, Beat(must_rejoin=False))
         self._touch_syncing(now_ms)
-        dead = [member_id for member_id, end_ms in self._sessions.items() if end_ms <= now_ms]
-        if dead:
-            self._remove(dead, f"the session of member {dead[0]} expired", now_ms, wall_ms)
+        if now_ms >= self._rests_until_ms:
+            self._remove_gone(now_ms, wall_ms)
         phase = self._phase
         if isinstance(phase, _Joining) and phase.deadline_ms <= now_ms:
             self._end_joining(phase, now_ms, wall_ms)
@@ -248,6 +255,17 @@ class Membership:
             self._remove((leader,), f"leader {leader} sent no plan", now_ms, wall_ms)
         if self._revoked_by_ms is not None and self._revoked_by_ms <= now_ms:
             self._begin("withheld partitions were not revoked", now_ms, len(self.group.members))
+
+    def _remove_gone(self, now_ms: int, wall_ms: int) -> None:
+        """Members that left in the group's rest, and those whose sessions have ended, in one record each."""
+        leaving, self._leaving = self._leaving, {}
+        if leaving:
+            self._remove([*leaving], f"member {next(iter(leaving))} left", now_ms, wall_ms)
+        for request_id in chain.from_iterable(leaving.values()):
+            self._outputs.answer(request_id, Done())
+        dead = [member_id for member_id, end_ms in self._sessions.items() if end_ms <= now_ms]
+        if dead:
+            self._remove(dead, f"the session of member {dead[0]} expired", now_ms, wall_ms)
 
     def look_at_partitions(self, now_ms: int) -> None:
         """A topic may have been created or deleted, or both, or have other partitions."""
@@ -297,16 +315,20 @@ class Membership:
             wall_ms,
             self._topics.beginnings,
         )
-        self._outputs.write((GroupKey(self.name), group), *starts)
-        size_bytes = sum(map(generations.size_of, group.members.values()))
-        if size_bytes > FREE_BYTES:
-            self._rests_until_ms = now_ms + size_bytes * 1_000 // GENERATION_BYTES_PER_S
+        self._write(group, *starts, now_ms=now_ms)
         self._sessions.clear()
         for member_id, member in group.members.items():
             self._touch(member_id, member, now_ms)
         self._answer_waiting(lambda each: self._answer_of_join(group, each), kind=_Kind.JOIN)
         if group.members:
             self._await_plan(joining.rebalance, now_ms)
+
+    def _write(self, group: Group, *beside: Row, now_ms: int) -> None:
+        """Members join, leave and take places with small requests: a large group rests after a record."""
+        self._outputs.write((GroupKey(self.name), group), *beside)
+        size_bytes = sum(map(generations.size_of, group.members.values()))
+        if size_bytes > FREE_BYTES:
+            self._rests_until_ms = now_ms + size_bytes * 1_000 // GENERATION_BYTES_PER_S
 
     def _answer_of_join(self, group: Group, waiting: _Waiting) -> Reply | RaftlogError:
         """A late copy of an earlier join may have replaced this one: then the member repeats it."""
@@ -327,7 +349,7 @@ class Membership:
         if len(left) != len(group.members):
             due = reason if left else ""
             smaller = msgspec.structs.replace(group, members=left, rebalance_due=due, changed_ms=wall_ms)
-            self._outputs.write((GroupKey(self.name), smaller))
+            self._write(smaller, now_ms=now_ms)
         if self._joining is None:
             self._begin(reason, now_ms, len(group.members))
         self._end_joining_if_all_have(now_ms, wall_ms)
@@ -415,6 +437,8 @@ class Membership:
         """A static member that restarts with another member id takes its place; the old one is fenced."""
         for old_id in self._same_instance(ask):
             group = self.group
+            if old_id in group.members and now_ms < self._rests_until_ms:
+                raise self._rebalancing(self._rests_until_ms - now_ms)
             is_simple = old_id in group.members and ask.member_id not in group.members
             if not (is_simple and group.has_plan):  # a plan may be under way that counts on what it owned
                 reason = f"member {ask.member_id} took the place of {old_id}"
@@ -424,7 +448,7 @@ class Membership:
             members = {ask.member_id if each == old_id else each: m for each, m in group.members.items()}
             leader = ask.member_id if group.leader == old_id else group.leader
             renamed = msgspec.structs.replace(group, members=members, leader=leader)
-            self._outputs.write((GroupKey(self.name), renamed))
+            self._write(renamed, now_ms=now_ms)
             self._answer_waiting(lambda each: self._unknown(each.member_id), members=(old_id,))
             self._sessions.pop(old_id, None)
             if self._joining is not None:
@@ -481,9 +505,9 @@ class Membership:
         counts = self._topics.counts
         return {topic: counts[topic] for topic in sorted(set(topics)) if topic in counts}
 
-    def _rebalancing(self) -> RaftlogError:
+    def _rebalancing(self, retry_after_ms: int = RETRY_AFTER_MS) -> RaftlogError:
         return RebalanceInProgress(
-            f"the members of group {self.name} join again; join too", retry_after_ms=RETRY_AFTER_MS
+            f"the members of group {self.name} join again; join too", retry_after_ms=retry_after_ms
         )
 
     def _unknown(self, member_id: str) -> UnknownMember:

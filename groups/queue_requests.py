@@ -29,6 +29,7 @@ class Receive(_Request, tag="receive", frozen=True, kw_only=True):
     deliveries_max: int
     wait_ms: int = 0
     is_ordered: bool = False
+    client: str = ""  # its address
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):

@@ -63,12 +63,14 @@ class QueueRows:
             rows.append((OffsetKey(self._group, *place), committed))
         return rows
 
-    def write(self, rows: Sequence[Row], wall_ms: int) -> None:
-        """With a row of the group, which the first job creates."""
+    def write(self, rows: Sequence[Row], wall_ms: int, client: str) -> None:
+        """With a row of the group, which the first job creates, and which then belongs to the client."""
         if not rows:
             return
         is_new = self._group not in self._outputs.state.groups
-        created: list[Row] = [(GroupKey(self._group), Group(changed_ms=wall_ms))] if is_new else []
+        created: list[Row] = (
+            [(GroupKey(self._group), Group(changed_ms=wall_ms, client=client))] if is_new else []
+        )
         self._outputs.write(*created, *rows)
 
     def delete(self) -> None:

@@ -24,7 +24,7 @@ from groups.queue_requests import (
     Settle,
     Settled,
 )
-from groups.room import Room
+from groups.room import BYTES_MAX, Room
 from groups.work_queue import WorkQueue
 from raftlog.errors import Conflict, RaftlogError, UnknownQueue
 from raftlog.hosting.decisions import RequestId
@@ -38,6 +38,7 @@ class QueueLimits:
 
     queue_max: int = 20_000
     total_max: int = 100_000  # of all queues of one partition of ``__offsets``
+    bytes_max: int = BYTES_MAX  # of these
 
 
 DEFAULTS: Final = QueueLimits()
@@ -51,7 +52,7 @@ class Queues:
     ) -> None:
         self._outputs = outputs
         self._topics = topics
-        self._room = Room(limits.queue_max, limits.total_max)
+        self._room = Room(limits.queue_max, limits.total_max, limits.bytes_max, outputs.state)
         self._queues: dict[Name, WorkQueue] = {}
         self._deadlines: list[tuple[int, Name]] = []
         self._next: dict[Name, int] = {}  # the deadline of a queue that counts; others in the heap are stale
@@ -148,6 +149,11 @@ class Queues:
     def open_jobs(self) -> int:
         """Of all queues."""
         return self._room.open.total
+
+    @property
+    def open_bytes(self) -> int:
+        """Of the open jobs."""
+        return self._room.used_bytes()
 
     def has(self, group: str, topic: str) -> bool:
         """Whether anything of this queue is stored."""

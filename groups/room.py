@@ -1,13 +1,21 @@
-"""How many jobs may be open: of one queue, of one group, and of all in one partition of ``__offsets``."""
+"""How many jobs may be open, and how many bytes they may take: of a queue, of a group, and of all.
+
+Decides: whether there is room. A reason of a failure for which there is none is cut, since what workers say
+about their jobs is never refused.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
 
+from groups.state import GroupsState
 from raftlog.errors import Overloaded
 from raftlog.hosting.budget import SHARE, Usage
 
+JOB_BYTES: Final = 2_000  # about the memory of an open job on its leader, without the reason of its failure
+BYTES_MAX: Final = 64 << 20  # of one partition of ``__offsets``
+CUT_CHARACTERS: Final = 50
 RETRY_AFTER_MS: Final = 1_000
 
 
@@ -17,6 +25,8 @@ class Room:
 
     queue_max: int
     total_max: int
+    bytes_max: int
+    state: GroupsState
     open: Usage = field(default_factory=Usage)
 
     def has(self, group: str, queue_open: int, count: int = 1) -> bool:
@@ -25,13 +35,28 @@ class Room:
             queue_open + count <= self.queue_max
             and self.open.of(group) + count <= max(self.queue_max, self.total_max // SHARE)
             and self.open.total + count <= self.total_max
+            and self._has_bytes(group, count * JOB_BYTES)
         )
+
+    def used_bytes(self) -> int:
+        """What all open jobs take."""
+        return self.open.total * JOB_BYTES + self.state.reasons.total
+
+    def kept_reason(self, group: str, reason: str) -> str:
+        """The reason, or its beginning where there is no room for more."""
+        return reason if self._has_bytes(group, 4 * len(reason)) else reason[:CUT_CHARACTERS]
+
+    def _has_bytes(self, group: str, more: int) -> bool:
+        of_group = self.open.of(group) * JOB_BYTES + self.state.reasons.of(group)
+        share_max = max(self.queue_max * JOB_BYTES, self.bytes_max // SHARE)
+        return of_group + more <= share_max and self.used_bytes() + more <= self.bytes_max
 
 
 def no_room(group: str, topic: str, queue_open: int) -> Overloaded:
     """What somebody is told for whom there is no room."""
     return Overloaded(
         f"queue {topic} of group {group} has {queue_open} open jobs, and no more may be leased; "
-        "acknowledge some",
+        "acknowledge some, or raise groups.open_jobs_queue_max, groups.open_jobs_max or "
+        "groups.open_jobs_bytes_max",
         retry_after_ms=RETRY_AFTER_MS,
     )

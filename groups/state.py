@@ -41,7 +41,7 @@ class GroupsState(KeyedState[Key, Value]):
     """Groups and their offsets by name. A group is here as long as it has a record of its own.
 
     ``used`` counts the bytes of each group, ``used_by_client`` those of the address that created it. Jobs
-    have a limit of their own (``room``).
+    have a limit of their own (``room``): ``reasons`` counts the bytes of what is said of failures, by group.
     """
 
     def __init__(self) -> None:
@@ -53,6 +53,7 @@ class GroupsState(KeyedState[Key, Value]):
         self.groups: dict[str, Group] = {}
         self.names = Names()  # of the groups
         self.used, self.used_by_client = Usage(), Usage()
+        self.reasons = Usage()
         self.offsets: dict[str, dict[Target, CommittedOffset]] = {}
         self.transactions: dict[str, dict[int, TransactionOffsets]] = {}  # by producer id
         self.pending: dict[str, dict[Target, int]] = {}  # the producer whose transaction has an offset there
@@ -63,6 +64,7 @@ class GroupsState(KeyedState[Key, Value]):
         """The same values, to be changed apart. A copy takes no snapshots."""
         copied = GroupsState().without_snapshots()
         copied.groups, copied.names = dict(self.groups), self.names.copy()
+        copied.reasons = self.reasons.copy()
         copied.used, copied.used_by_client = self.used.copy(), self.used_by_client.copy()
         copied.offsets = {group: dict(offsets) for group, offsets in self.offsets.items()}
         copied.transactions = {group: dict(producers) for group, producers in self.transactions.items()}
@@ -123,6 +125,8 @@ class GroupsState(KeyedState[Key, Value]):
             case QueueKey(name, topic, partition):
                 _set_in(self.queues, name, (topic, partition), value if isinstance(value, Queue) else None)
             case JobKey(name, topic, slot):
+                before_job = self.jobs.get(name, {}).get((topic, slot))
+                self.reasons.add(name, _reason_bytes(value) - _reason_bytes(before_job))
                 _set_in(self.jobs, name, (topic, slot), value if isinstance(value, Job) else None)
 
     def items(self) -> Iterator[tuple[Key, Value]]:
@@ -156,6 +160,10 @@ def _size_of(key: Key, value: Value | None) -> int:
         case Queue():
             return ROW_BYTES
     return 0  # of jobs, and of what is not there
+
+
+def _reason_bytes(value: Value | None) -> int:
+    return 3 * _bytes_of(value.reason) if isinstance(value, Job) else 0
 
 
 def _bytes_of(text: str) -> int:

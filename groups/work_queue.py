@@ -65,6 +65,7 @@ class WorkQueue:
         self._waiters: dict[RequestId, _Waiter] = {}
         self._burials: list[Bury] = []  # once the rows before them are written
         self._touched_ms = 0
+        self._client = ""  # the address that received last
         self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0)
 
     def take_over(self, now_ms: int, wall_ms: int) -> None:
@@ -133,6 +134,7 @@ class WorkQueue:
         Raises ``NoLeader`` for another topic of this name, unless it is the one of now.
         """
         self._touched_ms = now_ms
+        self._client = ask.client
         held = self._jobs.held_under(ask.lease)
         if held:  # a repetition, whose first answer was lost
             self._outputs.answer(request_id, Received(tuple(self._delivered(place) for place in held)))
@@ -351,14 +353,17 @@ class WorkQueue:
         elif ask.how == "dead" or job.deliveries >= job.deliveries_max:
             rows.append(self._died(place, job, ask.reason))
         else:
-            again = job_steps.given_back(job, ask.time_ms, wall_ms, ask.reason)
+            again = job_steps.given_back(job, ask.time_ms, wall_ms, self._kept(ask.reason))
             rows.append(self._put(place, again, now_ms + ask.time_ms if ask.time_ms else None))
         return True
 
     def _died(self, place: Place, job: Job, reason: str) -> Row:
-        row = self._put(place, job_steps.dead(job, reason), None)
+        row = self._put(place, job_steps.dead(job, self._kept(reason)), None)
         self._bury(place)
         return row
+
+    def _kept(self, reason: str) -> str:
+        return self._room.kept_reason(self._group, reason)
 
     def _bury(self, place: Place) -> None:
         job = self._jobs.get(place)
@@ -412,7 +417,7 @@ class WorkQueue:
                 rows += self._rows.progress(
                     partition, self._topic_id, start, end, is_ordered=self._jobs.is_ordered, wall_ms=wall_ms
                 )
-        self._rows.write(rows, wall_ms)
+        self._rows.write(rows, wall_ms, self._client)
         for burial in self._burials:
             self._outputs.perform(burial)
         self._burials.clear()

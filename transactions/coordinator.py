@@ -16,7 +16,7 @@ from raftlog.errors import RaftlogError, UnknownGroup, UnknownPartition, Unknown
 from raftlog.hosting.coordinator import Coordinator
 from raftlog.hosting.decisions import Effect
 from raftlog.records.batch import Batch
-from transactions.decisions import STATE_BYTES_MAX, Decisions
+from transactions.decisions import Decisions
 from transactions.outputs import Mark, Row
 from transactions.records import KINDS, Handle, Participant
 from transactions.requests import (
@@ -27,6 +27,7 @@ from transactions.requests import (
     Reply,
     Request,
 )
+from transactions.room import KEYS_BYTES_MAX, STATE_BYTES_MAX
 from transactions.state import TransactionsState
 from transactions.tally import Tally
 
@@ -75,6 +76,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         id_retention_ms: int,
         key_retention_ms: int,
         state_bytes_max: int = STATE_BYTES_MAX,
+        keys_bytes_max: int = KEYS_BYTES_MAX,
     ) -> None:
         super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = TransactionsState()
@@ -83,6 +85,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self._id_retention_ms = id_retention_ms
         self._key_retention_ms = key_retention_ms
         self._state_bytes_max = state_bytes_max
+        self._keys_bytes_max = keys_bytes_max
 
     # What the replica tells.
 
@@ -113,6 +116,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             id_retention_ms=self._id_retention_ms,
             key_retention_ms=self._key_retention_ms,
             state_bytes_max=self._state_bytes_max,
+            keys_bytes_max=self._keys_bytes_max,
             tally=self.tally,
             before=before,
         )

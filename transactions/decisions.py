@@ -26,7 +26,6 @@ from raftlog.errors import (
     RaftlogError,
     UnknownTransaction,
 )
-from raftlog.hosting.budget import Budget
 from raftlog.hosting.deadlines import Deadlines
 from raftlog.hosting.decisions import RequestId
 from transactions import batches, keyed_requests, sinks
@@ -67,16 +66,14 @@ from transactions.requests import (
     ReadTransaction,
     Request,
 )
+from transactions.room import KEYS_BYTES_MAX, STATE_BYTES_MAX, Room
 from transactions.state import TransactionsState
 from transactions.tally import AbortReason, Tally
 
 SWEEP_MS: Final = 600_000  # how often ids that nobody uses are looked for
-LOOK_MS: Final = 1_000  # keys that expire are looked for so often, while there is no room
-STATE_BYTES_MAX: Final = 16 << 20  # of one partition, without keyed requests
 PARTITIONS_MAX: Final = 1_000  # of one transaction
 GROUPS_MAX: Final = 100
 INCARNATIONS_MAX: Final = 4  # of one transactional id, whose names are remembered
-_NEW: Final = Transaction(producer_id=0, epoch=0, state=State.EMPTY)
 
 
 class Decisions:
@@ -91,6 +88,7 @@ class Decisions:
         id_retention_ms: int,
         key_retention_ms: int,
         state_bytes_max: int = STATE_BYTES_MAX,
+        keys_bytes_max: int = KEYS_BYTES_MAX,
         tally: Tally | None = None,
         before: Decisions | None = None,
     ) -> None:
@@ -99,11 +97,12 @@ class Decisions:
         self._outputs = Outputs(state.copy())
         self._id_retention_ms = id_retention_ms
         self._key_retention_ms = key_retention_ms
-        self._keys_due_ms = 0  # when the first answer is too old, at the earliest
-        self._budget = Budget(
-            "bytes of transactional ids and sinks",
-            state_bytes_max,
-            "use fewer, wait until some are forgotten, or raise transactions.state_bytes_max",
+        self._room = Room(
+            self.state,
+            state_bytes_max=state_bytes_max,
+            keys_bytes_max=keys_bytes_max,
+            id_retention_ms=id_retention_ms,
+            key_retention_ms=key_retention_ms,
         )
         self._waiting: dict[str, dict[RequestId, Request]] = {}  # for a transaction to be complete
         self._waits_for: dict[RequestId, str] = {}
@@ -235,7 +234,7 @@ class Decisions:
                 current_epoch=-1 if found is None else found.epoch,
             )
         if found is None:
-            self._check_room(name, ask.client, None, _NEW)
+            self._check_new(name, ask.client)
         if found is not None and found.state in ENDING:
             self._wait(request_id, name, ask)
         elif found is not None and found.state is State.PREPARED:
@@ -302,7 +301,8 @@ class Decisions:
             joined = msgspec.structs.replace(
                 found, partitions=partitions, groups=groups, changed_ms=self._wall_ms
             )
-            self._check_room(name, found.client, found, joined)
+            ends_ms = self._due.next_ms() or self._sweep_ms  # an end frees room
+            self._room.check_parts(name, found, joined, ends_ms - self._now_ms)
             if found.state in IDLE:
                 joined = msgspec.structs.replace(joined, state=State.ONGOING, began_ms=self._wall_ms)
             self._put(name, joined)
@@ -354,7 +354,7 @@ class Decisions:
         before = self.state.sinks.get(ask.key)
         sinks.check_driver(ask, before)
         if before is None:
-            self._check_room(ask.key, ask.client, None, _NEW)
+            self._check_new(ask.key, ask.client)
         if before is None or sinks.is_new_batch(ask, before):
             chosen = batches.chosen(ask.key, ask.handles, self._existing)
             sink = sinks.after(ask, before, self._wall_ms)
@@ -368,7 +368,7 @@ class Decisions:
     def _begin_run(self, request_id: RequestId, ask: BeginRun) -> None:
         before = self.state.sinks.get(ask.key)
         if before is None:
-            self._check_room(ask.key, ask.client, None, _NEW)
+            self._check_new(ask.key, ask.client)
         sink = sinks.registered(ask, before, self._wall_ms)
         if sink is not None:
             self._outputs.write((SinkKey(ask.key), sink))
@@ -500,32 +500,27 @@ class Decisions:
             return  # another partition gives it no more time
         (set_due or self._due.set)(name, self._now_ms + limit_ms)
 
-    def _check_room(
-        self, name: str, client: str, before: Transaction | None, after: Transaction | None
-    ) -> None:
-        """Raise ``QuotaExceeded`` or ``Overloaded`` if an id or a sink may not take so much more."""
-        growth = self.state.growth(name, before, after)
-        self._budget.check(self.state.used, "client", client, growth, max(1, self._sweep_ms - self._now_ms))
+    def _check_new(self, name: str, client: str) -> None:
+        self._room.check_new(name, client, self._wall_ms, self._sweep_ms - self._now_ms)
 
     def _check_key_room(self, claim: Claim) -> None:
-        """Raise as ``keyed_requests.check_room``; the first keys to expire make room at once."""
-        try:
-            keyed_requests.check_room(claim, self.state, self._keys_due_ms - self._wall_ms)
-        except RaftlogError:
-            if self._keys_due_ms > self._wall_ms:
-                raise
+        """See ``Room.check_key``; the first keys to expire make room at once."""
+        client = claim.client
+        if claim.digest in self.state.requests or self._room.has_for_key(client):
+            return
+        if self._room.key_due(client, self._wall_ms) <= self._wall_ms:
             self._expire_keys()
-            keyed_requests.check_room(claim, self.state, self._keys_due_ms - self._wall_ms)
+        self._room.check_key(client, self._wall_ms)
 
     def _expire_keys(self) -> None:
-        """Forget answers that are too old, and find out when the next ones are."""
+        """Forget answers that are too old."""
+        self._room.keys_expired()
         if self._trusted_ms is not None:
             for row in keyed_requests.expired(self.state, self._trusted_ms - self._key_retention_ms):
                 self._outputs.write(row)
-        oldest_ms = min((each.changed_ms for each in self.state.requests.values()), default=self._wall_ms)
-        self._keys_due_ms = max(oldest_ms + self._key_retention_ms, self._wall_ms + LOOK_MS)
 
     def _forget_older(self, oldest_ms: int) -> None:
+        self._room.names_expired()
         for name, found in list(self.state.transactions.items()):
             if found.state in IDLE and found.changed_ms < oldest_ms:
                 self._outputs.write((TransactionKey(name), None))

@@ -7,10 +7,10 @@ is committed has an answer, after any crash, and one that is not can be carried 
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from raftlog.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused
-from raftlog.hosting.budget import Budget
 from transactions.fencing import ENDING, is_newest
 from transactions.outputs import Row
 from transactions.records import (
@@ -22,8 +22,7 @@ from transactions.records import (
 from transactions.requests import Claim
 from transactions.state import TransactionsState
 
-KEYS_MAX: Final = 20_000  # of one partition
-ANSWERS_BYTES_MAX: Final = 8 << 20  # of one partition
+LOOKED_AT_MAX: Final = 1_000  # requests in a row that are too young, or running, before a search ends
 RETRY_AFTER_MS: Final = 500
 
 
@@ -72,7 +71,8 @@ def decided(digest: bytes, answer: bytes | None, state: TransactionsState, wall_
     """What stands beside the decision about the transaction of a request: its answer, or its end."""
     if answer is None:
         return RequestKey(digest), None
-    before = state.requests[digest]
+    before = state.requests.get(digest)
+    assert before is not None, "a transaction has the digest of its request"
     return RequestKey(digest), KeyedRequest(
         fingerprint=before.fingerprint,
         transaction=before.transaction,
@@ -84,12 +84,22 @@ def decided(digest: bytes, answer: bytes | None, state: TransactionsState, wall_
 
 
 def expired(state: TransactionsState, oldest_ms: int) -> list[Row]:
-    """Deletions of requests that ended too long ago."""
-    return [
-        (RequestKey(digest), None)
-        for digest, request in state.requests.items()
-        if request.changed_ms < oldest_ms and not _is_running(request, state)
-    ]
+    """Deletions of requests that ended too long ago. They come first, as far as the leaders' clocks agree."""
+    found: list[Row] = []
+    young = 0
+    for digest, request in state.requests.oldest():
+        if request.changed_ms < oldest_ms and not _is_running(request, state):
+            found.append((RequestKey(digest), None))
+            young = 0
+        elif (young := young + 1) == LOOKED_AT_MAX:
+            break
+    return found
+
+
+def oldest_ms(state: TransactionsState, client: str = "") -> int | None:
+    """When the oldest request changed: of all, or of one client; None without one."""
+    oldest = islice(state.requests.oldest(client), LOOKED_AT_MAX)
+    return min((request.changed_ms for _, request in oldest), default=None)
 
 
 def check_committable(handle: Handle, found: Transaction, answer: bytes | None) -> None:
@@ -101,15 +111,3 @@ def check_committable(handle: Handle, found: Transaction, answer: bytes | None) 
 def _is_running(request: KeyedRequest, state: TransactionsState) -> bool:
     found = state.transactions.get(request.transaction.transactional_id)
     return found is not None and is_newest(request.transaction, found)
-
-
-def check_room(claim: Claim, state: TransactionsState, retry_after_ms: int) -> None:
-    """Raise ``QuotaExceeded`` or ``Overloaded`` where there is no room for another request."""
-    if claim.digest in state.requests:
-        return
-    remedy = "use fewer keys, or shorten transactions.key_retention_ms"
-    for what, most, used in (
-        ("idempotency keys", KEYS_MAX, state.keys),
-        ("bytes of answers to idempotency keys", ANSWERS_BYTES_MAX, state.answers),
-    ):
-        Budget(what, most, remedy).check(used, "client", claim.client, 1, retry_after_ms)

@@ -147,6 +147,7 @@ class GatewayPort(Protocol):
         acks: Acks,
         timeout_ms: int,
         transactional_id: str | None = None,
+        client: str = "",
     ) -> AppendReceipt:
         """Produce to one partition, all or nothing. Buffers that can be written to are given away."""
 

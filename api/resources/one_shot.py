@@ -29,7 +29,7 @@ from raftlog.node.computing import computed
 from raftlog.records.builder import with_producer
 from raftlog.types import TopicPartition
 from raftlog.wire import headers, media_types
-from transactions.records import Handle
+from transactions.records import RESERVED, Handle
 from transactions.requests import Claim
 
 Batches = dict[TopicPartition, list[bytes]]
@@ -136,6 +136,8 @@ async def _append_all(
 ) -> dict[TopicPartition, AppendReceipt]:
     """The receipts of all partitions. Raises an error of one of them once all have an outcome."""
     targets = list(batches)
+    is_own = handle.transactional_id.startswith(RESERVED)  # the broker's
+    client = "" if is_own else call.request.remote or ""
     appends = [
         call.services.gateway.append(
             target,
@@ -143,6 +145,7 @@ async def _append_all(
             acks=QUORUM,
             timeout_ms=timeout_ms,
             transactional_id=handle.transactional_id,
+            client=client,
         )
         for target in targets
     ]

@@ -29,6 +29,7 @@ async def produce_batches(call: Call, target: TopicPartition) -> web.Response:
             acks=acks,
             timeout_ms=timeout_ms,
             transactional_id=None if producer is None else _transaction_of(producer, body),
+            client=call.request.remote or "",
         )
     if acks.kind is AcksKind.NONE:
         return json_response(bodies.Accepted(receipt.record_count), 202)

@@ -91,6 +91,7 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
             acks=acks,
             timeout_ms=timeout_ms,
             transactional_id=None if producer is None else producer.transactional_id,
+            client=call.request.remote or "",
         )
         outcomes = await _append_all(call, topic, batches, append)
     if acks.kind is AcksKind.NONE:

@@ -62,6 +62,7 @@ async def receive(call: Call) -> web.StreamResponse:
         lease_ms=milliseconds(wanted.visibility, "visibility", wire.LEASE_MS),
         deliveries_max=wanted.max_deliveries,
         is_ordered=wanted.ordered_by_key,
+        client=call.request.remote or "",
     )
     with call.admission.parked.hold(call.request.remote or "", 1):
         try:

@@ -1,20 +1,28 @@
 """Which new producers a broker takes in for the partitions that it leads.
 
-Decides: that a producer's id was allocated, and that this broker has room to remember it. A producer table
-is the same on all replicas, so nothing is evicted for the sake of one broker: the leader refuses instead.
+Decides: that a producer's id was allocated, that this broker has room to remember it, and that its client has
+not made too many. A producer table is the same on all replicas, so nothing is evicted for the sake of one
+broker: the leader refuses instead.
+
+The tables do not say whose a producer is. So a leader counts what each address adds: a share of all at once,
+and as much again over the day in which a silent producer is forgotten. It begins at 0 with a new process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from math import ceil
 from typing import Final, Protocol
 
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.source import MetadataSource
+from partitions.replica.producer_table import EXPIRATION_MS
 from raftlog.clock import Clock
-from raftlog.errors import InvalidRequest, Overloaded
+from raftlog.errors import InvalidRequest, Overloaded, QuotaExceeded
+from raftlog.hosting.budget import SHARE
 
-PRODUCERS_MAX: Final = 250_000  # about 100 MB
+PRODUCERS_MAX: Final = 500_000  # about 200 MB
+CLIENTS_MAX: Final = 10_000  # addresses that are counted; of more, those that have added least are forgotten
 RECOUNT_S: Final = 1.0  # counting touches every replica
 RETRY_AFTER_MS: Final = 5000
 
@@ -43,6 +51,7 @@ class ProducerAdmission:
         self._clock = clock
         self._ids = ids
         self._producers_max = producers_max
+        self._added = _Added(max(1, producers_max // SHARE))
         self._count = 0  # remembered at the last count, and admitted since
         self._counted_at_s: float | None = None
 
@@ -51,11 +60,12 @@ class ProducerAdmission:
         """How many producers the replicas here remember, all partitions together."""
         return sum(replica.producers for replica in self._replicas())
 
-    async def admit(self, producer_ids: Collection[int], timeout_ms: float) -> None:
+    async def admit(self, producer_ids: Collection[int], timeout_ms: float, client: str = "") -> None:
         """Return if these producers, unknown to a partition that is led here, may write to it.
 
         Raises ``InvalidRequest`` for an id that was never allocated, ``Overloaded`` where this broker
-        remembers as many producers as it may, ``NoLeader`` when the metadata cannot be asked.
+        remembers as many producers as it may, ``QuotaExceeded`` where the client has added too many,
+        ``NoLeader`` when the metadata cannot be asked. A client without an address has no share.
         """
         newest, producer_id = max((self._ids.number_of(one), one) for one in producer_ids)
         if newest >= self._metadata.image.next_producer_id:  # unless the metadata here is behind
@@ -74,4 +84,34 @@ class ProducerAdmission:
                 f"{self._producers_max}; reuse producers, or retry when others have expired",
                 retry_after_ms=RETRY_AFTER_MS,
             )
+        if client:
+            self._added.add(client, len(producer_ids), now_s)
         self._count += len(producer_ids)
+
+
+class _Added:
+    """How many producers each client has added, less what time has taken off."""
+
+    def __init__(self, share: int) -> None:
+        self._share = share
+        self._per_s = share * 1_000 / EXPIRATION_MS
+        self._of: dict[str, tuple[float, float]] = {}  # the number at that time, in seconds
+
+    def add(self, client: str, count: int, now_s: float) -> None:
+        """Raise ``QuotaExceeded`` with nothing added if these are too many."""
+        after = self._left(client, now_s) + count
+        if after > self._share:
+            raise QuotaExceeded(
+                f"client {client} has added {self._share} producers on this broker within a day; reuse "
+                "producers, or raise limits.producers_max, of which a client has a quarter",
+                retry_after_ms=ceil(1_000 * (after - self._share) / self._per_s),
+                limit=self._share,
+            )
+        self._of[client] = after, now_s
+        if len(self._of) > CLIENTS_MAX:
+            most = sorted(self._of, key=lambda one: self._left(one, now_s), reverse=True)
+            self._of = {one: self._of[one] for one in most[: CLIENTS_MAX // 2]}
+
+    def _left(self, client: str, now_s: float) -> float:
+        number, at_s = self._of.get(client, (0.0, now_s))
+        return max(0.0, number - (now_s - at_s) * self._per_s)

@@ -212,13 +212,21 @@ class PartitionReplica:
     # What it does for producers and consumers.
 
     async def append(
-        self, body: Body, *, acks: Acks, timeout_ms: int, transactional_id: str | None = None
+        self,
+        body: Body,
+        *,
+        acks: Acks,
+        timeout_ms: int,
+        transactional_id: str | None = None,
+        client: str = "",
     ) -> AppendReceipt:
         """Append all batches of a body, or none, and return once ``acks`` is reached.
 
+        ``client`` is the address to which new producers belong.
         Raises with nothing written: ``InvalidRequest`` and its kinds, ``UnknownTopic``, ``NotLeader``,
         ``NoLeader``, ``NotEnoughReplicas``, ``OutOfOrderSequence``, ``ProducerFenced``, ``Overloaded``,
-        ``StorageFull``, ``PartitionDecommissioned``, and in a transaction what ``JoinTransaction`` raises.
+        ``QuotaExceeded``, ``StorageFull``, ``PartitionDecommissioned``, and in a transaction what
+        ``JoinTransaction`` raises.
         Raises ``CommitUnknown`` when the records may be, or may become, committed.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
@@ -229,7 +237,7 @@ class PartitionReplica:
             )
         group = self._serving.check_leads()
         try:
-            placed = await self._judged(group, body, transactional_id, deadline)
+            placed = await self._judged(group, body, transactional_id, client, deadline)
         except CorruptBatch:
             raise  # at any time
         except (InvalidRequest, NotEnoughReplicas) as refusal:
@@ -253,7 +261,12 @@ class PartitionReplica:
         )
 
     async def _judged(
-        self, group: RaftGroup[None], body: Body, transactional_id: str | None, deadline: float
+        self,
+        group: RaftGroup[None],
+        body: Body,
+        transactional_id: str | None,
+        client: str,
+        deadline: float,
     ) -> Placed:
         """Append a body that the topic's rules permit now."""
         self._check_health(group)
@@ -265,7 +278,7 @@ class PartitionReplica:
                 await self._rules.check_records(batches)
         if transactional_id is not None or max([batch.header.producer_id for batch in batches]) >= 0:
             await self._serving.ready(deadline)
-            await self._admit(batches, deadline)
+            await self._admit(batches, client, deadline)
             await self._join(batches, transactional_id, deadline)
         try:
             return self._place(group, batches)
@@ -453,11 +466,11 @@ class PartitionReplica:
     def _in_sync(self, group: RaftGroup[None]) -> frozenset[NodeId]:
         return group.in_sync(self._rules.lag_messages_max, self._rules.lag_ms_max)
 
-    async def _admit(self, batches: Sequence[Batch], deadline: float) -> None:
+    async def _admit(self, batches: Sequence[Batch], client: str, deadline: float) -> None:
         unknown = self._in_flight.unknown(batch.header for batch in batches)
         if unknown and self._admission is not None:
             left_s = deadline - asyncio.get_running_loop().time()
-            await self._admission.admit(unknown, left_s * 1000)
+            await self._admission.admit(unknown, left_s * 1000, client)
             await self._serving.ready(deadline)  # another term may have begun meanwhile
 
     async def _join(self, batches: Sequence[Batch], transactional_id: str | None, deadline: float) -> None:

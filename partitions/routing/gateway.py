@@ -117,9 +117,11 @@ class Gateway:
         acks: Acks,
         timeout_ms: int,
         transactional_id: str | None = None,
+        client: str = "",
     ) -> AppendReceipt:
         """Append a produced body at the leader, all of it or nothing; see ``PartitionReplica.append``.
 
+        ``client`` is the address to which new producers belong.
         Buffers that can be written to are given away: the leader stamps them in place.
         Raises what the leader raises, ``NoLeader`` when none is found in time, ``Overloaded`` before
         anything is copied, and ``CommitUnknown`` when the answer was lost.
@@ -136,9 +138,9 @@ class Gateway:
             left_ms = max(1, _ms_until(deadline))
             if node == self._node_id:
                 return await self.local.here(place).append(
-                    buffers, acks=acks, timeout_ms=left_ms, transactional_id=transactional_id
+                    buffers, acks=acks, timeout_ms=left_ms, transactional_id=transactional_id, client=client
                 )
-            head = encode_body(rpc.Append(place, str(acks), left_ms, transactional_id))
+            head = encode_body(rpc.Append(place, str(acks), left_ms, transactional_id, client))
             answer, _ = await self._relay.call(node, rpc.APPEND, head, buffers, timeout_ms=left_ms + GRACE_MS)
             return decode_body(answer, AppendReceipt)
 
@@ -146,7 +148,7 @@ class Gateway:
             nonlocal is_repeated
             is_repeated = True
             return replica.append(
-                buffers, acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id
+                buffers, acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id, client=client
             )
 
         def is_repeatable() -> bool:

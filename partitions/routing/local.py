@@ -121,7 +121,11 @@ class LocalReplicas:
         size = self.take_room((payload,))
         try:
             receipt = await self.here(ask.place).append(
-                payload, acks=acks, timeout_ms=ask.timeout_ms, transactional_id=ask.transactional_id
+                payload,
+                acks=acks,
+                timeout_ms=ask.timeout_ms,
+                transactional_id=ask.transactional_id,
+                client=ask.client,
             )
         finally:
             self.bytes_in_flight -= size

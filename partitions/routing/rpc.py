@@ -41,6 +41,7 @@ class Append(Struct, frozen=True, array_like=True):
     acks: str
     timeout_ms: int
     transactional_id: str | None = None
+    client: str = ""  # its address; none for what brokers write themselves
 
 
 class Mark(Struct, frozen=True, array_like=True):

@@ -14,7 +14,7 @@ from typing import Final
 
 from raftlog.errors import Overloaded, QuotaExceeded
 
-SHARE: Final = 4  # an owner may have this part of all
+SHARE: Final = 4  # a quarter for one owner, unless a budget says otherwise
 
 
 class Usage:
@@ -51,11 +51,20 @@ class Budget:
     what: str
     total_max: int
     remedy: str  # what frees some of it
+    share: int = SHARE  # an owner may have this part of all
 
     @property
     def share_max(self) -> int:
         """The bound of one owner."""
-        return max(1, self.total_max // SHARE)
+        return max(1, self.total_max // self.share)
+
+    def is_in_share(self, used: Usage, owner: str, more: int) -> bool:
+        """Whether the owner may have so much more, whatever others have."""
+        return not owner or used.of(owner) + more <= self.share_max
+
+    def has_room(self, used: Usage, owner: str, more: int) -> bool:
+        """Whether ``check`` lets the owner have so much more."""
+        return self.is_in_share(used, owner, more) and used.total + more <= self.total_max
 
     def check(self, used: Usage, kind: str, owner: str, more: int, retry_after_ms: int) -> None:
         """Raise ``QuotaExceeded`` or ``Overloaded`` if the owner may not have so much more.
@@ -65,7 +74,7 @@ class Budget:
         """
         if more <= 0:
             return
-        if owner and used.of(owner) + more > self.share_max:
+        if not self.is_in_share(used, owner, more):
             raise QuotaExceeded(
                 f"{kind} {owner} has {used.of(owner)} {self.what} here, {self.share_max} are allowed; "
                 f"{self.remedy}",

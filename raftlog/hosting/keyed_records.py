@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
-from raftlog.hosting.snapshot_rows import SnapshotRows
+from raftlog.hosting.snapshot_rows import SnapshotRows, joined
 from raftlog.records.batch import Batch
 from raftlog.records.builder import Record
 from raftlog.records.reader import read_records
@@ -76,10 +76,19 @@ class KeyedState(Generic[Key, Value]):
 
     def put(self, key: Key, value: Value | None) -> None:
         """What one record will say once it is written."""
-        if self._rows is not None:
-            row = self._kinds.record_of(key, value)
-            self._rows.keep(row.key or b"", row.value)
         self.take(key, value)
+        rows = self.rows_of(key)
+        if rows is not None:
+            row = self._kinds.record_of(key, value)
+            rows.keep(row.key or b"", row.value)
+
+    def rows_of(self, key: Key) -> SnapshotRows | None:
+        """Where the bytes of a key's row are kept; None in a state that does not keep them."""
+        return self._rows
+
+    def kept_apart(self) -> tuple[SnapshotRows, ...]:
+        """Rows of a snapshot besides the others, in a fixed order."""
+        return ()
 
     def without_snapshots(self) -> Self:
         """Itself; from now on it takes no snapshots, which makes changes cheaper."""
@@ -96,7 +105,7 @@ class KeyedState(Generic[Key, Value]):
     def snapshot(self) -> bytes:
         """The whole state, in the same bytes on every replica. Encodes no row again (``snapshot_rows``)."""
         assert self._rows is not None, "this state takes no snapshots"
-        return msgspec.msgpack.encode((SNAPSHOT_VERSION, msgspec.Raw(self._rows.joined())))
+        return msgspec.msgpack.encode((SNAPSHOT_VERSION, msgspec.Raw(joined(self._rows, *self.kept_apart()))))
 
     def restore(self, snapshot: bytes) -> None:
         """Become this state; an empty snapshot is the initial state. Raises ``ValueError``."""
@@ -115,5 +124,6 @@ class KeyedState(Generic[Key, Value]):
         known = self._kinds.decoded(key, value)
         if known is not None:
             self.take(*known)
-            if self._rows is not None:
-                self._rows.keep(key, value)
+            rows = self.rows_of(known[0])
+            if rows is not None:
+                rows.keep(key, value)

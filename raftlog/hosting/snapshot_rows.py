@@ -2,12 +2,14 @@
 
 A snapshot of 100,000 offsets is taken on the event loop. So the bytes of a row are kept as they were in its
 record, and new keys are sorted in while records are applied: a snapshot encodes no row again, it joins the
-bytes.
+bytes. A copy shares the bytes, and what the copy keeps first the original keeps as the same object.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -20,6 +22,9 @@ UNSORTED_SHARE: Final = (
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _LENGTH: Final = struct.Struct(">BI")  # msgpack's head of an array
 _ARRAY: Final = 0xDD
+_PAIR: Final = (
+    b"\x92"  # an array of two; what ``encode`` returns has room to spare, which is a third of a row
+)
 
 
 class SnapshotRows:
@@ -27,36 +32,77 @@ class SnapshotRows:
 
     def __init__(self) -> None:
         self._rows: dict[bytes, bytes] = {}  # each the msgpack array of key and value
-        self._order: list[bytes] = []  # deleted keys stay until the next snapshot
+        self._order: list[bytes] | None = []  # deleted keys stay until the next snapshot; None: no snapshots
         self._unsorted = 0
+        self._ahead: dict[bytes, tuple[bytes, bytes]] = {}  # what the newest copy keeps, and the original not
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """All rows, the one whose key came first comes first."""
+        return iter(self._rows.values())
+
+    def get(self, key: bytes) -> bytes | None:
+        """The msgpack array of key and value; None for a key that is not there."""
+        return self._rows.get(key)
+
+    def arrange(self, place: Callable[[bytes], int]) -> None:
+        """Iterate in another order from now on; a snapshot has the rows in the order of their keys."""
+        self._rows = dict(sorted(self._rows.items(), key=lambda item: place(item[1])))
+
+    def copy(self) -> SnapshotRows:
+        """The same rows, to be changed apart. A copy takes no snapshots."""
+        copied = SnapshotRows()
+        copied._rows, copied._order = dict(self._rows), None
+        self._ahead = copied._ahead
+        return copied
 
     def keep(self, key: bytes, value: bytes | None) -> None:
         """What one record says."""
         if value is None:
             self._rows.pop(key, None)
+            self._ahead.pop(key, None)
             return
-        if key not in self._rows:
+        is_new = key not in self._rows
+        key, row = self._shared(key, b"".join((_PAIR, _ENCODER.encode(key), _ENCODER.encode(value))))
+        self._rows[key] = row
+        if is_new and self._order is not None:
             self._order.append(key)
             self._unsorted += 1
             if self._unsorted >= max(UNSORTED_MIN, len(self._order) // UNSORTED_SHARE):
                 self._sort()
-        self._rows[key] = _ENCODER.encode((key, value))
 
-    def joined(self) -> bytes:
-        """The msgpack array of all rows."""
+    def _shared(self, key: bytes, row: bytes) -> tuple[bytes, bytes]:
+        """Key and row as the copy has them, where it was first."""
+        if self._order is None:
+            self._ahead[key] = key, row
+            return key, row
+        ahead = self._ahead.pop(key, None)
+        return ahead if ahead is not None and ahead[1] == row else (key, row)
+
+    def in_order(self) -> Iterator[bytes]:
+        """All rows, in the order of their keys."""
         self._sort()
-        rows = self._rows
-        if len(self._order) != len(rows):  # some were deleted, and perhaps came again
-            self._order = [key for key in dict.fromkeys(self._order) if key in rows]
-        return _LENGTH.pack(_ARRAY, len(rows)) + b"".join(map(rows.__getitem__, self._order))
+        assert self._order is not None, "a copy takes no snapshots"
+        if len(self._order) != len(self._rows):  # some were deleted, and perhaps came again
+            self._order = [key for key in dict.fromkeys(self._order) if key in self._rows]
+        return map(self._rows.__getitem__, self._order)
 
     def _sort(self) -> None:
         """Most keys are in order already, which takes one comparison for each.
 
         Keys that come and go, such as those of jobs, would be here many times.
         """
+        assert self._order is not None, "a copy takes no snapshots"
         if len(self._order) > 2 * len(self._rows) + UNSORTED_MIN:
             self._order = [key for key in dict.fromkeys(self._order) if key in self._rows]
         if self._unsorted:
             self._order.sort()
             self._unsorted = 0
+
+
+def joined(*several: SnapshotRows) -> bytes:
+    """The msgpack array of all rows of several, in this order."""
+    count = sum(map(len, several))
+    return _LENGTH.pack(_ARRAY, count) + b"".join(chain.from_iterable(each.in_order() for each in several))

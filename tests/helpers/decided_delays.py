@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from delayed.decisions import Decisions
+from delayed.decisions import BYTES_MAX, Decisions
 from delayed.records import KINDS, LaneKey, Message, Missed, Row, Schedule, record_of
 from delayed.requests import Add, CreateSchedule, NewMessage, Reply, Request, When
 from delayed.state import DelayedState
@@ -92,10 +92,16 @@ class Coordinator:
     """Decisions of one leader after another. ``commit`` commits what they want so far, in order."""
 
     def __init__(
-        self, *, wall_ms: int = 1_000_000, pending_max: int = 4_000, bytes_max: int = 1 << 20
+        self,
+        *,
+        wall_ms: int = 1_000_000,
+        pending_max: int = 4_000,
+        bytes_max: int = 1 << 20,
+        pending_bytes_max: int = BYTES_MAX,
     ) -> None:
         self.wall_ms = wall_ms
         self.pending_max, self.bytes_max = pending_max, bytes_max
+        self.pending_bytes_max = pending_bytes_max
         self.committed = DelayedState()
         self.targets: dict[LaneKey, Target] = defaultdict(Target)
         self.moves: list[Move] = []
@@ -118,6 +124,7 @@ class Coordinator:
             now_ms=self.wall_ms,
             wall_ms=self.wall_ms,
             pending_max=self.pending_max,
+            pending_bytes_max=self.pending_bytes_max,
             batch_bytes_max=lambda topic: self.bytes_max,
         )
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, Write
-from transactions.decisions import STATE_BYTES_MAX, SWEEP_MS, Decisions
+from transactions.decisions import SWEEP_MS, Decisions
 from transactions.outputs import Mark, Output
 from transactions.records import Handle, Key
 from transactions.requests import Done, Join, Open, Opened, Prepare, Reply, Request
+from transactions.room import KEYS_BYTES_MAX, STATE_BYTES_MAX
 from transactions.state import TransactionsState
 
 KEY_RETENTION_MS = 10 * SWEEP_MS
@@ -24,8 +25,9 @@ class Coordinator:
         now_ms: int = 0,
         *,
         state_bytes_max: int = STATE_BYTES_MAX,
+        keys_bytes_max: int = KEYS_BYTES_MAX,
     ) -> None:
-        self._state_bytes_max = state_bytes_max
+        self._keys_bytes_max = keys_bytes_max
         self.now_ms = now_ms
         self.is_time_trusted = True
         self.committed = state or TransactionsState()
@@ -39,6 +41,7 @@ class Coordinator:
             id_retention_ms=ID_RETENTION_MS,
             key_retention_ms=KEY_RETENTION_MS,
             state_bytes_max=state_bytes_max,
+            keys_bytes_max=keys_bytes_max,
         )
         self._ids = 0
         self._take(self._decisions.take())
@@ -72,7 +75,7 @@ class Coordinator:
         """One that begins with what is committed."""
         state = TransactionsState()
         state.restore(self.committed.snapshot())
-        return Coordinator(state, self.now_ms)
+        return Coordinator(state, self.now_ms, keys_bytes_max=self._keys_bytes_max)
 
     def _take(self, outputs: list[Output]) -> None:
         for wanted in outputs:

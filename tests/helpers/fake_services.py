@@ -109,6 +109,7 @@ class FakeGateway:
         acks: Acks,
         timeout_ms: int,
         transactional_id: str | None = None,
+        client: str = "",
     ) -> AppendReceipt:
         """Validated, stamped and stored at once."""
         log, topic = self._working(target), self._topic(target.topic)

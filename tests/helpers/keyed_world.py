@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from raftlog.errors import IdempotencyInProgress, IdempotencyKeyReused, Overloaded, RaftlogError
 from tests.helpers.transaction_world import IDS, PARTITIONS, TIMEOUT_MS, Producer, TransactionWorld
+from transactions.kept_requests import size_of
 from transactions.outputs import Row
 from transactions.records import Handle, KeyedRequest, RequestKey, State, Transaction
 from transactions.requests import AnsweredBefore, Claim, End, Ended, NeedsProducerId, Open, Opened, Reply
@@ -30,8 +31,8 @@ class KeyedWorld(TransactionWorld):
         super().finish()
         for digest, request in self.committed.requests.items():
             assert request.answer is not None, f"{digest!r} is neither free nor answered"
-        assert self.committed.answers.total == sum(
-            len(request.answer or b"") for request in self.committed.requests.values()
+        assert self.committed.keys.total == sum(
+            size_of(request) for _, request in self.committed.requests.items()
         )
 
     def told(self, claim: Claim, answer: bytes) -> None:

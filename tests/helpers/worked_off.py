@@ -212,6 +212,7 @@ class WorkedOff(CoordinatedGroups):
                 deliveries_max=deliveries_max,
                 wait_ms=wait_ms,
                 is_ordered=is_ordered,
+                client="10.0.0.1",
             )
         )
 

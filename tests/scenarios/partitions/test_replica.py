@@ -10,6 +10,7 @@ import pytest
 
 from partitions.metadata.image import MetadataImage
 from partitions.replica.producer_admission import ProducerAdmission
+from partitions.replica.producer_table import EXPIRATION_MS
 from partitions.replica.topic_rules import RECORDS_ON_LOOP_MAX
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import (
@@ -22,6 +23,7 @@ from raftlog.errors import (
     NotLeader,
     OutOfOrderSequence,
     Overloaded,
+    QuotaExceeded,
     RecordTooLarge,
 )
 from raftlog.records.batch import checksum, split_batches
@@ -324,6 +326,25 @@ async def test_a_broker_whose_metadata_is_behind_asks_before_it_refuses() -> Non
     with pytest.raises(NoLeader) as refused:
         await admission.admit({new}, 100)
     assert refused.value.retryable
+
+
+# requirement: N2
+async def test_one_address_adds_a_quarter_of_the_producers_and_others_add_theirs() -> None:
+    metadata, clock = Metadata(known=20, allocated=20), ManualWallClock()
+    ids = [*map(PRODUCER_IDS.id_of, range(20))]
+    admission = ProducerAdmission(metadata, lambda: (), clock, PRODUCER_IDS, producers_max=16)
+    for one in ids[:4]:
+        await admission.admit({one}, 100, "10.0.0.1")
+    with pytest.raises(QuotaExceeded, match=r"reuse producers") as refused:
+        await admission.admit({ids[4]}, 100, "10.0.0.1")
+    await admission.admit({*ids[5:9]}, 100, "10.0.0.2")
+    await admission.admit({*ids[9:11]}, 100, "")  # those of brokers have no share
+    assert refused.value.details["retry_after_ms"] == EXPIRATION_MS // 4, "four in a day"
+    clock.now_ms += EXPIRATION_MS // 4 - 1_000
+    with pytest.raises(QuotaExceeded):
+        await admission.admit({ids[4]}, 100, "10.0.0.1")
+    clock.now_ms += 1_000
+    await admission.admit({ids[4]}, 100, "10.0.0.1")
 
 
 # requirement: N2

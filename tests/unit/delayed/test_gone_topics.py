@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from delayed.gone_topics import DROPPED_MAX, PAUSE_MS, SWEEP_MS
-from delayed.requests import Added, Read
-from delayed.state import DelayedState
+from delayed.requests import Added, Cancel, FoundSchedules, Read
+from delayed.scheduling import SCHEDULES_MAX
+from delayed.state import RECORD_BYTES, DelayedState
 from raftlog.errors import QuotaExceeded, UnknownDelayed
-from tests.helpers.decided_delays import Coordinator, add, id_of, new
+from raftlog.hosting.budget import SHARE
+from tests.helpers.decided_delays import Coordinator, add, create, id_of, new, schedule
 
 FAR_MS = 253_402_300_000_000
 MINUTE_MS = 60_000
@@ -88,6 +91,40 @@ def test_a_message_on_its_way_is_not_dropped() -> None:
 
 
 # requirement: N2
+@pytest.mark.parametrize("is_there", [False, True])
+def test_schedules_of_a_deleted_topic_leave_within_a_minute(is_there: bool) -> None:
+    """Also those that would never fire, and make no message."""
+    coordinator = coordinator_with(1)
+    for number in range(SCHEDULES_MAX // SHARE):
+        paused = replace(schedule(), topic="gone", is_paused=bool(number % 2))
+        assert isinstance(coordinator.ask(create(f"s{number}", paused)), FoundSchedules)
+    assert isinstance(coordinator.ask(create("kept", replace(schedule(), topic="live"))), FoundSchedules)
+    ask_controller(coordinator, "gone")
+    if is_there:  # it was created again
+        assert isinstance(coordinator.ask(create("s0", replace(schedule(), topic="gone"))), FoundSchedules)
+    hear(coordinator, "gone")
+    coordinator.advance(PAUSE_MS)
+    assert len(coordinator.committed.schedules) == (1 + SCHEDULES_MAX // SHARE if is_there else 1)
+    assert "kept" in coordinator.committed.schedules
+
+
+# requirement: N2
+def test_one_topic_has_a_quarter_of_the_bytes_of_messages() -> None:
+    coordinator, record = Coordinator(pending_bytes_max=4 * 10 * (RECORD_BYTES + 100)), b"x" * 100
+    for number in range(10):
+        message = replace(new(number, at_ms=FAR_MS), value=record)
+        assert isinstance(coordinator.ask(add(message, topic="greedy")), Added)
+    refusal = coordinator.ask(add(new(10, at_ms=FAR_MS), topic="greedy"))
+    assert isinstance(refusal, QuotaExceeded)
+    assert "delayed.pending_bytes_max" in str(refusal)
+    assert isinstance(coordinator.ask(add(new(11, at_ms=FAR_MS), topic="modest")), Added)
+    coordinator.lead()
+    assert coordinator.decisions.state.sizes.of("greedy") == 10 * (RECORD_BYTES + 100)
+    coordinator.ask(Cancel(id=id_of(0)))
+    assert isinstance(coordinator.ask(add(new(10, at_ms=FAR_MS), topic="greedy")), Added)
+
+
+# requirement: N2
 def test_one_topic_has_a_quarter_of_the_pending_messages() -> None:
     coordinator = coordinator_with(2_000)
     refusal = coordinator.ask(add(new(3_000, delay_ms=5), topic="gone"))
@@ -111,3 +148,4 @@ def test_the_next_leader_counts_the_same() -> None:
         counts = [(state.open.of(topic), state.failures.of(topic)) for topic in ("gone", "live", "dead")]
         assert counts == [(20, 0), (1, 0), (0, 1)]
         assert state.open.total + state.failures.total == len(state.waiting)
+        assert state.sizes.total == sum(state.waiting[id_].size_bytes for id_ in state.waiting)

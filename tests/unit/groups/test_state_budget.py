@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 
 from groups.coordination import SWEEP_MS
 from groups.membership import GENERATION_BYTES_PER_S
-from groups.outputs import Row
-from groups.records import Group, GroupKey
+from groups.outputs import Outputs, Row
+from groups.queue_requests import Receive
+from groups.queue_rows import QueueRows
+from groups.records import Group, GroupKey, JobKey
 from groups.requests import DeleteGroup, DeleteOffsets, Done, Join, Joined, OffsetCommit
 from groups.state import ROW_BYTES
 from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
@@ -56,6 +60,22 @@ def test_a_client_has_a_quarter_of_the_state_with_all_its_groups() -> None:
 
 
 # requirement: N2
+def test_a_group_that_receives_jobs_counts_for_its_client_with_all_partitions() -> None:
+    groups = groups_of(partitions=60)  # a queue has two rows for each
+    ask = Receive(
+        group="more", topic="orders", topic_id="", lease=b"1", count_max=1, lease_ms=5, deliveries_max=1
+    )
+    groups.commit(Done, 1, group="first", client="10.0.0.1")
+    refused = groups.send(replace(ask, client="10.0.0.1"))
+    groups.answered(refused, QuotaExceeded)
+    few = groups_of(partitions=2)
+    assert not isinstance(few.answers.get(few.send(replace(ask, client="10.0.0.1"))), RaftlogError)
+    outputs = Outputs(few.coordination.state)
+    QueueRows("more", "orders", outputs).write([(JobKey("more", "orders", 0), None)], 5, "10.0.0.1")
+    assert outputs.state.used_by_client.of("10.0.0.1") >= ROW_BYTES
+
+
+# requirement: N2
 def test_all_clients_together_have_a_bound() -> None:
     groups = groups_of()
     for number in range(6):
@@ -98,6 +118,32 @@ def test_the_next_leader_counts_the_same() -> None:
     assert after.used_by_client.of("10.0.0.2") == before.used_by_client.of("10.0.0.2") > 0
     _, refusal = fill(groups, "10.0.0.1", name="g")
     assert isinstance(refusal, QuotaExceeded)
+
+
+# requirement: N2
+@pytest.mark.parametrize("how", ["leaves", "takes the place"])
+def test_small_requests_make_a_large_group_write_at_a_bounded_rate(how: str) -> None:
+    """The record of a group has all members, and a request to leave, or to take a place, is small."""
+    groups = CoordinatedGroups({"orders": 1})
+    topics, small = tuple(f"{number:04d}" + "x" * 200 for number in range(1_000)), [*map(str, range(30))]
+    groups.join("large", *topics)
+    for member in small:
+        groups.join(member, generation=1, instance=member)
+    groups.join("large", *topics, generation=1)
+    groups.after(2_000)
+    assert {"large", *small} == groups.committed.groups["g"].members.keys()
+    groups.sync("large", groups.committed.groups["g"].generation, is_auto=True)
+    began_ms, before = groups.now_ms, sum(map(written_bytes, groups.written))
+    asked = []
+    for member in small:
+        asked.append(groups.leave(member) if how == "leaves" else groups.join(f"{member}.2", instance=member))
+        groups.after(10)
+    groups.after(2_000)
+    rate = (sum(map(written_bytes, groups.written)) - before) * 1_000 / (groups.now_ms - began_ms)
+    assert rate < 2 * GENERATION_BYTES_PER_S
+    if how == "leaves":
+        assert all(isinstance(groups.answers[request], Done) for request in asked)
+        assert not groups.committed.groups["g"].members.keys() & {*small}
 
 
 # requirement: N2

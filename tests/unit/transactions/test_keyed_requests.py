@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import tracemalloc
+import zlib
+
 import pytest
 from msgspec.structs import replace
 
+from api.settings import TransactionSettings
 from raftlog.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused, Overloaded, QuotaExceeded
 from tests.helpers.decided_transactions import KEY_RETENTION_MS, Coordinator
 from transactions import keyed_requests
-from transactions.decisions import LOOK_MS, SWEEP_MS
-from transactions.records import Handle, RequestKey, State, TransactionKey
+from transactions.decisions import SWEEP_MS
+from transactions.kept_requests import KEY_BYTES, size_of
+from transactions.records import Handle, KeyedRequest, RequestKey, State, TransactionKey
 from transactions.requests import (
     AnsweredBefore,
     Claim,
@@ -21,8 +26,14 @@ from transactions.requests import (
     Opened,
     Prepare,
 )
+from transactions.room import KEYS_SHARE, LOOK_MS
+from transactions.state import TransactionsState
 
 TIMEOUT_MS = 5_000
+ANSWER = (
+    b'{"records":[{"partition":2,"offset":4512345,"timestamp":1795253716922}],"durability":{"acks":"quorum",'
+    b'"committed":true,"fsynced":true,"replicas":3}}'
+)
 
 
 def opening(name: str = "__a", attempt: int = 1, digest: bytes = b"key", content: bytes = b"body") -> Open:
@@ -160,7 +171,7 @@ def test_answers_expire_after_their_own_retention() -> None:
     assert coordinator.ask(opening("__b", 2)) == AnsweredBefore(answer=b"answer")
     coordinator.advance(2 * SWEEP_MS)
     assert not coordinator.committed.requests
-    assert coordinator.committed.answers.total == 0
+    assert coordinator.committed.keys.total == 0
     assert "__a" in coordinator.committed.transactions, "ids have another one"
     answered(coordinator, opening("__b", 2))
 
@@ -190,13 +201,9 @@ def of_client(client: str, digest: bytes) -> Open:
 
 
 # requirement: N2
-@pytest.mark.parametrize("answer", [b"", b"x" * 30])
-def test_a_client_has_a_quarter_of_the_keys_and_of_the_bytes_of_answers(
-    monkeypatch: pytest.MonkeyPatch, answer: bytes
-) -> None:
-    monkeypatch.setattr(keyed_requests, "KEYS_MAX", 12)
-    monkeypatch.setattr(keyed_requests, "ANSWERS_BYTES_MAX", 4 * 3 * 30)
-    coordinator = Coordinator()
+@pytest.mark.parametrize("answer", [b"", b"x" * 60])
+def test_a_client_has_half_of_the_bytes_of_keys_and_answers(answer: bytes) -> None:
+    coordinator = Coordinator(keys_bytes_max=6 * (KEY_BYTES + len("10.0.0.1") + len(answer)))
     coordinator.advance(1_000)
     for digest in (b"1", b"2", b"3"):
         answered(coordinator, of_client("10.0.0.1", digest), answer=answer)
@@ -204,13 +211,16 @@ def test_a_client_has_a_quarter_of_the_keys_and_of_the_bytes_of_answers(
         refused = leader.ask(of_client("10.0.0.1", b"4"))
         assert isinstance(refused, QuotaExceeded)
         assert "client 10.0.0.1" in str(refused)
+        assert "transactions.keys_bytes_max" in str(refused)
         answered(leader, of_client("10.0.0.2", b"5"))
 
 
 # requirement: N2
-def test_a_refused_key_has_room_at_the_time_that_the_refusal_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_requests, "KEYS_MAX", 4)
-    coordinator = Coordinator()
+def test_a_refused_key_has_room_at_the_time_that_the_refusal_says() -> None:
+    coordinator = Coordinator(keys_bytes_max=5 * KEY_BYTES)
+    answered(coordinator, of_client("10.0.0.2", b"of another, older"))
+    coordinator.advance(2 * SWEEP_MS)
+    answered(coordinator, of_client("10.0.0.1", b"0"))
     answered(coordinator, of_client("10.0.0.1", b"1"))
     coordinator.advance(5_000)
     refused = coordinator.ask(of_client("10.0.0.1", b"2"))
@@ -223,6 +233,63 @@ def test_a_refused_key_has_room_at_the_time_that_the_refusal_says(monkeypatch: p
     answered(coordinator, of_client("10.0.0.1", b"2"))
 
 
+# requirement: N2
+def test_the_next_leader_forgets_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot has the keys in another order."""
+    monkeypatch.setattr(keyed_requests, "LOOKED_AT_MAX", 1)
+    coordinator = Coordinator(keys_bytes_max=2 * 3 * (KEY_BYTES + 20))
+    for digest in (b"c", b"b", b"a"):
+        answered(coordinator, of_client("10.0.0.1", digest))
+        coordinator.advance(SWEEP_MS)
+    leader = coordinator.next_leader()
+    refused = leader.ask(of_client("10.0.0.1", b"d"))
+    assert isinstance(refused, QuotaExceeded)
+    leader.now_ms += int(str(refused.details["retry_after_ms"])) + LOOK_MS
+    answered(leader, of_client("10.0.0.1", b"d"))
+    assert b"c" not in leader.committed.requests
+    assert b"b" in leader.committed.requests
+
+
+# requirement: N2
+def test_one_address_sends_ten_keyed_requests_a_second_all_day() -> None:
+    settings = TransactionSettings()
+    answer = zlib.compress(ANSWER)
+    share = settings.keys_bytes_max // settings.partitions // KEYS_SHARE
+    in_a_day = 10 * settings.key_retention_ms // 1_000 // settings.partitions
+    request = KeyedRequest(
+        fingerprint=b"",
+        transaction=Handle("a", 1, 1),
+        attempt=1,
+        changed_ms=1,
+        answer=answer,
+        client="::" * 19,
+    )
+    assert in_a_day * size_of(request) <= share
+
+
+# requirement: N2
+def test_a_key_takes_the_memory_that_it_counts_also_on_its_leader() -> None:
+    """What the leader has decided and what its log says share their bytes."""
+    committed, count = TransactionsState(), 4_000
+    decided = committed.copy()
+    tracemalloc.start()
+    for number in range(count):
+        request = KeyedRequest(
+            fingerprint=number.to_bytes(16, "big"),
+            transaction=Handle("__one-shot-3~2.0", 1 << 60, 7),
+            attempt=1 << 60,
+            changed_ms=1_790_000_000_000,
+            answer=zlib.compress(ANSWER),
+            client="10.0.0.1",
+        )
+        for state in (decided, committed):
+            state.put(RequestKey(number.to_bytes(16, "big")), request)
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert committed.keys.of("10.0.0.1") > count * (KEY_BYTES + 100)
+    assert used < 1.2 * committed.keys.total
+
+
 def test_ten_thousand_keys_are_kept_through_a_snapshot() -> None:
     coordinator, keys = Coordinator(), [f"{number}".encode() for number in range(10_000)]
     for key in keys:
@@ -233,13 +300,11 @@ def test_ten_thousand_keys_are_kept_through_a_snapshot() -> None:
         assert leader.ask(opening("__b", 2, digest=key)) == AnsweredBefore(answer=key)
 
 
-def test_keys_are_bounded_by_count_and_by_the_bytes_of_their_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_requests, "KEYS_MAX", 3)
-    monkeypatch.setattr(keyed_requests, "ANSWERS_BYTES_MAX", 100)
-    many, large = Coordinator(), Coordinator()
+def test_keys_are_bounded_by_count_and_by_the_bytes_of_their_answers() -> None:
+    many, large = Coordinator(keys_bytes_max=4 * KEY_BYTES - 1), Coordinator(keys_bytes_max=4 * KEY_BYTES - 1)
     for digest in (b"key", b"second", b"third"):
-        answered(many, opening(digest=digest))
-    answered(large, answer=b"x" * 99)
+        answered(many, opening(digest=digest), answer=b"")
+    answered(large, answer=b"x" * KEY_BYTES)
     answered(large, opening(digest=b"second"), answer=b"x")
     for coordinator in (many, large, many.next_leader(), large.next_leader()):
         refused = coordinator.ask(opening("__c", digest=b"further"))

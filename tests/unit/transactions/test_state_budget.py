@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
+from api.settings import TransactionSettings
 from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
-from tests.helpers.decided_transactions import Coordinator
-from transactions.decisions import PARTITIONS_MAX, SWEEP_MS
+from tests.helpers.decided_transactions import ID_RETENTION_MS, Coordinator
+from transactions.decisions import PARTITIONS_MAX
 from transactions.records import Handle
 from transactions.requests import BeginRun, Done, Join, Open, Opened, RunBegun
-from transactions.state import PART_BYTES, ROW_BYTES
+from transactions.state import PARTITION_BYTES, ROW_BYTES
 
 MAX_BYTES = 40 * ROW_BYTES
 
@@ -32,7 +35,7 @@ def test_a_client_has_a_quarter_and_all_have_a_bound() -> None:
     coordinator = Coordinator(state_bytes_max=MAX_BYTES)
     first = fill(coordinator, "10.0.0.1")
     assert isinstance(first, QuotaExceeded)
-    assert first.details["retry_after_ms"] == SWEEP_MS
+    assert first.details["retry_after_ms"] == ID_RETENTION_MS, "when the first id is forgotten"
     assert coordinator.committed.used.of("10.0.0.1") <= MAX_BYTES // 4
     for number in range(2, 8):
         last = fill(coordinator, f"10.0.0.{number}")
@@ -51,12 +54,15 @@ def test_sinks_and_the_partitions_of_a_transaction_count() -> None:
     coordinator.ask(opening("copy", "10.0.0.1"))
     used = coordinator.committed.used.of("10.0.0.1")
     assert used >= 2 * ROW_BYTES
-    few = (MAX_BYTES // 4 - used) // PART_BYTES
+    few = (MAX_BYTES // 4 - used) // (PARTITION_BYTES + len("orders"))
     handle = Handle("copy", 7, 0)
     partitions = [("orders", number) for number in range(PARTITIONS_MAX)]
     assert coordinator.ask(Join(transaction=handle, partitions=tuple(partitions[:few]))) == Done()
     more = Join(transaction=handle, partitions=tuple(partitions[: few + 1]))
-    assert isinstance(coordinator.ask(more), QuotaExceeded)
+    too_many = coordinator.ask(more)
+    assert isinstance(too_many, QuotaExceeded)
+    assert "fewer tasks of a sink" in str(too_many), "waiting does not help a sink whose tasks are all open"
+    assert too_many.details["retry_after_ms"] == 60_000, "when the first transaction is aborted"
     refused = coordinator.ask(BeginRun(key="more", owner="query", run="r", sequence=0, client="10.0.0.1"))
     assert isinstance(refused, QuotaExceeded)
 
@@ -71,3 +77,21 @@ def test_the_next_leader_counts_the_same(client: str) -> None:
     leader = coordinator.next_leader()
     assert leader.committed.used.of(client) == coordinator.committed.used.of(client) > 5 * ROW_BYTES
     assert leader.committed.used.total == leader.committed.used.of(client)
+
+
+# requirement: N2
+@pytest.mark.parametrize(("tasks", "count"), [(200, 200), (400, 200), (400, 400)])
+def test_the_tasks_of_a_sink_come_from_one_address(tasks: int, count: int) -> None:
+    """They share one coordinator; what their partitions take is what they count."""
+    settings = TransactionSettings()
+    coordinator = Coordinator(state_bytes_max=settings.state_bytes_max // settings.partitions)
+    topic = "events.of.production"
+    tracemalloc.start()
+    for task in range(tasks):
+        name = f"sink~{task}"
+        coordinator.ask(opening(name, "10.0.0.1", task))
+        partitions = tuple((topic, number) for number in range(count))
+        assert coordinator.ask(Join(transaction=Handle(name, task, 0), partitions=partitions)) == Done()
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used < 1.3 * coordinator.committed.used.of("10.0.0.1")

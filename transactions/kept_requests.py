@@ -1,0 +1,80 @@
+"""Keyed requests of one partition of ``__transactions``, each of them kept only as the bytes of its record.
+
+A day of requests is about a million keys, and most of them are never asked for again. So a request is decoded
+when it is asked for, and a snapshot and the decisions of the leader share its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from raftlog.hosting.snapshot_rows import SnapshotRows
+from transactions.records import KINDS, KeyedRequest, RequestKey
+
+KEY_BYTES: Final = 340  # about the memory of a key on each replica, without its answer
+_ROW: Final = msgspec.msgpack.Decoder(tuple[bytes, bytes])
+
+
+class KeptRequests:
+    """By digest; ``rows`` has the bytes."""
+
+    def __init__(self, rows: SnapshotRows | None = None) -> None:
+        self.rows = SnapshotRows() if rows is None else rows
+        self.is_in_order = True  # by time; not after a snapshot
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeptRequests) and dict(self.items()) == dict(other.items())
+
+    def items(self) -> Iterator[tuple[bytes, KeyedRequest]]:
+        """Digests and requests, in any order."""
+        return map(_decoded, self.rows)
+
+    def __contains__(self, digest: bytes) -> bool:
+        return self.rows.get(_key_of(digest)) is not None
+
+    def get(self, digest: bytes) -> KeyedRequest | None:
+        """The request with this digest; None without one."""
+        row = self.rows.get(_key_of(digest))
+        return None if row is None else _decoded(row)[1]
+
+    def oldest(self, client: str = "") -> Iterator[tuple[bytes, KeyedRequest]]:
+        """Digests and requests, the one that began first comes first; all, or those of one client."""
+        if not self.is_in_order:
+            self.rows.arrange(lambda row: _decoded(row)[1].changed_ms)
+            self.is_in_order = True
+        wanted = msgspec.msgpack.encode(client)
+        for row in self.rows:
+            if not client or wanted in row:
+                digest, request = _decoded(row)
+                if client in ("", request.client):
+                    yield digest, request
+
+    def copy(self) -> KeptRequests:
+        """The same requests, to be changed apart."""
+        copied = KeptRequests(self.rows.copy())
+        copied.is_in_order = self.is_in_order
+        return copied
+
+
+def size_of(request: KeyedRequest) -> int:
+    """About the memory of a request on each replica."""
+    return KEY_BYTES + len(request.client) + len(request.answer or b"")
+
+
+def _key_of(digest: bytes) -> bytes:
+    return KINDS.record_of(RequestKey(digest), None).key or b""
+
+
+def _decoded(row: bytes) -> tuple[bytes, KeyedRequest]:
+    known = KINDS.decoded(*_ROW.decode(row))
+    assert known is not None
+    key, request = known
+    assert isinstance(key, RequestKey)
+    assert isinstance(request, KeyedRequest)
+    return key.digest, request

@@ -1,0 +1,105 @@
+"""Whether there is room for another transactional id or sink, more partitions, or another keyed request.
+
+Decides: who is refused, until when, and what is said. Leaves to others: what rows take (``state``,
+``kept_requests``), and forgetting what is old (``decisions``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog.hosting.budget import Budget
+from transactions import keyed_requests
+from transactions.kept_requests import KEY_BYTES
+from transactions.records import State, Transaction
+from transactions.state import TransactionsState
+
+STATE_BYTES_MAX: Final = 32 << 20  # of one partition, without keyed requests
+KEYS_BYTES_MAX: Final = 56 << 20  # of one partition
+KEYS_SHARE: Final = 2  # the clients of a service come from one address: half of all
+LOOK_MS: Final = 1_000  # keys that expire are looked for so often, while there is no room
+_WHAT: Final = "bytes of transactional ids and sinks"
+_NEW: Final = Transaction(producer_id=0, epoch=0, state=State.EMPTY)
+
+
+class Room:
+    """Of one partition of ``__transactions``. A client is an address."""
+
+    def __init__(
+        self,
+        state: TransactionsState,
+        *,
+        state_bytes_max: int,
+        keys_bytes_max: int,
+        id_retention_ms: int,
+        key_retention_ms: int,
+    ) -> None:
+        self._state = state
+        self._id_retention_ms = id_retention_ms
+        self._key_retention_ms = key_retention_ms
+        self._names = Budget(
+            _WHAT,
+            state_bytes_max,
+            "use fewer, which are forgotten transactions.id_retention_ms after their last use, or raise "
+            "transactions.state_bytes_max",
+        )
+        self._parts = Budget(
+            _WHAT,
+            state_bytes_max,
+            "write to fewer partitions in a transaction, or from fewer tasks of a sink, or raise "
+            "transactions.state_bytes_max",
+        )
+        self._keys = Budget(
+            "bytes of idempotency keys and their answers",
+            keys_bytes_max,
+            "use fewer keys, shorten transactions.key_retention_ms, or raise transactions.keys_bytes_max",
+            share=KEYS_SHARE,
+        )
+        # Of clients without room, and of all for "".
+        self._name_due_ms: dict[str, int] = {}
+        self._key_due_ms: dict[str, int] = {}
+
+    def check_new(self, name: str, client: str, wall_ms: int, sweep_in_ms: int) -> None:
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if the client may have no further id or sink."""
+        used, more = self._state.used, self._state.growth(name, None, _NEW)
+        if not self._names.has_room(used, client, more):
+            whose = "" if self._names.is_in_share(used, client, more) else client
+            retry_after_ms = max(sweep_in_ms, self._name_due(whose, wall_ms) - wall_ms)
+            self._names.check(used, "client", client, more, retry_after_ms)
+
+    def check_parts(self, name: str, before: Transaction, after: Transaction, retry_after_ms: int) -> None:
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if an open transaction may not grow so much."""
+        more = self._state.growth(name, before, after)
+        self._parts.check(self._state.used, "client", before.client, more, max(1, retry_after_ms))
+
+    def has_for_key(self, client: str) -> bool:
+        """Whether the client may have another keyed request."""
+        return self._keys.has_room(self._state.keys, client, KEY_BYTES)
+
+    def check_key(self, client: str, wall_ms: int) -> None:
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if the client may have no further keyed request."""
+        retry_after_ms = self.key_due(client, wall_ms) - wall_ms
+        self._keys.check(self._state.keys, "client", client, KEY_BYTES, retry_after_ms)
+
+    def key_due(self, client: str, wall_ms: int) -> int:
+        """When the oldest key expires that keeps a client from another one, and a second at least."""
+        whose = "" if self._keys.is_in_share(self._state.keys, client, KEY_BYTES) else client
+        if whose not in self._key_due_ms:
+            oldest_ms = keyed_requests.oldest_ms(self._state, whose)
+            due_ms = self._key_retention_ms + (wall_ms if oldest_ms is None else oldest_ms)
+            self._key_due_ms[whose] = max(due_ms, wall_ms + LOOK_MS)
+        return self._key_due_ms[whose]
+
+    def keys_expired(self) -> None:
+        """What was old is forgotten."""
+        self._key_due_ms.clear()
+
+    def names_expired(self) -> None:
+        """What nobody has used is forgotten."""
+        self._name_due_ms.clear()
+
+    def _name_due(self, client: str, wall_ms: int) -> int:
+        if client not in self._name_due_ms:
+            oldest_ms = min(self._state.unused_since(client), default=wall_ms)
+            self._name_due_ms[client] = oldest_ms + self._id_retention_ms
+        return self._name_due_ms[client]
