@@ -23,7 +23,6 @@ import click
 from api.cli.connection import connected
 from api.cli.output import (
     DEFAULT_SERVER,
-    INTERRUPTED,
     UNKNOWN,
     ServerOption,
     errors_reported,
@@ -33,6 +32,7 @@ from api.cli.output import (
 )
 from api.cli.parameters import Argument, Option
 from api.cli.text import unescaped
+from api.stop_signals import interruption_code
 from raftlog.acks import acks_word
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def produce(
             )
         records = Input(source, (whole if is_whole else blocks_of_lines)(source), parse, headers, partition)
         code = _run(producer, records, acknowledged=acks_word(acks) != "0")
-    raise click.exceptions.Exit(code)
+        raise click.exceptions.Exit(code)
 
 
 def _batch_bytes(given: str | None, preset: str | None, bytes_max: int | str) -> int:
@@ -187,7 +187,7 @@ def _run(producer: Producer, records: Input, *, acknowledged: bool) -> int:
     for complaint in tally.complaints():
         note(complaint)
     if was_interrupted and tally.exit_code != UNKNOWN:
-        return INTERRUPTED
+        return interruption_code()
     return tally.exit_code
 
 
