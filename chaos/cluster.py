@@ -173,7 +173,7 @@ class Cluster(ClusterView):
         for broker in self.brokers:
             text = self.log_text(broker)
             if "Traceback" in text or "level='critical'" in text:
-                found.append(f"broker {broker} printed a traceback")
+                found.append(f"broker {broker} printed a traceback:\n{_around_traceback(text)}")
         return found and [*found, *(self.log_text(broker)[-LOG_TAIL:] for broker in self.brokers)]
 
     def state(self) -> str:
@@ -237,6 +237,12 @@ class Cluster(ClusterView):
 
     def _log_path(self, broker: int) -> Path:
         return settings_path(self.directory, broker).parent / "log"
+
+
+def _around_traceback(log: str) -> str:
+    """The part of a log with its first traceback."""
+    at = max(0, log.find("Traceback") if "Traceback" in log else log.find("level='critical'"))
+    return log[log.rfind("\n", 0, at) + 1 :][:STACKS_MAX]
 
 
 def _http_url(config: Path) -> str:

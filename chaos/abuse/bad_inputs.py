@@ -45,8 +45,17 @@ _JSON: Final = {"Content-Type": media_types.JSON}
 def one_mistake(target: Target) -> Counter[str]:
     """Extremes of every field, one at a time; a short form has a part of them."""
     contract = contract_of(target)
-    step = round(ONE_OF / target.scale)
-    return sent(target, contract, islice(chain(bad_bodies(contract), contract.one_by_one()), 0, None, step))
+    some = sample if target.scale >= 1 else _every
+    return sent(target, contract, some(all_of(contract), round(ONE_OF / target.scale)))
+
+
+def _every(requests: Iterable[Extreme], one_of: int) -> Iterator[Extreme]:
+    return islice(requests, 0, None, one_of)
+
+
+def all_of(contract: Contract) -> Iterator[Extreme]:
+    """All requests with one mistake."""
+    return chain(bad_bodies(contract), contract.one_by_one())
 
 
 def sample(requests: Iterable[Extreme], one_of: int) -> Iterator[Extreme]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from itertools import chain, islice
+from itertools import islice
 
 import pytest
 
 from api.http.services import Limits
-from chaos.abuse.bad_inputs import ONE_OF, bad_bodies, contract_of, sample, sent
+from chaos.abuse.bad_inputs import ONE_OF, all_of, contract_of, sample, sent
 from chaos.abuse.extremes import Contract, Extreme
 from chaos.abuse.target import NOT_ANSWERED, Target, is_wrong
 from tests.helpers.async_tests import beside
@@ -35,10 +35,6 @@ def broken(answers: Counter[str], caplog: pytest.LogCaptureFixture) -> list[str]
     """Wrong and missing answers, and errors that were logged."""
     found = [answer for answer in answers if is_wrong(answer) or answer.startswith(NOT_ANSWERED)]
     return found + [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
-
-
-def all_of(contract: Contract) -> Iterable[Extreme]:
-    return chain(bad_bodies(contract), contract.one_by_one())
 
 
 # requirement: N2
