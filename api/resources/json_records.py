@@ -313,9 +313,9 @@ def due_of(delay: int | str | None, deliver_at: int | str | None) -> Due | None:
 
 def _value(record: bodies.NewRecord) -> bytes | None:
     raw, encoding = memoryview(record.value), record.encoding
-    if raw == b"null":
+    if bytes(raw[:5]) == b"null":
         return None
-    is_text = raw[:1] == b'"'
+    is_text = bytes(raw[:1]) == b'"'
     if encoding == "json" or (encoding is None and not is_text):
         return msgspec.json.format(raw, indent=-1)
     if not is_text:

@@ -58,6 +58,15 @@ _ALL: Final = (
     _cut("majority-ring", connections.majority_ring, brokers_min=5),
     _cut("one-way", connections.one_way),
     _cut("cut-link", connections.cut_link),
+    Fault(
+        "cut-link-for-long",
+        connections.cut_link_for_long,
+        "connections ended",
+        needs=(PROXIES,),
+        brokers_min=3,
+        seconds=(45.0, 120.0),
+        weight=0.25,
+    ),
     _cut("cut-clients", connections.cut_clients, brokers_min=1),
     _cut("reset", connections.reset, brokers_min=1),
     _cut("limit-data", connections.limit_data, brokers_min=1),
@@ -91,6 +100,17 @@ _ALL: Final = (
     _damage("forget-metadata", files.forget_metadata, "folders removed"),
     _damage("forget-everything", files.forget_everything, "directories emptied"),
     _damage("restore-copy", files.restore_copy, "copies restored", seconds=(5.0, 8.0)),
+    Fault(
+        "unheard-starts",
+        files.unheard_starts,
+        "starts",
+        needs=(PROCESSES, PROXIES),
+        is_damage=True,
+        brokers_min=3,
+        seconds=(5.0, 8.0),
+        weight=0.1,
+    ),
+    _damage("copy-beside", files.copy_beside, "refusals of the copy"),
     _damage("restore-folder", files.restore_folder, "folders restored", seconds=(3.0, 6.0)),
 )
 
