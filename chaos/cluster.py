@@ -122,15 +122,15 @@ class Cluster(ClusterView):
             "RAFTLOG_RPC__PORT": str(port + RPC_PORT_STEP),
         }
         log = data.with_suffix(".log")
-        return self._new_process(broker, own, log), log
+        return self._process(broker, own, log), log
 
-    def _new_process(
-        self, broker: int, environment: Mapping[str, str], log: Path | None = None
-    ) -> BrokerProcess:
+    def _new_process(self, broker: int, environment: Mapping[str, str]) -> BrokerProcess:
+        return self._process(broker, environment, self._log_path(broker))
+
+    def _process(self, broker: int, environment: Mapping[str, str], log: Path) -> BrokerProcess:
         config = str(settings_path(self.directory, broker))
         command = [*self._commands.get(broker, ()), *self._limit, *COMMAND, "serve", "--config", config]
-        own_log = log or self._log_path(broker)
-        return type(self).start_process(command, {**self._environment, **environment}, own_log)
+        return type(self).start_process(command, {**self._environment, **environment}, log)
 
     def wait_ready(self, *brokers: int, wait_s: float = LIMIT_S) -> None:
         """Wait until these brokers report that they are ready. Raises ``ClusterFailed``."""
