@@ -208,8 +208,8 @@ def _lies(codec: Codec) -> Iterator[Named]:
             yield "a thousand members", zlib.compress(b"", wbits=31) * 1_000
         case Codec.SNAPPY:
             packed = bytes(cramjam.snappy.compress_raw(small))[2:]
-            for size in (b"\x00", b"\xff\xff\xff\xff\x0f", b"\xff" * 9 + b"\x01", b"\xff" * 20):
-                yield f"claims {size.hex()}", size + packed
+            for claim in (b"\x00", b"\xff\xff\xff\xff\x0f", b"\xff" * 9 + b"\x01", b"\xff" * 20):
+                yield f"claims {claim.hex()}", claim + packed
             yield (
                 "blocks of 2^31",
                 b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01" + b"\x7f\xff\xff\xff" + packed,
