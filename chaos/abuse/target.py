@@ -152,7 +152,8 @@ def described(status: int, media_type: str, body: bytes) -> str:
     except ValueError:
         return f"{status} that is no problem"
     told = f"{status} {problem.get('code')}"
-    return told if len(problem.get("detail", "")) > len(problem.get("code", "")) else f"{told} with no remedy"
+    says_nothing = problem.get("detail", "") in ("", str(problem.get("code")).replace("_", " "))
+    return f"{told} with no remedy" if says_nothing else told
 
 
 def is_wrong(answer: str) -> bool:
