@@ -83,7 +83,7 @@ class Result:
     @property
     def keeps_bounds(self) -> bool:
         """True if no loop was blocked, and memory stayed within the bounds."""
-        return self.held == 0 and self.peak_mib <= self.bound_mib + BEYOND_BOUND_MIB
+        return self.held <= 0 and self.peak_mib <= self.bound_mib + BEYOND_BOUND_MIB
 
     @property
     def wrong(self) -> list[str]:
