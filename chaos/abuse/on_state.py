@@ -151,7 +151,7 @@ def _strict(name: str, run: Callable[[Target], Counter[str]], bound_mib: int = 0
     return Attack(name, lambda target: run(replace(target, source=STRANGER)), bound_mib, is_strict=True)
 
 
-# Bounds are what the broker that grew most took in two runs beside other work (a load of 10 to 20), rounded up;
+# Bounds are what the broker that grew most took in two runs (at a load of 10 to 20), rounded up;
 # what an attack takes in passing is in ``BEYOND_BOUND_MIB``.
 ATTACKS: Final = (
     _strict("leader epochs of 2^64", poisoned_epochs),
