@@ -159,9 +159,7 @@ ATTACKS: Final = (
     _strict("connections of one address", connections_of_one_address),
     _strict("prepared for a day", prepared_for_a_day),
     _strict("1,000 groups", many_groups, bound_mib=4),  # 2 and 2
-    _strict(
-        "metadata of offsets", offset_metadata, bound_mib=112
-    ),  # 93 and 106: a quarter of all state, copied
+    _strict("metadata of offsets", offset_metadata, bound_mib=112),  # 93 and 106
     _strict("idempotency keys", idempotency_keys, bound_mib=4),  # 1 and 2
     _strict("long transactional ids", transactional_ids, bound_mib=4),  # 0 and 0
     _strict("large subscriptions", large_subscriptions, bound_mib=4),  # 0 and 2
