@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
 
+from api.addresses import RPC_PORT_STEP
 from api.cluster_files import create_cluster, existing_brokers, settings_path
 from chaos.broker_process import BrokerProcess, StartProcess, as_program
 from chaos.cluster_view import POLL_S, ClusterFailed, ClusterView
@@ -110,10 +111,26 @@ class Cluster(ClusterView):
         own = self._own_environments.get(broker, {})
         self._processes[broker] = self._new_process(broker, {**own, **(environment or {})})
 
+    def start_copy(self, broker: int, data: Path) -> tuple[BrokerProcess, Path]:
+        """A second process of a broker, on a copy of its data and on ports of its own, and its log."""
+        port = free_ports(1)
+        weakref.finalize(self, release, port, 1)
+        own = {
+            **self._own_environments.get(broker, {}),
+            "RAFTLOG_DATA_DIRECTORY": str(data),
+            "RAFTLOG_HTTP__PORT": str(port),
+            "RAFTLOG_RPC__PORT": str(port + RPC_PORT_STEP),
+        }
+        log = data.with_suffix(".log")
+        return self._process(broker, own, log), log
+
     def _new_process(self, broker: int, environment: Mapping[str, str]) -> BrokerProcess:
+        return self._process(broker, environment, self._log_path(broker))
+
+    def _process(self, broker: int, environment: Mapping[str, str], log: Path) -> BrokerProcess:
         config = str(settings_path(self.directory, broker))
         command = [*self._commands.get(broker, ()), *self._limit, *COMMAND, "serve", "--config", config]
-        return type(self).start_process(command, {**self._environment, **environment}, self._log_path(broker))
+        return type(self).start_process(command, {**self._environment, **environment}, log)
 
     def wait_ready(self, *brokers: int, wait_s: float = LIMIT_S) -> None:
         """Wait until these brokers report that they are ready. Raises ``ClusterFailed``."""
@@ -173,7 +190,7 @@ class Cluster(ClusterView):
         for broker in self.brokers:
             text = self.log_text(broker)
             if "Traceback" in text or "level='critical'" in text:
-                found.append(f"broker {broker} printed a traceback")
+                found.append(f"broker {broker} printed a traceback:\n{_around_traceback(text)}")
         return found and [*found, *(self.log_text(broker)[-LOG_TAIL:] for broker in self.brokers)]
 
     def state(self) -> str:
@@ -237,6 +254,12 @@ class Cluster(ClusterView):
 
     def _log_path(self, broker: int) -> Path:
         return settings_path(self.directory, broker).parent / "log"
+
+
+def _around_traceback(log: str) -> str:
+    """The part of a log with its first traceback."""
+    at = max(0, log.find("Traceback") if "Traceback" in log else log.find("level='critical'"))
+    return log[log.rfind("\n", 0, at) + 1 :][:STACKS_MAX]
 
 
 def _http_url(config: Path) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.virtual_time import run_virtual
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 # A shell's background job ignores SIGINT, and all processes that it starts do. Ctrl-C is tested all the same.
 signal.signal(signal.SIGINT, signal.default_int_handler)

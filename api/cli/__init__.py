@@ -14,6 +14,7 @@ import signal
 import sys
 
 from api.cli.closed_streams import OutputClosed, replace_closed_streams
+from api.stop_signals import interrupt_on_signals
 
 
 def main() -> None:
@@ -28,6 +29,7 @@ def main() -> None:
             f"the command line needs more packages ({error.name}): pip install 'raftlog[server]'\n"
         )
         sys.exit(1)
+    interrupt_on_signals()
     try:
         app()
     except OutputClosed as error:

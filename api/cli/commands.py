@@ -14,6 +14,7 @@ from typing import Final
 import click
 
 from api.cli.parameters import command_of
+from api.stop_signals import interruption_code
 
 _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and the first line of its help
     "dev": (
@@ -336,13 +337,11 @@ class _Group(click.Group):
         return name, _imported(full_name) if full_name in _COMMANDS else command, rest
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the called command. Ctrl-C ends it with the exit code of a shell."""
+        """Run the called command. A signal ends it with the exit code that shells report."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            from api.cli.output import INTERRUPTED
-
-            raise click.exceptions.Exit(INTERRUPTED) from None
+            raise click.exceptions.Exit(interruption_code()) from None
 
 
 def _imported(full_name: str) -> click.Command:

@@ -62,7 +62,7 @@ def serve(
         if with_stdin:
             stop_with_stdin()
         code = run(settings)
-    raise click.exceptions.Exit(code)
+        raise click.exceptions.Exit(code)
 
 
 def init(
@@ -166,7 +166,7 @@ def dev(
             )
             create_cluster(data, brokers=count, http_port=first, racks=rack or [])
         code = _supervise(_existing(data, brokers, http_port, rack), stop)
-    raise click.exceptions.Exit(code)
+        raise click.exceptions.Exit(code)
 
 
 def _existing(data: Path, brokers: int | None, http_port: int | None, racks: list[str] | None) -> list[Path]:

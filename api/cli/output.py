@@ -15,11 +15,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import click
 
 from api.cli.parameters import Option
+from api.stop_signals import interruption_code
 from raftlog.errors import ConnectionLost, NotSent, RaftlogError
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ REFUSED = 1
 WRONG_USAGE = 2
 UNKNOWN = 3
 UNREACHABLE = 4
-INTERRUPTED = 130
 
 
 class Format(enum.StrEnum):
@@ -111,9 +111,12 @@ def write_table(rows: Sequence[Row]) -> None:
 
 
 def note(text: str) -> None:
-    """Write a line on standard error."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    """Write a line on standard error, if anybody can read that."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except OSError:  # a closed pipe or terminal: the exit code remains
+        _write_no_more(sys.stderr)
 
 
 def wrong_usage(text: str) -> NoReturn:
@@ -154,12 +157,16 @@ def errors_reported(*, changing: bool = False) -> Iterator[None]:
         note(f"error: {error}")
         raise click.exceptions.Exit(UNKNOWN if changing else REFUSED) from None
     except KeyboardInterrupt:
-        raise click.exceptions.Exit(INTERRUPTED) from None
+        raise click.exceptions.Exit(interruption_code()) from None
 
 
 def reader_has_closed() -> None:
     """The reader of the output has closed the pipe: write no more, even at the end of the interpreter."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _write_no_more(sys.stdout)
+
+
+def _write_no_more(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def exit_code(error: RaftlogError, *, changing: bool) -> int:

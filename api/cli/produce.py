@@ -24,7 +24,6 @@ import click
 from api.cli.connection import connected
 from api.cli.output import (
     DEFAULT_SERVER,
-    INTERRUPTED,
     REFUSED,
     UNKNOWN,
     ServerOption,
@@ -35,6 +34,7 @@ from api.cli.output import (
 )
 from api.cli.parameters import Argument, Option
 from api.cli.text import unescaped
+from api.stop_signals import interruption_code
 from raftlog.acks import acks_word
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def produce(
             )
         records = Input(source, (whole if is_whole else blocks_of_lines)(source), parse, headers, partition)
         code = _run(producer, records, delivery, acks)
-    raise click.exceptions.Exit(code)
+        raise click.exceptions.Exit(code)
 
 
 def _batch_bytes(given: str | None, preset: str | None, bytes_max: int | str) -> int:
@@ -203,7 +203,7 @@ def _run(producer: Producer, records: Input, delivery: str | None, acks: str | N
     for complaint in tally.complaints():
         note(complaint)
     if was_interrupted and UNKNOWN not in (code, tally.exit_code):
-        return INTERRUPTED
+        return interruption_code()
     return tally.exit_code or code
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from api.http.json_bodies import decode_json, time_ms
+from api.http.json_bodies import Buffer, decode_json, time_ms
 from raftlog import units
 from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 from raftlog.records.batch import HEADER_BYTES, Codec, batch_too_large
@@ -41,6 +41,7 @@ HEADER_OVERHEAD_BYTES = 10
 DELAY_MS_MAX = 1 << 50
 WHOLE_BYTES_MAX = 256 << 10  # of JSON that is decoded in one call: few milliseconds
 _LINE = re.compile(rb"\S[^\n]*")
+_ESCAPE = re.compile(rb"\\")
 
 
 class _Counter(threading.local):
@@ -102,11 +103,12 @@ def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> 
     They are counted before they are decoded. A body above ``WHOLE_BYTES_MAX`` is decoded record by record, so
     that no call of the decoder takes long and no two copies of all records exist.
     """
-    parts: Iterable[bytes]
+    parts: Iterable[Buffer]
     if media_type == media_types.NDJSON:
         lines = list(islice(_LINE.finditer(body), count_max + 1))
         check_count(len(lines), count_max)
-        parts = (line.group() for line in lines)
+        view = memoryview(body)
+        parts = (view[line.start() : line.end()] for line in lines)
     else:
         count_records(body, count_max, InvalidRecord)
         if len(body) <= WHOLE_BYTES_MAX:
@@ -115,11 +117,11 @@ def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> 
             return records
         raw = decode_json(body, _Parts, InvalidRecord).records
         check_count(len(raw), count_max)
-        parts = map(bytes, raw)
+        parts = map(memoryview, raw)
     return decoded(parts, bodies.NewRecord)
 
 
-def decoded(parts: Iterable[bytes], kind: type[OneRecord]) -> Iterator[OneRecord]:
+def decoded(parts: Iterable[Buffer], kind: type[OneRecord]) -> Iterator[OneRecord]:
     """Records, each decoded by itself. Raises ``InvalidRecord``."""
     return (_decoded(part, f"/records/{number}", kind) for number, part in enumerate(parts))
 
@@ -252,13 +254,14 @@ def count_records(body: bytes | bytearray, count_max: int, error: type[InvalidRe
         decode_json(body, _AnyRecords, error)
 
 
-def _decoded(part: bytes, pointer: str, kind: type[OneRecord]) -> OneRecord:
-    if len(part) > WHOLE_BYTES_MAX:
-        fields = decode_json(part, _Fields, InvalidRecord, pointer)
-        size = max(len(memoryview(field)) for field in (fields.headers, fields.headers_raw, fields.tags))
-        if size > WHOLE_BYTES_MAX:
-            what = f"headers and tags take {WHOLE_BYTES_MAX} bytes each at most; these take {size}"
-            raise InvalidRecord(f"{pointer}/headers: {what}", errors=[f"{pointer}/headers: {what}"])
+def _decoded(part: Buffer, pointer: str, kind: type[OneRecord]) -> OneRecord:
+    if len(part) <= WHOLE_BYTES_MAX:
+        return decode_json(bytes(part), kind, InvalidRecord, pointer)
+    fields = decode_json(part, _Fields, InvalidRecord, pointer)
+    size = max(len(memoryview(field)) for field in (fields.headers, fields.headers_raw, fields.tags))
+    if size > WHOLE_BYTES_MAX:
+        what = f"headers and tags take {WHOLE_BYTES_MAX} bytes each at most; these take {size}"
+        raise InvalidRecord(f"{pointer}/headers: {what}", errors=[f"{pointer}/headers: {what}"])
     return decode_json(part, kind, InvalidRecord, pointer)
 
 
@@ -309,16 +312,25 @@ def due_of(delay: int | str | None, deliver_at: int | str | None) -> Due | None:
 
 
 def _value(record: bodies.NewRecord) -> bytes | None:
-    raw = bytes(record.value)
-    encoding = record.encoding
-    if raw == b"null":
+    raw, encoding = memoryview(record.value), record.encoding
+    if bytes(raw[:5]) == b"null":
         return None
-    if encoding == "json" or (encoding is None and raw[:1] != b'"'):
+    is_text = bytes(raw[:1]) == b'"'
+    if encoding == "json" or (encoding is None and not is_text):
         return msgspec.json.format(raw, indent=-1)
-    if raw[:1] != b'"':
+    if not is_text:
         raise InvalidRequest(f"must be a string with encoding {encoding}", field="value")
+    content = _content(raw)
+    return _from_base64(content, "value") if encoding == "base64" else content
+
+
+def _content(raw: memoryview) -> bytes:
+    """The bytes of a JSON string. A long one is not held twice."""
     text = _TEXT.decode(raw)
-    return _from_base64(text, "value") if encoding == "base64" else text.encode()
+    if len(raw) <= WHOLE_BYTES_MAX or _ESCAPE.search(raw) is not None:
+        return text.encode()
+    del text
+    return bytes(raw[1:-1])
 
 
 def _key(record: bodies.NewRecord) -> bytes | None:
@@ -346,7 +358,7 @@ def _tags(tags: Sequence[str]) -> list[tuple[str, bytes]]:
     return [(TAG_RECORD_HEADER, tag.encode()) for tag in tags]
 
 
-def _from_base64(text: str, field: str) -> bytes:
+def _from_base64(text: str | bytes, field: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -27,9 +27,10 @@ def main() -> None:
     found = run_suite(
         attacks or [Attack(f"requests of seed {options.seed}", drawn, AT_ONCE * 16, is_strict=True)],
         scale=options.scale,
+        tell=lambda result: print(
+            f"{result.name}: {result.line}\n  {dict(result.responses.most_common())}", flush=True
+        ),
     )
-    for result in found.results:
-        print(f"{result.name}: {result.line}\n  {dict(result.responses.most_common())}")
     beyond = [f"{result.name}: beyond its bounds" for result in found.results if not result.keeps_bounds]
     print(*(found.failures or ["no guarantee was broken"]), *beyond, sep="\n")
     sys.exit(1 if found.failures or beyond else 0)

@@ -15,6 +15,7 @@ from itertools import chain, count, islice
 from typing import Any, Final
 
 from chaos.abuse.extremes import Contract, Extreme
+from chaos.abuse.raw_inputs import tabled_bodies, tabled_heads
 from chaos.abuse.target import AT_ONCE, Attack, Target, is_wrong
 from raftlog.wire import media_types, paths
 
@@ -45,8 +46,25 @@ _JSON: Final = {"Content-Type": media_types.JSON}
 def one_mistake(target: Target) -> Counter[str]:
     """Extremes of every field, one at a time; a short form has a part of them."""
     contract = contract_of(target)
-    step = round(ONE_OF / target.scale)
-    return sent(target, contract, islice(chain(bad_bodies(contract), contract.one_by_one()), 0, None, step))
+    some = sample if target.scale >= 1 else _every
+    return sent(target, contract, some(all_of(contract), round(ONE_OF / target.scale)))
+
+
+def of_the_table(target: Target) -> Counter[str]:
+    """Every extreme body that is no JSON, and a part of the extreme query strings and headers."""
+    contract = contract_of(target)
+    some = round(ONE_OF / target.scale)
+    of_bodies = _every(tabled_bodies(contract), max(1, some // ONE_OF))
+    return sent(target, contract, chain(of_bodies, _every(tabled_heads(contract), some)))
+
+
+def _every(requests: Iterable[Extreme], one_of: int) -> Iterator[Extreme]:
+    return islice(requests, 0, None, one_of)
+
+
+def all_of(contract: Contract) -> Iterator[Extreme]:
+    """All requests with one mistake."""
+    return chain(bad_bodies(contract), contract.one_by_one())
 
 
 def sample(requests: Iterable[Extreme], one_of: int) -> Iterator[Extreme]:
@@ -135,5 +153,6 @@ def _answer(target: Target, requests: tuple[Extreme, ...], number: int) -> str:
 
 ATTACKS: Final = (
     Attack("requests with one mistake", one_mistake, bound_mib=AT_ONCE * 16, is_strict=True),
+    Attack("batches, lines, queries, headers", of_the_table, bound_mib=AT_ONCE * 16, is_strict=True),
     Attack("requests drawn from a seed", mixed, bound_mib=AT_ONCE * 16, is_strict=True),
 )

@@ -23,6 +23,7 @@ from typing import Final, Self
 import aiohttp
 
 from raftlog.wire import paths
+from raftlog.wire.problems import read_problem
 
 PAUSE_S: Final = 0.02
 DUTY_PAUSE_S: Final = 0.2
@@ -104,14 +105,13 @@ async def _main(pipe: Connection, urls: list[str], topic: str, groups: list[str]
             began = time.monotonic()
             try:
                 async with session.request(method, url, json=body) as answer:
-                    await answer.read()
-                    status = answer.status
+                    content, status = await answer.read(), answer.status
             except (OSError, aiohttp.ClientError, TimeoutError) as error:
                 seen.refused[type(error).__name__] += 1
                 return
             getattr(seen, times).append(time.monotonic() - began)
             if status != 200:
-                seen.refused[str(status)] += 1
+                seen.refused[_why(times, status, content)] += 1
             elif value is not None:
                 seen.acknowledged.append(value)
 
@@ -157,7 +157,7 @@ async def _attend_to(
         began = time.monotonic()
         try:
             async with session.request(method, urls[number % len(urls)] + path, json=body) as answer:
-                await answer.read()
+                content = await answer.read()
         except (OSError, aiohttp.ClientError, TimeoutError) as error:
             seen().refused[f"{duty}: {type(error).__name__}"] += 1
         else:
@@ -165,8 +165,13 @@ async def _attend_to(
                 seen().duties[duty].append(time.monotonic() - began)
                 seen().acknowledged += [value] if value else []
             else:
-                seen().refused[f"{duty}: {answer.status}"] += 1
+                seen().refused[_why(duty, answer.status, content)] += 1
         await asyncio.sleep(DUTY_PAUSE_S)
+
+
+def _why(what: str, status: int, content: bytes) -> str:
+    """The refusal with its reason, which tells the path: a lost leader, a full queue, a share used up."""
+    return f"{what}: {status} {read_problem(content)}"
 
 
 def _duty(duty: str, topic: str, group: str, number: int) -> tuple[str, str, object, str | None]:

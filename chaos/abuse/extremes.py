@@ -90,6 +90,24 @@ class Contract:
             for media_type in operation.media_types:
                 yield operation.valid, media_type
 
+    def valid(self) -> Iterator[Extreme]:
+        """A valid request of each operation."""
+        for operation in self._operations():
+            yield operation.valid
+
+    @property
+    def header_names(self) -> list[str]:
+        """The headers that any operation knows."""
+        parameters = (
+            parameter
+            for methods in self.document["paths"].values()
+            for described in methods.values()
+            for parameter in described.get("parameters", ())
+        )
+        return sorted(
+            {each["name"] for each in parameters if each["in"] == "header" and "*" not in each["name"]}
+        )
+
     def _operations(self) -> Iterator[_Operation]:
         for template, methods in self.document["paths"].items():
             for method, described in methods.items():

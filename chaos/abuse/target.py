@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from api.http.errors import TABLE
 from raftlog.wire import media_types, paths
 
 NOT_ANSWERED: Final = "not answered"
@@ -20,6 +21,7 @@ BATCH: Final = {"Content-Type": media_types.BATCH}
 TIMEOUT_S: Final = 60.0
 AT_ONCE: Final = 8  # requests of most attacks
 STRANGER: Final = "127.0.0.2"  # an address that is not the bystander's; all of 127/8 is loopback on Linux
+_DOCUMENTED: Final = {f"{kind.status} {error.code}" for error, kind in TABLE.items() if kind.status != 500}
 ANSWER_S: Final = 1.0  # how long to wait for a response to noise, and for the end of the connection
 
 
@@ -69,14 +71,13 @@ class Target:
     ) -> tuple[str, bytes]:
         """One request on its own connection: its result, and the body."""
         where = urlsplit(self.urls[broker % len(self.urls)])
-        connection = http.client.HTTPConnection(
-            where.hostname or "", where.port, answer_s, _bound(source or self.source)
-        )
+        connection = _AnyBytes(where.hostname or "", where.port, answer_s, _bound(source or self.source))
         try:
             connection.request(method, path, body=body, headers=dict(headers or {}))
             answer = connection.getresponse()
-            content = answer.read()
-            return described(answer.status, answer.getheader("Content-Type", ""), content), content
+            media_type = answer.getheader("Content-Type", "")
+            content = b"" if media_type.startswith(media_types.EVENT_STREAM) else answer.read()  # endless
+            return described(answer.status, media_type, content), content
         except (OSError, http.client.HTTPException) as error:
             return f"{NOT_ANSWERED}: {type(error).__name__}", b""
         finally:
@@ -105,6 +106,13 @@ class Target:
                     link.sendall(first)
                     opened.append(link)
             yield opened
+
+
+class _AnyBytes(http.client.HTTPConnection):
+    """Takes paths that are not ASCII: a character below 256 is a byte."""
+
+    def _encode_request(self, request: str) -> bytes:
+        return request.encode("latin-1")
 
 
 def _bound(source: str) -> tuple[str, int] | None:
@@ -140,11 +148,15 @@ def described(status: int, media_type: str, body: bytes) -> str:
     if not media_type.startswith(media_types.PROBLEM):
         return f"{status} that is no problem"
     try:
-        return f"{status} {json.loads(body).get('code')}"
+        problem = json.loads(body)
     except ValueError:
         return f"{status} that is no problem"
+    told = f"{status} {problem.get('code')}"
+    says_nothing = problem.get("detail", "") in ("", str(problem.get("code")).replace("_", " "))
+    return f"{told} with no remedy" if says_nothing else told
 
 
 def is_wrong(answer: str) -> bool:
-    """Whether no request may get this response: a 500, or an error without a problem."""
-    return answer.startswith("500") or "no problem" in answer
+    """Whether no request may get this response: an undocumented 5xx, or an error without a problem."""
+    is_unexpected = answer.startswith("5") and answer not in _DOCUMENTED
+    return is_unexpected or "no problem" in answer or "no remedy" in answer

@@ -2,8 +2,8 @@
 
 Decides: when a fault may begin. A damage waits until all other faults have ended and the cluster is healthy.
 What follows is delayed by as much, and left out once the time of the scenario is over. Each fault has a
-thread, so that one that takes long delays no other. In a scenario with ``one_by_one`` every fault waits as a
-damage does, and none is left out.
+thread, so that one that takes long delays no other, except for faults that are to be alone. In a scenario
+with ``one_by_one`` every fault waits as a damage does, and none is left out.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ class Injector:
             thread = threading.Thread(target=self._inject, args=(planned,), name=planned.fault, daemon=True)
             self._active[thread] = planned.fault
             thread.start()
+            if FAULTS[planned.fault].is_alone:
+                began_s = time.monotonic()
+                thread.join()
+                begin_s += time.monotonic() - began_s
         self._ending.wait(max(0.0, end_s - time.monotonic()))
         self._join()
 

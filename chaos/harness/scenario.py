@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from chaos.harness.faults.steps import Fault
+
+SHORT_S: Final = 30.0
 
 
 class InvalidScenario(Exception):
@@ -73,7 +76,9 @@ def _epoch(
     while at_s < end_s - 1:
         fault = rng.choices(kinds, [kind.weight for kind in kinds])[0]
         shortest_s, longest_s = fault.seconds
-        length_s = min(rng.uniform(shortest_s, shortest_s + longest * (longest_s - shortest_s)), end_s - at_s)
+        length_s = rng.uniform(shortest_s, shortest_s + longest * (longest_s - shortest_s))
+        if shortest_s <= SHORT_S:  # longer ones outlast their epoch
+            length_s = min(length_s, end_s - at_s)
         yield PlannedFault(
             at_s=round(at_s, 3), fault=fault.name, seconds=round(length_s, 3), seed=rng.getrandbits(32)
         )

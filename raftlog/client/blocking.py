@@ -402,11 +402,12 @@ class Client(SyncProxy[AsyncClient]):
         return register
 
     def run(self, *, handle_signals: bool | None = None) -> None:
-        """Call the decorated functions until ``stop``, SIGINT, SIGTERM or an error, which is raised.
+        """Call the decorated functions until ``stop``, a signal or an error, which is raised.
 
-        Finishes the calls that have begun, commits and leaves the groups before it returns. A signal for
-        which the application has a handler is left to it; ``handle_signals=True`` takes both signals, and
-        ``False`` none. Threads other than the main one never take signals.
+        Finishes the calls that have begun, commits and leaves the groups before it returns. The signals are
+        SIGINT, SIGTERM and SIGHUP, which a closed terminal sends. A signal for which the application has a
+        handler is left to it; ``handle_signals=True`` takes all signals, and ``False`` none. Threads other
+        than the main one never take signals.
         """
         with stopped_by_signals(self.stop, handle_signals):
             ended = self._portal.call(lambda: self._core.workers.run(self._registered))

@@ -340,7 +340,7 @@ class AsyncClient:
         """Call the decorated functions until ``stop`` or an error; see ``raftlog.Client.run``.
 
         Signals are left to the application, of which this may be one task among others, unless
-        ``handle_signals`` is True: then SIGINT and SIGTERM stop this call.
+        ``handle_signals`` is True: then SIGINT, SIGTERM and SIGHUP stop this call.
         """
         portal, second = await self._background()
         with stopped_by_signals(self.stop, bool(handle_signals)):

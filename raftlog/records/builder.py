@@ -167,10 +167,15 @@ class BatchBuilder:
 
     def body(self) -> bytes:
         """The records alone, not compressed."""
-        return bytes(memoryview(self._encoder.build())[HEADER_BYTES:])
+        return bytes(self._body())
 
-    def _compressed(self) -> tuple[int, bytes]:
+    def _body(self) -> memoryview:
+        return memoryview(self._encoder.build())[HEADER_BYTES:]
+
+    def _compressed(self) -> tuple[int, Buffer]:
         """The attributes, and the body that they describe."""
+        if self._codec is Codec.NONE and not self._headers:  # the usual batch of a broker: not copied
+            return TAGS_KNOWN_BIT if self._lists_tags else 0, self._body()
         body = self.body()
         if not self._lists_tags:
             return self._codec, compress(self._codec, body)

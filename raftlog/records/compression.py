@@ -108,8 +108,12 @@ def _growing(decompress_into: Callable[[Buffer, bytearray], int]) -> Callable[[B
                 written = decompress_into(data, output)
                 return memoryview(output)[:written]
             except cramjam.DecompressionError as error:
-                if size >= bytes_max or _OUTPUT_FULL not in str(error):
+                if _OUTPUT_FULL not in str(error):
                     raise
+                if size >= bytes_max:
+                    raise CorruptBatch(
+                        f"records: the body has more than {bytes_max} bytes decompressed; send smaller ones"
+                    ) from error
             size = min(bytes_max, size * _GROWTH)
 
     return decompress_bounded

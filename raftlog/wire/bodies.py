@@ -68,7 +68,13 @@ class CreateTopic(Request):
     name: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": limits.NAME_PATTERN})]
     partitions: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] = 1
     replication_factor: (
-        Annotated[int, msgspec.Meta(extra_json_schema={"enum": [*limits.REPLICATION_FACTORS]})] | None
+        Annotated[
+            int,
+            msgspec.Meta(
+                ge=1, le=limits.REPLICAS_MAX, extra_json_schema={"enum": [*limits.REPLICATION_FACTORS]}
+            ),
+        ]
+        | None
     ) = None
     config: Annotated[
         dict[ConfigText, Int64 | ConfigText | bool], msgspec.Meta(max_length=limits.CONFIG_KEYS_MAX)

@@ -9,7 +9,8 @@ from typing import Protocol
 
 import pytest
 
-from raftlog.node.network.tcp_links import TransportLimits
+from raftlog.node.network.framing import HEADER_BYTES
+from raftlog.node.network.tcp_links import SMALL_FRAME_BYTES, SMALL_FRAMES_BYTES_MAX, TransportLimits
 from raftlog.node.network.transport import Transport
 from raftlog.types import NodeId
 from tests.helpers.recording_receiver import RecordingReceiver
@@ -139,6 +140,27 @@ class TransportSuite:
             await world.until(two, lambda: len(two.receiver.frames) == 3)
             assert one.transport.send(TWO, (frame,))
             await world.until(two, lambda: len(two.receiver.frames) == 4)
+
+        self.run(story)
+
+    # requirement: N2
+    def test_small_frames_find_room_behind_large_ones(self) -> None:
+        """Heartbeats and answers: records that wait for a slow peer must not cost a leader its place."""
+
+        async def story(world: World) -> None:
+            one, two = await self.pair(world)
+            while one.transport.send(TWO, (bytes(100_000),)):
+                pass
+            while one.transport.send(TWO, (bytes(SMALL_FRAME_BYTES + 1),)):
+                pass
+            count = SMALL_FRAMES_BYTES_MAX // (SMALL_FRAME_BYTES + HEADER_BYTES)
+            sent = [one.transport.send(TWO, (bytes(SMALL_FRAME_BYTES),)) for _ in range(count)]
+            assert all(sent)
+            assert one.transport.queued_bytes(TWO) <= LIMITS.queue_bytes_max + SMALL_FRAMES_BYTES_MAX
+            while one.transport.send(TWO, (bytes(SMALL_FRAME_BYTES),)):
+                pass
+            assert one.transport.queued_bytes(TWO) <= LIMITS.queue_bytes_max + SMALL_FRAMES_BYTES_MAX
+            await world.until(two, lambda: len(two.receiver.frames) > count)
 
         self.run(story)
 

@@ -67,7 +67,7 @@ def recorded(directory: Path, done: subprocess.CompletedProcess[str]) -> dict[st
 
 ONE_OF_EACH_FAMILY = {
     *("kill", "isolate", "slow-close", "latency", "drop-all", "full-disk", "clock-jump", "little-cpu"),
-    *("power-loss", "transfer-leaders", "move-replicas", "restore-copy"),
+    *("power-loss", "transfer-leaders", "move-replicas", "restore-copy", "copy-beside"),
 }
 
 

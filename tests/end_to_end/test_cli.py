@@ -21,6 +21,8 @@ from tests.helpers.real_cluster import call, create_topic, eventually, produce, 
 
 pytestmark = pytest.mark.e2e
 
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def lines(count: int) -> bytes:
     return b"".join(b"%07d %s\n" % (number, b"x" * 90) for number in range(count))
@@ -110,14 +112,16 @@ def test_a_reader_that_has_enough_ends_a_consume_quietly(unbroken: Cluster) -> N
     process.stdin.close()
 
 
-def test_following_shows_what_comes_until_ctrl_c(unbroken: Cluster) -> None:
-    create_topic(unbroken.urls[0], "live", 3)
-    process = command(unbroken, "consume", "live", "--follow")
+@pytest.mark.parametrize("number", STOPS)
+def test_following_shows_what_comes_until_a_signal(unbroken: Cluster, number: signal.Signals) -> None:
+    topic = f"live-{number}"
+    create_topic(unbroken.urls[0], topic, 3)
+    process = command(unbroken, "consume", topic, "--follow")
     assert process.stdout is not None
     for word in (b"one\n", b"two\n"):
-        run(unbroken, "produce", "live", stdin=word)
+        run(unbroken, "produce", topic, stdin=word)
         assert process.stdout.readline() == word
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     assert process.communicate(timeout=60) == (b"", b"")
     assert process.returncode == 0
 
@@ -154,12 +158,13 @@ def test_commands_that_are_stopped_lose_nothing_and_share_the_rest(unbroken: Clu
     assert Counter(seen).total() < 3500, "nearly all of them once"
 
 
-def test_ctrl_c_ends_a_produce_with_an_honest_count(unbroken: Cluster) -> None:
-    with endless_produce(unbroken, "stopped") as feed:
-        feed.process.send_signal(signal.SIGINT)
+@pytest.mark.parametrize("number", STOPS)
+def test_a_signal_ends_a_produce_with_an_honest_count(unbroken: Cluster, number: signal.Signals) -> None:
+    with endless_produce(unbroken, f"stopped-{number}") as feed:
+        feed.process.send_signal(number)
         _, told = feed.process.communicate(timeout=60)
-    assert feed.process.returncode == 130, told.decode()
-    stored = len(read_all(unbroken.urls[0], "stopped"))
+    assert feed.process.returncode == 128 + number, told.decode()
+    stored = len(read_all(unbroken.urls[0], f"stopped-{number}"))
     # The signal may fall between a record's way into the client and our taking note of it.
     assert 0 <= stored - int(told.split()[0]) <= 1
 
@@ -254,6 +259,22 @@ def _is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_dev_without_a_reader_ends_quietly(directory: Path) -> None:
+    """``raftlog dev | true``."""
+    with subprocess.Popen(
+        [*RAFTLOG, "dev", "--data", str(directory / "dev"), "--http-port", str(free_ports(3))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        told = process.stderr.read()
+    assert "Traceback" not in told
+    assert process.returncode == 0
 
 
 def test_dev_names_a_broker_that_died_and_how_to_start_it(directory: Path) -> None:

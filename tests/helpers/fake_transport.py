@@ -224,7 +224,7 @@ class FakeTransport:
         link = self._network.link(self.node_id, peer)
         if not self._is_running or not link.is_connected:
             return False
-        if link.queued_bytes + HEADER_BYTES + length > limits.queue_bytes_max:
+        if not limits.has_room(link.queued_bytes, length):
             return False
         self._network.send(link, memoryview(b"".join(buffers)))
         return True

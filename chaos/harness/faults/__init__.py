@@ -40,9 +40,24 @@ def _machine(name: str, inject: Inject, effect: str, need: str = SHIM, weight: f
 
 
 def _damage(name: str, inject: Inject, effect: str, seconds: tuple[float, float] = (1.0, 8.0)) -> Fault:
-    # Seldom: each waits until the cluster is healthy, and no other fault begins meanwhile.
+    # Seldom: each waits until the cluster is healthy.
     needs = (PROCESSES,)
     return Fault(name, inject, effect, needs, is_damage=True, brokers_min=3, seconds=seconds, weight=0.25)
+
+
+def _older_copy(name: str, inject: Inject, effect: str, needs: tuple[str, ...], weight: float) -> Fault:
+    # Only brokers that have heard of the newer state tell the copy: all of them must run and hear it.
+    return Fault(
+        name,
+        inject,
+        effect,
+        needs,
+        is_damage=True,
+        is_alone=True,
+        brokers_min=3,
+        seconds=(5.0, 8.0),
+        weight=weight,
+    )
 
 
 _ALL: Final = (
@@ -58,6 +73,15 @@ _ALL: Final = (
     _cut("majority-ring", connections.majority_ring, brokers_min=5),
     _cut("one-way", connections.one_way),
     _cut("cut-link", connections.cut_link),
+    Fault(
+        "cut-link-for-long",
+        connections.cut_link_for_long,
+        "connections ended",
+        needs=(PROXIES,),
+        brokers_min=3,
+        seconds=(45.0, 120.0),
+        weight=0.25,
+    ),
     _cut("cut-clients", connections.cut_clients, brokers_min=1),
     _cut("reset", connections.reset, brokers_min=1),
     _cut("limit-data", connections.limit_data, brokers_min=1),
@@ -90,7 +114,9 @@ _ALL: Final = (
     _damage("forget-partition", files.forget_partition, "folders removed"),
     _damage("forget-metadata", files.forget_metadata, "folders removed"),
     _damage("forget-everything", files.forget_everything, "directories emptied"),
-    _damage("restore-copy", files.restore_copy, "copies restored", seconds=(5.0, 8.0)),
+    _older_copy("restore-copy", files.restore_copy, "copies restored", (PROCESSES,), 0.25),
+    _older_copy("unheard-starts", files.unheard_starts, "starts", (PROCESSES, PROXIES), 0.1),
+    _damage("copy-beside", files.copy_beside, "refusals of the copy"),
     _damage("restore-folder", files.restore_folder, "folders restored", seconds=(3.0, 6.0)),
 )
 

@@ -81,6 +81,13 @@ def cut_link(arena: Arena, draw: Draw) -> Steps:
     return (yield from _cut(links, [link], str(link)))
 
 
+def cut_link_for_long(arena: Arena, draw: Draw) -> Steps:
+    """Two brokers do not reach each other for a minute or two; all others reach both."""
+    one, other = draw.some_brokers(2)
+    links = _links(arena)
+    return (yield from _cut(links, links.between({one}, {other}), f"{one} | {other}"))
+
+
 def cut_clients(arena: Arena, draw: Draw) -> Steps:
     """Clients do not reach one broker; other brokers do."""
     link = Link(0, draw.broker())

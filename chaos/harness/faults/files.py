@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,9 @@ DISK_ID: Final = "disk_id"
 METADATA: Final = "__cluster_metadata"
 DISK_AGE: Final = "raftlog_disk_age"
 AGES_MIN: Final = 6  # the last ones may not have reached every other broker
+UNHEARD: Final = (3, 10, 40)  # starts
+UNHEARD_S: Final = (0.5, 2.0)  # from a start to its end
+REFUSED_COPY: Final = "another process runs as node"
 
 
 def flip_bits(arena: Arena, draw: Draw) -> Steps:
@@ -92,7 +96,49 @@ def forget_everything(arena: Arena, draw: Draw) -> Steps:
 
 def restore_copy(arena: Arena, draw: Draw) -> Steps:
     """A broker is killed and starts again with the copy of its data that was made at the beginning."""
+    return (yield from _restored(arena, draw.broker(), unheard=lambda broker: 1))
+
+
+def unheard_starts(arena: Arena, draw: Draw) -> Steps:
+    """A broker starts on an older copy of its data again and again before another broker can hear it."""
+    count, links = draw.rng.choice(UNHEARD), arena.links
+    assert links is not None, "a fault that needs proxies was begun without them"
+
+    def start_unheard(broker: int) -> int:
+        cut = links.between({broker}, {*arena.cluster.brokers} - {broker})
+        links.cut(cut)
+        try:
+            for _ in range(count):
+                arena.processes.launch(broker)
+                time.sleep(draw.rng.uniform(*UNHEARD_S))
+                arena.processes.kill(broker)
+        finally:
+            links.restore(cut)
+        return count
+
+    return (yield from _restored(arena, draw.broker(), start_unheard))
+
+
+def copy_beside(arena: Arena, draw: Draw) -> Steps:
+    """A copy of a broker's data is started beside the broker, with the same id and other ports."""
     broker = draw.broker()
+    with arena.hold(broker), tempfile.TemporaryDirectory(dir=arena.processes.directory) as folder:
+        data = Path(folder) / "copy"
+        arena.processes.kill(broker)
+        shutil.copytree(arena.processes.data_directory(broker), data)
+        arena.processes.launch(broker)
+        arena.processes.wait_ready(broker)
+        process, log = arena.processes.start_copy(broker, data)
+        try:
+            yield f"broker {broker}"
+            return until_effective(lambda: log.read_text(errors="replace").count(REFUSED_COPY))
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _restored(arena: Arena, broker: int, unheard: Callable[[int], int]) -> Steps:
+    """``unheard`` happens to the broker between its older copy and the start that counts."""
     with arena.hold(broker), tempfile.TemporaryDirectory(dir=arena.processes.directory) as folder:
         directory, copy = arena.processes.data_directory(broker), Path(folder) / "copy"
         copied_age = _disk_age(arena, broker)
@@ -108,8 +154,9 @@ def restore_copy(arena: Arena, draw: Draw) -> Steps:
         for path in directory.iterdir():
             _remove(path)
         shutil.copytree(copy, directory, dirs_exist_ok=True)
+        count = unheard(broker)
         arena.processes.launch(broker)
-    return 1
+    return count
 
 
 def restore_folder(arena: Arena, draw: Draw) -> Steps:

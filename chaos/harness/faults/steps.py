@@ -27,8 +27,8 @@ Inject = Callable[[Arena, Draw], Steps]
 class Fault:
     """One kind of fault. ``needs`` are names of abilities; ``is_damage``: data of one broker is lost.
 
-    Two damages never overlap: the cluster is healthy before each of them. A fault with ``weight`` 2 is drawn
-    twice as often as one with 1.
+    Two damages never overlap: the cluster is healthy before each of them. No other fault begins while a fault
+    that ``is_alone`` lasts. A fault with ``weight`` 2 is drawn twice as often as one with 1.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Fault:
     effect: str  # what is counted
     needs: tuple[str, ...] = ()
     is_damage: bool = False
+    is_alone: bool = False
     brokers_min: int = 1
     seconds: tuple[float, float] = (1.0, 8.0)  # between which its duration is drawn
     weight: float = 1.0

@@ -23,7 +23,11 @@ from raftlog.client.worker.failures import Failures
 from raftlog.client.worker.options import WorkerOptions
 from raftlog.records.builder import Record
 
-DEFAULTS: Final = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+DEFAULTS: Final = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
 
 
 class Registered(NamedTuple):
@@ -103,21 +107,25 @@ class Workers:
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None], asked: bool | None) -> Iterator[None]:
-    """SIGINT and SIGTERM call ``stop``, a second one has its usual effect. Only in the main thread.
+    """SIGINT, SIGTERM and SIGHUP call ``stop``. Only in the main thread.
 
-    ``asked``: True takes both, None those that the application has left to Python, and False none. A handler
-    that the application installs meanwhile stays.
+    A second SIGINT or SIGTERM has its usual effect. A second SIGHUP has none: the shell and the kernel may
+    both send SIGHUP when a terminal is closed. ``asked``: True takes all, None those that the application has
+    left to Python, and False none. A handler that the application installs meanwhile stays, and so does
+    ``nohup``.
     """
     if asked is False or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, before[signal.Signals(number)])
+        if number != signal.SIGHUP:
+            signal.signal(number, before[signal.Signals(number)])
         stop()
 
     before = {number: signal.getsignal(number) for number in DEFAULTS}
     taken = [number for number, default in DEFAULTS.items() if asked or before[number] == default]
+    taken = [number for number in taken if number != signal.SIGHUP or before[number] != signal.SIG_IGN]
     for number in taken:
         signal.signal(number, handle)
     try:

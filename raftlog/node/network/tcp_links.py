@@ -14,6 +14,7 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import Final
 
 from raftlog.clock import Clock
 from raftlog.node.network.framing import HEADER_BYTES
@@ -31,6 +32,8 @@ from raftlog.node.network.transport import FrameReceiver
 from raftlog.types import NodeId
 
 _MEBIBYTE = 1024 * 1024
+SMALL_FRAME_BYTES: Final = 16 << 10
+SMALL_FRAMES_BYTES_MAX: Final = _MEBIBYTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class TransportLimits:
 
     frame_bytes_max: int = 32 * _MEBIBYTE
     queue_bytes_max: int = 64 * _MEBIBYTE
-    """For each peer; headers count."""
+    """For each peer; headers count. Small frames have ``SMALL_FRAMES_BYTES_MAX`` more."""
     handshake_ms_max: int = 5_000
     """The listener for other nodes."""
     dial_ms_max: int = 750
@@ -62,6 +65,14 @@ class TransportLimits:
             )
         if not 0 < self.redial_ms_min <= self.redial_ms_max:
             raise ValueError("redial_ms_min: give a number above 0 and not above redial_ms_max")
+
+    def has_room(self, queued_bytes: int, length: int) -> bool:
+        """Whether a frame of this length may join a queue of so many bytes.
+
+        Small frames, such as heartbeats and answers, find room where records fill the queue.
+        """
+        more_bytes = SMALL_FRAMES_BYTES_MAX if length <= SMALL_FRAME_BYTES else 0
+        return queued_bytes + HEADER_BYTES + length <= self.queue_bytes_max + more_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class TcpTransport:
         if length > self._limits.frame_bytes_max:
             raise ValueError(f"frame has {length} bytes: send at most {self._limits.frame_bytes_max}")
         link = self._links.get(peer)
-        return link is not None and link.connection.send(buffers, length, self._limits.queue_bytes_max)
+        return link is not None and link.connection.send(buffers, length, self._limits.has_room)
 
     def queued_bytes(self, peer: NodeId) -> int:
         """Bytes queued for this peer."""

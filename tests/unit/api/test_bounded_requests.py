@@ -240,6 +240,28 @@ async def test_records_are_held_once_when_they_wait_to_be_stored() -> None:
         assert peak[0] < 4 * 12
 
 
+LONG = 15_000_000
+VALUES = {
+    "text": b'"' + b"x" * LONG + b'"',
+    "other alphabets": b'"' + "\u20ac".encode() * (LONG // 3) + b'"',
+    "JSON": b'["' + b"x" * LONG + b'"]',
+    "base64": b'"' + b"AAAA" * (LONG // 4) + b'","encoding":"base64"',
+}
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+async def test_a_long_record_is_held_once_in_each_form(value: bytes) -> None:
+    """The body, the record and its batch; decoding and encoding make one more copy at a time."""
+    # requirement: N2
+    body = b'{"records":[{"value":' + value + b"}]}"
+    async with serve() as server:
+        await server.topic(partitions=1, max_message_bytes=16 << 20)
+        with _peak_mib() as peak:
+            answer = await server.call("POST", PATH, body, JSON)
+        assert answer.status == 200
+    assert peak[0] < 5.2 * LONG / (1 << 20)  # two more for an alphabet whose text takes two bytes a character
+
+
 async def test_what_follows_a_request_and_is_no_http_is_not_kept() -> None:
     # requirement: C4
     junk = b"x" * (240 << 10)

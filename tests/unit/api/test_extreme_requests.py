@@ -1,4 +1,4 @@
-"""Extreme values in every field of every route are no unexpected errors, and the next client is served."""
+"""Extreme fields, batches, lines, queries and headers are no unexpected errors; the next client is served."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from itertools import chain, islice
 import pytest
 
 from api.http.services import Limits
-from chaos.abuse.bad_inputs import ONE_OF, bad_bodies, contract_of, sample, sent
+from chaos.abuse.bad_inputs import ONE_OF, all_of, contract_of, sample, sent
 from chaos.abuse.extremes import Contract, Extreme
+from chaos.abuse.raw_inputs import tabled_bodies, tabled_heads
 from chaos.abuse.target import NOT_ANSWERED, Target, is_wrong
 from tests.helpers.async_tests import beside
 from tests.helpers.http_server import HttpServer, serve
@@ -37,10 +38,6 @@ def broken(answers: Counter[str], caplog: pytest.LogCaptureFixture) -> list[str]
     return found + [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-def all_of(contract: Contract) -> Iterable[Extreme]:
-    return chain(bad_bodies(contract), contract.one_by_one())
-
-
 # requirement: N2
 @pytest.mark.parametrize("one_of", [ONE_OF, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_extreme_of_a_field_is_an_unexpected_error(one_of: int, caplog: pytest.LogCaptureFixture) -> None:
@@ -50,6 +47,20 @@ def test_no_extreme_of_a_field_is_an_unexpected_error(one_of: int, caplog: pytes
     assert broken(answers, caplog) == []
     assert answers.total() > 15_000 / one_of
     assert answers["422 invalid_request"] > answers.total() / 2
+
+
+# requirement: N2
+@pytest.mark.parametrize("one_of", [15, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_batch_line_query_or_header_is_an_unexpected_error(
+    one_of: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with beside(serve(Limits(wait_ms_max=10, heartbeat_ms=10))) as server:
+        contract = contract_of(Target([server.url], [], "orders", 1.0))
+        heads = islice(tabled_heads(contract), 0, None, one_of)
+        answers = answers_to(server, chain(tabled_bodies(contract), heads), contract)
+    assert broken(answers, caplog) == []
+    refusals = ("422 corrupt_batch", "422 invalid_record", "413 record_too_large", "422 invalid_request")
+    assert min(answers[each] for each in refusals) >= 8, answers
 
 
 @pytest.mark.parametrize(

@@ -126,8 +126,10 @@ BOUNDS: dict[str, set[str]] = {
 def is_bounded(schema: Schema) -> bool:
     """Whether a body can make the broker hold no more than a known number of values or characters here."""
     kind = schema.get("type")
-    if kind not in BOUNDS or "enum" in schema or BOUNDS[kind] <= {*schema}:
+    if kind not in BOUNDS or BOUNDS[kind] <= {*schema}:
         return True
+    if "enum" in schema:  # numbers are checked later, and may have to travel to another broker before
+        return kind != "integer"
     if kind == "string":
         return re.search(r"\{\d+(,\d+)?\}(/\?)?\$$", schema.get("pattern", "")) is not None
     return kind == "object" and not isinstance(schema.get("additionalProperties"), dict)

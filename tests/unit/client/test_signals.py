@@ -45,14 +45,14 @@ def test_handlers_of_the_application_stay(
     before = handlers()
     with stopped_by_signals(lambda: None, asked):
         is_taken = [now is not then for now, then in zip(handlers(), before, strict=True)]
-    assert is_taken == [taken_of_python, taken_of_the_application]
+    assert is_taken == [taken_of_python, taken_of_the_application, taken_of_python]
     assert handlers() == before
 
 
 def test_a_handler_that_is_installed_meanwhile_stays() -> None:
     with stopped_by_signals(lambda: None, None):
         signal.signal(signal.SIGTERM, own)
-    assert handlers() == [signal.default_int_handler, own]
+    assert handlers() == [signal.default_int_handler, own, signal.SIG_DFL]
 
 
 def test_the_first_signal_stops_and_the_second_has_its_usual_effect() -> None:
@@ -62,6 +62,22 @@ def test_the_first_signal_stops_and_the_second_has_its_usual_effect() -> None:
         assert len(stops) == 1
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+# requirement: P6
+def test_a_closed_terminal_stops_and_kills_nothing_however_often_it_says_so() -> None:
+    """The shell sends SIGHUP to its jobs, and the kernel again to those in the foreground."""
+    stops: list[None] = []
+    with stopped_by_signals(lambda: stops.append(None), None):
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGHUP)
+    assert len(stops) == 3
+
+
+def test_nohup_stays() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with stopped_by_signals(lambda: None, asked=True):
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 async def test_the_asynchronous_client_leaves_signals_to_the_application() -> None:
