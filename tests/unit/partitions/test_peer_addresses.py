@@ -186,6 +186,22 @@ async def test_a_broker_that_is_not_heard_is_told_all_addresses_when_its_link_st
     assert [number for number, _, _ in told.brokers] == [1, 2, 3, 4], "its own is among them"
 
 
+# requirement: F2
+async def test_a_broker_that_is_heard_is_told_where_the_controller_has_moved() -> None:
+    """Broker 3 hears this broker only: the controller, broker 2, is at an address unknown to it."""
+    one = Dialler()
+    image = cluster(brokers=3)
+    one.addresses.image_changed(image)
+    one.known.links.linked = one.known.heard = {NodeId(3)}
+    one.addresses.image_changed(replace(image, version=image.version + 1))
+    await asyncio.sleep(0)
+    assert not one.known.links.told, "nothing has moved"
+    one.addresses.image_changed(replace(moved(image, TWO, 9333), version=image.version + 2))
+    await asyncio.sleep(0)
+    [(peer, told)] = one.known.links.told
+    assert (peer, told.brokers[1]) == (NodeId(3), (TWO, "127.0.0.1", 9333))
+
+
 async def test_what_a_broker_is_told_counts_until_its_own_metadata_is_as_new() -> None:
     one = Dialler()
     handler = one.known.links.handlers["peers.addresses"]
