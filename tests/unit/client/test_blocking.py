@@ -121,18 +121,24 @@ def test_ctrl_c_ends_a_tail() -> None:
 
 
 def test_a_client_on_its_own_thread_refuses_to_wait_for_itself() -> None:
+    # requirement: P6
     with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
         told: list[str] = []
 
-        def call_back(receipt: raftlog.Receipt | None, error: raftlog.RaftlogError | None) -> None:
-            try:
-                client.cluster.info()
-            except RuntimeError as refused:
-                told.append(str(refused))
-
         with client.producer("orders") as producer:
-            producer.send("x", on_ack=call_back)
-        assert "own thread" in told[0]
+
+            def call_back(receipt: raftlog.Receipt | None, error: raftlog.RaftlogError | None) -> None:
+                another = producer.send("y")
+                for wait in (client.cluster.info, lambda: another.result(5), lambda: another.exception(5)):
+                    try:
+                        wait()
+                    except RuntimeError as refused:
+                        told.append(str(refused))
+
+            producer.send("x", on_ack=call_back).result(LIMIT_S)
+            eventually(lambda: len(told) == 3, what="the callback is over")
+        assert ["own thread" in each for each in told] == [True] * 3
+        assert cluster.partition().values() == [b"x", b"y"]
 
 
 def test_what_is_buffered_when_the_program_ends_is_still_sent() -> None:
