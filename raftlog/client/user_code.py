@@ -70,7 +70,7 @@ async def awaited(what: str, function: Callable[..., Awaitable[Result]], /, *arg
     try:
         result = await function(*args)
     except _MISLEADING as error:
-        raise (ProcessEnd(what, error) if _is_cancelled() else _renamed(what, error)) from error
+        raise (ProcessEnd(what, error) if is_cancelled() else _renamed(what, error)) from error
     except Exception as error:
         _check_kind(what, error)
         raise
@@ -101,6 +101,12 @@ def add_note(error: BaseException, note: str) -> None:
         error.add_note(note)
 
 
+def is_cancelled() -> bool:
+    """Whether somebody has cancelled the task that runs."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _check_kind(what: str, error: Exception) -> None:
     try:
         isinstance(error, RuntimeError)
@@ -110,11 +116,6 @@ def _check_kind(what: str, error: Exception) -> None:
 
 def _renamed(what: str, error: BaseException) -> RuntimeError:
     return RuntimeError(f"{what} raised {described(error)}")
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _text(convert: Callable[[object], str], value: object) -> str:
