@@ -6,7 +6,7 @@ are (``replica_manager``), how the log is opened (``opener``), serving (``partit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from partitions.hosting.opener import ReplicaOpener, log_settings
@@ -43,6 +43,7 @@ class PartitionEnvironment:
     elect_again: Callable[[RaftGroup[None]], None]
     derive: Derive
     join: JoinTransaction | None
+    hear: Callable[[], Awaitable[None]]  # the newest metadata, so that no replica refuses by older ones
 
 
 class HostedPartition:
@@ -171,6 +172,7 @@ class HostedPartition:
             around.admission,
             around.derive(target),
             around.join,
+            around.hear,
         )
         membership = around.opener.first_membership(partition)
         is_preferred = partition.replicas[0] == around.host.node_id and bool(membership.voters)
