@@ -77,7 +77,7 @@ class PartitionReplica:
         join: JoinTransaction | None = None,
         hear: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Without ``join`` there are no transactions. ``hear`` fetches the newest configuration, if it can."""
+        """Without ``join`` there are no transactions. ``hear`` gets the newest configuration."""
         self.target = target
         self.replicas = tuple(replicas)  # the voters, in the order of the metadata
         self.machine = PartitionMachine(derived)

@@ -13,8 +13,8 @@ one whose ``__class__`` raises                ``RuntimeError``: ``isinstance`` f
 ``SystemExit``, ``KeyboardInterrupt``, ...    ``ProcessEnd``, whose ``reason`` they are
 ============================================  =====================================================
 
-A result whose work has not been done, such as a coroutine or a ``map``, is a ``TypeError``. The texts of the user's
-objects are read by ``described`` and ``shown``, since ``__str__`` and ``__repr__`` may raise as well.
+A result whose work has not been done, such as a coroutine or a ``map``, is a ``TypeError``. The texts of the
+user's objects are read by ``described`` and ``shown``, since ``__str__`` and ``__repr__`` may raise as well.
 """
 
 from __future__ import annotations
