@@ -81,7 +81,7 @@ class ReplicaManager:
         self._supervisor = supervisor
         self._registry = logs.registry
         self._run_blocking = run_blocking
-        self.trash = trash or Trash(logs.filesystem, logs.data_directory, logs.clock, run_blocking)
+        self.trash = trash or Trash(logs.filesystem, logs.data_directory, host.clock, run_blocking)
         self._folders = Folders(logs.filesystem, logs.data_directory, run_blocking, self.trash)
         self._opener = ReplicaOpener(host.node_id, logs, self._folders)
         self._broken = broken
