@@ -15,6 +15,8 @@ from api.http.routes import (
     json_answer,
     json_response,
 )
+from api.resources.fetch import first_of_last
+from partitions.values import LastRecords
 from raftlog import errors
 from raftlog.wire import bodies, paths
 
@@ -23,8 +25,13 @@ async def get_offset(call: Call) -> web.StreamResponse:
     """The offset of a time, of the earliest record or of the end."""
     _, target = call.partition()
     position = parameters.position_or_time(call.query.get("at", "latest"), "at")
+    committed_only = parameters.committed_only(call.query)
+    if isinstance(position, LastRecords):
+        first = await first_of_last(call, target, position, committed_only=committed_only)
+        if first is not None:
+            return json_response(bodies.OffsetBody(first.offset, first.timestamp))
     offset, timestamp_ms = await call.services.gateway.offset_at(
-        target, position, committed_only=parameters.committed_only(call.query)
+        target, position, committed_only=committed_only
     )
     return json_response(bodies.OffsetBody(offset, timestamp_ms))
 
@@ -43,7 +50,7 @@ ROUTES = (
             Parameter(
                 "at",
                 "`earliest`, `latest` (the default), a time in RFC 3339 (the first record at or after it), "
-                "a number, or `-100` for the last 100",
+                "a number, or `-100` for the first of the last 100 records, without control records",
                 {"type": "string", "default": "latest", "pattern": parameters.POSITION_PATTERN},
             ),
             ISOLATION,
