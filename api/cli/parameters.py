@@ -65,7 +65,7 @@ class _Choice(click.Choice[enum.StrEnum]):
 class _WholeNumber(click.IntRange):
     """Digits of ASCII, as in requests over HTTP."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
         if isinstance(value, str) and not _WHOLE.fullmatch(value):
             self.fail(f"{value!r} is not a whole number.", param, ctx)
         return int(super().convert(value, param, ctx))
@@ -74,7 +74,7 @@ class _WholeNumber(click.IntRange):
 class _FiniteNumber(click.FloatRange):
     """Not ``nan``, which is in every range."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)

@@ -136,12 +136,15 @@ class PeerAddresses:
             self.try_others()
 
     def _connected(self, peer: NodeId) -> None:
-        """A link to it stands. If it is not heard it may not know this broker, and is told all addresses."""
-        if peer in self._registered and self._is_unheard(peer):
+        """A link to it stands. It may not know this broker, or the controller, and is told all addresses."""
+        if peer in self._registered:
             self._telling[peer] = self._peers.begin(self._tell(peer))
 
     async def _tell(self, peer: NodeId) -> None:
-        head = encode_body(msgspec.structs.replace(self._newest, own=self._own))
+        told = self._newest
+        if self._is_unheard(peer):  # one that is heard dials this broker where it can be reached
+            told = msgspec.structs.replace(told, own=self._own)
+        head = encode_body(told)
         with contextlib.suppress(RaftlogError):  # it is told again with the next link
             await self._peers.calls.call(peer, SERVICE, head, timeout_ms=TELL_TIMEOUT_MS)
 
@@ -183,8 +186,8 @@ class PeerAddresses:
             self._tell_again()
 
     def _tell_again(self) -> None:
-        """Tell the brokers that are heard where others have moved."""
-        for peer in filter(self._peers.is_reachable, self._registered):
+        """Tell all to whom a link stands where others have moved."""
+        for peer in self._registered:
             self._telling[peer] = self._peers.begin(self._tell(peer))
 
     def _forget(self, peer: NodeId) -> None:
