@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from aiohttp import web
 
 from api.http import parameters
@@ -27,9 +29,10 @@ async def get_offset(call: Call) -> web.StreamResponse:
     position = parameters.position_or_time(call.query.get("at", "latest"), "at")
     committed_only = parameters.committed_only(call.query)
     if isinstance(position, LastRecords):
-        first = await first_of_last(call, target, position, committed_only=committed_only)
-        if first is not None:
-            return json_response(bodies.OffsetBody(first.offset, first.timestamp))
+        with suppress(errors.UndecodableBatch):  # then its offsets count as records
+            first = await first_of_last(call, target, position, committed_only=committed_only)
+            if first is not None:
+                return json_response(bodies.OffsetBody(first.offset, first.timestamp))
     offset, timestamp_ms = await call.services.gateway.offset_at(
         target, position, committed_only=committed_only
     )
