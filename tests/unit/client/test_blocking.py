@@ -126,6 +126,7 @@ def test_a_client_may_be_closed_by_several_threads_while_others_use_it() -> None
             thread.join(LIMIT_S)
         (error,) = (error for error in ended if error is not None)
         assert isinstance(error, raftlog.RaftlogError), "the read; no close"
+        eventually(lambda: not cluster.waiting_reads, what="a server that has seen the end of the read")
         for close in closes:
             close()
 
