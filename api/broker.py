@@ -300,7 +300,7 @@ class Broker:
         return Trash(
             environment.filesystem,
             self._data_directory,
-            environment.clock,
+            self.host.clock,
             in_thread,
             delay_ms=delay_ms,
             has_room=self.disk.has_room,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from api.cli.closed_streams import OutputClosed, replace_closed_streams
+from api.cli.closed_streams import replace_closed_streams
 from api.stop_signals import interrupt_on_signals
 
 
@@ -32,5 +32,5 @@ def main() -> None:
     interrupt_on_signals()
     try:
         app()
-    except OutputClosed as error:
+    except OSError as error:  # of --help and --version: the output is closed, or its disk is full
         sys.exit(f"error: {error}")

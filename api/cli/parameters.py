@@ -15,12 +15,16 @@ from __future__ import annotations
 
 import enum
 import inspect
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import get_args, get_origin, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import click
+
+_WHOLE: Final = re.compile("-?[0-9]+")  # int() takes blanks, underscores and the digits of all scripts, too
 
 
 class Parameter:
@@ -56,6 +60,25 @@ class _Choice(click.Choice[enum.StrEnum]):
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
         return str(choice)
+
+
+class _WholeNumber(click.IntRange):
+    """Digits of ASCII, as in requests over HTTP."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
+        if isinstance(value, str) and not _WHOLE.fullmatch(value):
+            self.fail(f"{value!r} is not a whole number.", param, ctx)
+        return int(super().convert(value, param, ctx))
+
+
+class _FiniteNumber(click.FloatRange):
+    """Not ``nan``, which is in every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
 
 
 def command_of(name: str, function: Callable[..., None]) -> click.Command:
@@ -105,9 +128,9 @@ def _parameter(name: str, hint: object, default: object) -> click.Parameter:
 
 def _type_of(kind: object, declared: Parameter) -> click.ParamType[object]:
     if kind is int:
-        return click.INT if declared.min is None else click.IntRange(min=int(declared.min))
+        return _WholeNumber(min=None if declared.min is None else int(declared.min))
     if kind is float:
-        return click.FLOAT if declared.min is None else click.FloatRange(min=declared.min)
+        return _FiniteNumber(min=declared.min)
     if kind is Path:
         return declared.path
     if isinstance(kind, type) and issubclass(kind, enum.StrEnum):

@@ -308,7 +308,7 @@ def _parser(key: str | None, key_separator: str | None, as_json: bool, keep_part
     if as_json:
         return Json(keep_partitions)
     if key_separator is None:
-        return Plain(None if key is None else key.encode())
+        return Plain(None if key is None else os.fsencode(key))  # the bytes that were typed
     separator = unescaped("--key-separator", key_separator)
     if not separator:
         wrong_usage("--key-separator is empty; give the text between key and value, such as :")

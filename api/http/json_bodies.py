@@ -42,6 +42,8 @@ def decode_json(
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
         what = "nested too deeply" if isinstance(wrong, RecursionError) else str(wrong)
+        if not body.strip():
+            what = "it is empty"
         if (half := _HALF_PAIR.search(body)) is not None:
             what = f"{half[0].decode()} is half of a surrogate pair; send whole characters"
         raise error(

@@ -99,6 +99,17 @@ async def message(call: Call) -> web.StreamResponse:
     return json_response(bodies.Message(**fields, topic=target.topic, partition=target.partition))
 
 
+async def first_of_last(
+    call: Call, target: TopicPartition, position: LastRecords, *, committed_only: bool
+) -> bodies.FetchedRecord | None:
+    """The record at which the last ``position.count`` user records begin; None where there are none."""
+    bytes_max = min(call.services.limits.fetch_json_bytes_max, call.services.limits.fetch_bytes_max)
+    request = FetchRequest(position=position, bytes_max=bytes_max, committed_only=committed_only)
+    with call.admission.answers.turn(partial(has_client, call.request)) as turn:
+        _, page = await _page(call, _view(call, target, 1), request, turn)
+    return page.records[0] if page.records else None
+
+
 async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
     for name in _JSON_ONLY:
         if name in call.query:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from aiohttp import web
 
 from api.http import parameters
@@ -15,6 +17,8 @@ from api.http.routes import (
     json_answer,
     json_response,
 )
+from api.resources.fetch import first_of_last
+from partitions.values import LastRecords
 from raftlog import errors
 from raftlog.wire import bodies, paths
 
@@ -23,8 +27,14 @@ async def get_offset(call: Call) -> web.StreamResponse:
     """The offset of a time, of the earliest record or of the end."""
     _, target = call.partition()
     position = parameters.position_or_time(call.query.get("at", "latest"), "at")
+    committed_only = parameters.committed_only(call.query)
+    if isinstance(position, LastRecords):
+        with suppress(errors.UndecodableBatch):  # then its offsets count as records
+            first = await first_of_last(call, target, position, committed_only=committed_only)
+            if first is not None:
+                return json_response(bodies.OffsetBody(first.offset, first.timestamp))
     offset, timestamp_ms = await call.services.gateway.offset_at(
-        target, position, committed_only=parameters.committed_only(call.query)
+        target, position, committed_only=committed_only
     )
     return json_response(bodies.OffsetBody(offset, timestamp_ms))
 
@@ -43,7 +53,7 @@ ROUTES = (
             Parameter(
                 "at",
                 "`earliest`, `latest` (the default), a time in RFC 3339 (the first record at or after it), "
-                "a number, or `-100` for the last 100",
+                "a number, or `-100` for the first of the last 100 records, without control records",
                 {"type": "string", "default": "latest", "pattern": parameters.POSITION_PATTERN},
             ),
             ISOLATION,

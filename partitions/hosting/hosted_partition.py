@@ -6,7 +6,7 @@ are (``replica_manager``), how the log is opened (``opener``), serving (``partit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from partitions.hosting.opener import ReplicaOpener, log_settings
@@ -45,6 +45,7 @@ class PartitionEnvironment:
     derive: Derive
     join: JoinTransaction | None
     consumed: Mapping[GroupId, Consumed]  # by the groups that topics name; those of partitions led here
+    hear: Callable[[], Awaitable[None]]  # the newest metadata, so that no replica refuses by older ones
 
 
 class HostedPartition:
@@ -178,6 +179,7 @@ class HostedPartition:
             around.admission,
             around.derive(target),
             around.join,
+            around.hear,
         )
         membership = around.opener.first_membership(partition)
         is_preferred = partition.replicas[0] == around.host.node_id and bool(membership.voters)

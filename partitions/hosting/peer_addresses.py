@@ -15,7 +15,8 @@ Leaves to others: dialling, and proving who answers (the transport).
 - A broker that was removed for good is not dialled, and is refused when it dials.
 - A broker whose metadata is old, or lost with its disk, cannot dial those that it does not know, and so
   cannot answer them. A broker tells all addresses to each other one when its link to it stands: soon after, a
-  link on which nothing comes back is ended, and dialled again.
+  link on which nothing comes back is ended, and dialled again. It tells them again when a broker has moved:
+  a peer that hears this broker, and not the controller at its new address, would never learn that address.
 """
 
 from __future__ import annotations
@@ -135,12 +136,15 @@ class PeerAddresses:
             self.try_others()
 
     def _connected(self, peer: NodeId) -> None:
-        """A link to it stands. If it is not heard it may not know this broker, and is told all addresses."""
-        if peer in self._registered and self._is_unheard(peer):
+        """A link to it stands. It may not know this broker, or the controller, and is told all addresses."""
+        if peer in self._registered:
             self._telling[peer] = self._peers.begin(self._tell(peer))
 
     async def _tell(self, peer: NodeId) -> None:
-        head = encode_body(msgspec.structs.replace(self._newest, own=self._own))
+        told = self._newest
+        if self._is_unheard(peer):  # one that is heard dials this broker where it can be reached
+            told = msgspec.structs.replace(told, own=self._own)
+        head = encode_body(told)
         with contextlib.suppress(RaftlogError):  # it is told again with the next link
             await self._peers.calls.call(peer, SERVICE, head, timeout_ms=TELL_TIMEOUT_MS)
 
@@ -167,16 +171,24 @@ class PeerAddresses:
         """Use these, unless newer ones are known."""
         if addresses.version < self._newest.version:
             return
-        self._newest = addresses
+        self._newest, has_moved = addresses, False
         for peer, host, port in addresses.brokers:
             if peer in self._forgotten:
                 continue  # of metadata that are older than what this broker has applied
             if peer in self._pinned:
                 host, port = self._configured.get(peer, (host, port))
             if peer != self._node_id and self._registered.get(peer) != (host, port):
+                has_moved |= peer in self._registered
                 self._registered[peer] = (host, port)
                 self._dial(peer, (host, port))
                 self._peers.watch_peers(frozenset({peer}))
+        if has_moved:
+            self._tell_again()
+
+    def _tell_again(self) -> None:
+        """Tell all to whom a link stands where others have moved."""
+        for peer in self._registered:
+            self._telling[peer] = self._peers.begin(self._tell(peer))
 
     def _forget(self, peer: NodeId) -> None:
         if peer not in self._forgotten and peer != self._node_id:

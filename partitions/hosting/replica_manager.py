@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -49,6 +50,7 @@ _log = logging.getLogger("raftlog.partitions")
 
 CONFIRM_TIMEOUT_MS: Final = 5000
 CONFIRM_AGAIN_S: Final = 0.1
+HEAR_MS: Final = 1000
 FOLLOW_AGAIN_S: Final = 1.0  # where the disk failed
 SWEEP_AGAIN_S: Final = 5.0
 ASK_AGAIN_S: Final = 0.5  # a replica that the metadata no longer places here asks whether it may be deleted
@@ -83,7 +85,7 @@ class ReplicaManager:
         self._supervisor = supervisor
         self._registry = logs.registry
         self._run_blocking = run_blocking
-        self.trash = trash or Trash(logs.filesystem, logs.data_directory, logs.clock, run_blocking)
+        self.trash = trash or Trash(logs.filesystem, logs.data_directory, host.clock, run_blocking)
         self._folders = Folders(logs.filesystem, logs.data_directory, run_blocking, self.trash)
         self._opener = ReplicaOpener(host.node_id, logs, self._folders)
         self._broken = broken
@@ -114,6 +116,7 @@ class ReplicaManager:
             derive,
             join,
             consumed,
+            self.hear,
         )
         self._permits = DeletePermits(host.node_id, lambda: metadata.image, self.replicas, host.calls)
         host.calls.serve(rpc.PREPARED, self._serve_prepared)
@@ -155,6 +158,15 @@ class ReplicaManager:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def hear(self) -> None:
+        """Return once the replicas here follow metadata no older than this call, or after ``HEAR_MS``."""
+        with suppress(RaftlogError, TimeoutError):
+            async with asyncio.timeout(HEAR_MS / 1000):
+                image = await self._metadata.current_image(HEAR_MS)
+                while self._seen_version < image.version:
+                    self._settled.clear()
+                    await self._settled.wait()
 
     async def settled(self) -> None:
         """Return once the replicas here are those of the metadata here."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import Callable
 from typing import Final
 
-from raftlog.clock import Clock
+from raftlog.clock import TrustedClock
 from raftlog.node.blocking import RunBlocking
 from raftlog.storage.filesystem import Filesystem
 
@@ -31,15 +32,16 @@ _ENTRY: Final = re.compile(r"([0-9]{1,15})-[a-z-]+")
 class Trash:
     """One broker's. An entry goes ``delay_ms`` after it came, the oldest at once while the disk has no room.
 
-    The delay of an entry that came in an earlier run of the broker is counted by the wall clock up to the
+    The delay of an entry that came in an earlier run of the broker is counted by trusted time up to the
     start, and by the monotonic clock from there, so that a clock that is set does not remove anything early.
+    While no time is trusted, no delay ends.
     """
 
     def __init__(
         self,
         filesystem: Filesystem,
         data_directory: str,
-        clock: Clock,
+        clock: TrustedClock,
         run_blocking: RunBlocking,
         *,
         delay_ms: int = DELAY_MS,
@@ -83,21 +85,23 @@ class Trash:
     async def look(self) -> None:
         """Remove what is due now; the oldest entry, too, while the disk has no room. Raises ``OSError``."""
         entries = await self._run_blocking(self._entries)
-        now_s, wall_ms = self._clock.monotonic(), self._clock.wall_ms()
+        now_s, trusted_ms = self._clock.monotonic(), self._clock.trusted_ms()
         for name, came_ms in entries.items():
-            if name not in self._due:
-                left_ms = min(max(self._delay_ms - (wall_ms - came_ms), 0), self._delay_ms)
+            if name not in self._due and trusted_ms is not None:
+                left_ms = min(max(self._delay_ms - (trusted_ms - came_ms), 0), self._delay_ms)
                 self._due[name] = now_s + left_ms / 1000
+            if name not in self._sizes:
                 self._sizes[name] = await self._run_blocking(lambda: self._size(name))  # noqa: B023
-        due = [name for name in entries if self._due[name] <= now_s]
+        due = [name for name in entries if self._due.get(name, math.inf) <= now_s]
         if not due and entries and not self._has_room():
             due = list(entries)[:1]
             _log.warning("the disk has no room: %s/%s is removed early", self._directory, due[0])
         for name in due:
             await self._run_blocking(lambda: self._filesystem.remove_tree(f"{self._directory}/{name}"))  # noqa: B023
             _log.info("%s/%s was removed for good", self._directory, name)
-        for name in self._due.keys() - (entries.keys() - set(due)):
-            del self._due[name], self._sizes[name]
+        for name in self._sizes.keys() - (entries.keys() - set(due)):
+            del self._sizes[name]
+            self._due.pop(name, None)
         self.size_bytes = sum(self._sizes.values())
 
     def _entries(self) -> dict[str, int]:

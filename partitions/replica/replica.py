@@ -9,7 +9,7 @@ leader (``gateway``), opening and deleting replicas (``replica_manager``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -75,8 +75,9 @@ class PartitionReplica:
         admission: ProducerAdmission | None = None,
         derived: DerivedState | None = None,
         join: JoinTransaction | None = None,
+        hear: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Without ``join`` there are no transactions."""
+        """Without ``join`` there are no transactions. ``hear`` gets the newest configuration."""
         self.target = target
         self.replicas = tuple(replicas)  # the voters, in the order of the metadata
         self.machine = PartitionMachine(derived)
@@ -89,6 +90,7 @@ class PartitionReplica:
         self._in_flight: InFlight[Proposal[None]] = InFlight(self.machine.producers)
         self._participant = Participant(self.machine.transactions)
         self._join_transaction = join
+        self._hear = hear
         self._held_back = HeldBack(clock)
         self._serving = Serving(target)
         self._checking = asyncio.Lock()  # first come, first served
@@ -235,16 +237,16 @@ class PartitionReplica:
             raise InvalidRequest(
                 f"topic {self.target.topic} is the system's own; write to another", field="topic"
             )
-        group = self._serving.check_leads()
+        group, rules = self._serving.check_leads(), self._rules
         try:
             placed = await self._judged(group, body, transactional_id, client, deadline)
         except CorruptBatch:
             raise  # at any time
         except (InvalidRequest, NotEnoughReplicas) as refusal:
             known = await self._stored_before(body, refusal, deadline)
-            if known is None:
+            if known is None and (refusal.retryable or not await self._has_other_rules(rules)):
                 raise
-            placed = known
+            placed = known or await self._judged(group, body, transactional_id, deadline)
         durability = await acknowledged(group, placed, acks, partial(self._in_sync, group), deadline)
         if not placed.in_one_run:
             raise CommitUnknown(
@@ -288,6 +290,12 @@ class PartitionReplica:
             await self._sealing.settle(deadline)
             await self._serving.confirm()
             return self._place(group, batches)
+
+    async def _has_other_rules(self, rules: TopicRules) -> bool:
+        """Whether the topic is configured otherwise by now: this broker may hear of it late."""
+        if self._hear is not None and rules == self._rules:
+            await self._hear()
+        return rules != self._rules
 
     async def _stored_before(self, body: Body, refusal: RaftlogError, deadline: float) -> Placed | None:
         """Where the batches of a body were stored, if all were: rules that hold now did not hold then.

@@ -169,7 +169,7 @@ class Partition(SyncProxy[AsyncPartition]):
             while True:
                 yield self._portal.call(source.__anext__)
         finally:
-            self._portal.end(source)
+            self._portal.end(source.aclose)
 
 
 class Client(SyncProxy[AsyncClient]):
@@ -268,7 +268,7 @@ class Client(SyncProxy[AsyncClient]):
             return
         atexit.unregister(self.close)
         try:
-            self._portal.call(lambda: self._core.close(timeout))
+            self._portal.end(lambda: self._core.close(timeout))
         finally:
             self._portal.close()
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from raftlog.client import values
+from raftlog.client.options import Duration
 from raftlog.client.portal import SyncProxy, blocking
 from raftlog.client.producer import AsyncProducer
 from raftlog.client.receipts import BlockingPendingReceipt, OnAck, RecordFields
@@ -23,7 +24,6 @@ class Producer(SyncProxy[AsyncProducer]):
     """
 
     flush = blocking(AsyncProducer.flush)
-    close = blocking(AsyncProducer.close)
 
     def __enter__(self) -> Self:
         return self
@@ -32,6 +32,10 @@ class Producer(SyncProxy[AsyncProducer]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._portal.call(lambda: self._core.__aexit__(kind, error, traceback))
+
+    def close(self, timeout: Duration = "30s") -> None:
+        """Flush, for at most ``timeout``; then fail the remaining records. Closing twice is harmless."""
+        self._portal.end(lambda: self._core.close(timeout))
 
     def transaction(self) -> Transaction:
         """The next transaction, as a ``with`` block. Raises ``RuntimeError`` while one is open."""

@@ -117,4 +117,4 @@ class Queue(SyncProxy[AsyncQueue]):
                 except StopAsyncIteration:
                     return
         finally:
-            self._portal.end(source)
+            self._portal.end(source.aclose)

@@ -375,10 +375,10 @@ class AsyncClient:
 
 
 def url_from(environ: Mapping[str, str] | None) -> str:
-    """The URL in the environment, or the default one where there is none or an empty one."""
-    return (os.environ if environ is None else environ).get(URL_VARIABLE) or URL_DEFAULT
+    """The URL in the environment, or the default one where there is none or a blank one."""
+    return (os.environ if environ is None else environ).get(URL_VARIABLE, "").strip() or URL_DEFAULT
 
 
 def rack_from(environ: Mapping[str, str] | None) -> str | None:
     """The rack in the environment, if there is one."""
-    return (os.environ if environ is None else environ).get(RACK_VARIABLE) or None
+    return (os.environ if environ is None else environ).get(RACK_VARIABLE, "").strip() or None

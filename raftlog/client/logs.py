@@ -76,6 +76,11 @@ def hand_over_from_here() -> None:
         client_logger(name)
 
 
+def is_client_thread() -> bool:
+    """Whether this is the thread of a client's event loop, which must not wait."""
+    return getattr(_here, "is_of_client", False)
+
+
 def client_logger(name: str = "raftlog.client") -> logging.Logger:
     """A logger whose records are handed over by threads that say so."""
     logger = logging.getLogger(name)
@@ -85,7 +90,7 @@ def client_logger(name: str = "raftlog.client") -> logging.Logger:
 
 def _stays_here(record: logging.LogRecord) -> bool:
     """A filter: whether this thread runs the handlers."""
-    if not getattr(_here, "is_of_client", False):
+    if not is_client_thread():
         return True
     _elsewhere.hand_over(partial(logging.getLogger(record.name).handle, record))
     return False

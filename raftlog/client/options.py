@@ -163,10 +163,12 @@ def broker_urls(bootstrap: str | Sequence[str]) -> tuple[str, ...]:
         scheme = "https" if scheme == "https" else "http"
         try:
             url = URL(f"{scheme}://{address.rstrip('/')}")
-            if url.explicit_port is None:
+            if url.host and url.explicit_port is None:
                 url = url.with_port(PORT_DEFAULT)
         except ValueError as error:
             raise ValueError(f"bootstrap: {part!r} is not an address: {error}") from error
+        if url.user is not None or url.password is not None:
+            raise ValueError(f"bootstrap: leave out user and password of {url.host}: brokers know no users")
         if not url.host or url.path != "/" or url.query_string or url.fragment:
             raise ValueError(f"bootstrap: {part!r} is not an address; write raftlog://host:port,host:port")
         found.append(str(url.origin()))

@@ -10,18 +10,20 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from concurrent.futures import Future, InvalidStateError
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from raftlog.client import logs
 from raftlog.client.forks import FORKED, mark_in_children
 from raftlog.client.logs import client_logger
+from raftlog.client.user_code import is_cancelled
 from raftlog.errors import NotSent, RaftlogError
 
 Core = TypeVar("Core")
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
+CLOSED_MEANWHILE: Final = "the client was closed during this call, whose outcome is not known"
 _log = client_logger()
 
 
@@ -50,7 +52,7 @@ class Portal:
     def call(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Run ``work`` on the loop and wait for it. Ctrl-C cancels it and is raised here.
 
-        Raises ``NotSent`` once the portal is closed, ``RaftlogError`` if the loop fails meanwhile, and
+        Raises ``NotSent`` once the portal is closed, ``RaftlogError`` if it is closed or fails meanwhile, and
         ``RuntimeError`` on the thread of the loop and in a process that was forked later.
         """
         if threading.current_thread() is self._thread:
@@ -61,18 +63,30 @@ class Portal:
         future = self._submit(work)
         try:
             return future.result()
+        except CancelledError as error:
+            raise RaftlogError(CLOSED_MEANWHILE) from error
         except BaseException:
             future.cancel()
             raise
 
-    def end(self, source: AsyncGenerator[object, None]) -> None:
-        """Close a generator of the loop; nothing happens once the client is closed."""
-        with contextlib.suppress(NotSent):
-            self.call(source.aclose)
+    def end(self, close: Callable[[], Awaitable[object]]) -> None:
+        """Close a part of the client. Nothing happens once the client is closed, by another thread too."""
+        try:
+            if self._is_open:
+                self.call(close)
+        except RaftlogError:
+            if self._is_open:
+                raise
 
     async def awaited(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """The same for a task of another event loop, which goes on meanwhile."""
-        return await asyncio.wrap_future(self._submit(work))
+        future = self._submit(work)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            raise RaftlogError(CLOSED_MEANWHILE) from error
 
     def post(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` on the loop soon. Also from a signal handler; nothing happens after ``close``."""

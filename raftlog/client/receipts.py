@@ -19,7 +19,7 @@ from typing import TypedDict, cast
 from msgspec import Struct
 
 from raftlog.client import values
-from raftlog.client.logs import client_logger
+from raftlog.client.logs import client_logger, is_client_thread
 from raftlog.client.user_code import called
 from raftlog.errors import RaftlogError
 from raftlog.records.builder import Record
@@ -164,9 +164,13 @@ class Batch:
             await self._event.wait()
 
     def wait_blocking(self, timeout_s: float | None) -> None:
-        """The same from any other thread. Raises ``TimeoutError``."""
+        """The same from any other thread. Raises ``TimeoutError``, and ``RuntimeError`` in ``on_ack``."""
         if self.outcome is not None:
             return
+        if is_client_thread():
+            raise RuntimeError(
+                "the client's own thread would wait for itself; wait for the record on another thread"
+            )
         with self._thread_lock:
             if self.outcome is not None:
                 return

@@ -9,11 +9,12 @@ the function raises                           the caller gets
 an ``Exception``                              that exception
 ``StopIteration``, ``StopAsyncIteration``,    ``RuntimeError``: to coroutines and generators they
 ``CancelledError``, ``GeneratorExit``         mean something else
+one whose ``__class__`` raises                ``RuntimeError``: ``isinstance`` fails for it
 ``SystemExit``, ``KeyboardInterrupt``, ...    ``ProcessEnd``, whose ``reason`` they are
 ============================================  =====================================================
 
-A result whose work has not been done, such as a coroutine, is a ``TypeError``. The texts of the user's
-objects are read by ``described`` and ``shown``, since ``__str__`` and ``__repr__`` may raise as well.
+A result whose work has not been done, such as a coroutine or a ``map``, is a ``TypeError``. The texts of the
+user's objects are read by ``described`` and ``shown``, since ``__str__`` and ``__repr__`` may raise as well.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MISLEADING: Final = (
     GeneratorExit,
     concurrent.futures.CancelledError,  # a future that gets it counts as cancelled
 )
-_UNDONE: Final = (Awaitable, Generator, AsyncGenerator, concurrent.futures.Future)
+_UNDONE: Final = (Awaitable, Generator, AsyncGenerator, concurrent.futures.Future, map, filter)
 
 
 class ProcessEnd(RuntimeError):
@@ -52,7 +53,8 @@ def called(what: str, function: Callable[..., Result], /, *args: object) -> Resu
         result = function(*args)
     except _MISLEADING as error:
         raise _renamed(what, error) from error
-    except Exception:
+    except Exception as error:
+        _check_kind(what, error)
         raise
     except BaseException as error:
         raise ProcessEnd(what, error) from error
@@ -68,8 +70,9 @@ async def awaited(what: str, function: Callable[..., Awaitable[Result]], /, *arg
     try:
         result = await function(*args)
     except _MISLEADING as error:
-        raise (ProcessEnd(what, error) if _is_cancelled() else _renamed(what, error)) from error
-    except Exception:
+        raise (ProcessEnd(what, error) if is_cancelled() else _renamed(what, error)) from error
+    except Exception as error:
+        _check_kind(what, error)
         raise
     except BaseException as error:
         raise ProcessEnd(what, error) from error
@@ -98,13 +101,21 @@ def add_note(error: BaseException, note: str) -> None:
         error.add_note(note)
 
 
-def _renamed(what: str, error: BaseException) -> RuntimeError:
-    return RuntimeError(f"{what} raised {described(error)}")
-
-
-def _is_cancelled() -> bool:
+def is_cancelled() -> bool:
+    """Whether somebody has cancelled the task that runs."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _check_kind(what: str, error: Exception) -> None:
+    try:
+        isinstance(error, RuntimeError)
+    except BaseException:  # whoever handles the error asks what it is; a log would, too
+        raise _renamed(what, error) from None
+
+
+def _renamed(what: str, error: BaseException) -> RuntimeError:
+    return RuntimeError(f"{what} raised {described(error)}")
 
 
 def _text(convert: Callable[[object], str], value: object) -> str:

@@ -85,107 +85,107 @@ ROOT = "/"
 
 def topic(name: str) -> str:
     """The path of a topic."""
-    return TOPIC.format(topic=quote(name, safe=""))
+    return TOPIC.format(topic=_quoted(name))
 
 
 def topic_config(name: str) -> str:
     """The path of a topic's configuration."""
-    return TOPIC_CONFIG.format(topic=quote(name, safe=""))
+    return TOPIC_CONFIG.format(topic=_quoted(name))
 
 
 def topic_records(name: str) -> str:
     """The path to produce to a topic; the broker chooses the partitions."""
-    return TOPIC_RECORDS.format(topic=quote(name, safe=""))
+    return TOPIC_RECORDS.format(topic=_quoted(name))
 
 
 def delete_before(name: str) -> str:
     """The path to delete the oldest records of a partition."""
-    return DELETE_BEFORE.format(topic=quote(name, safe=""))
+    return DELETE_BEFORE.format(topic=_quoted(name))
 
 
 def archived_up_to(name: str) -> str:
     """The path to set up to which offset a partition is archived."""
-    return ARCHIVED_UP_TO.format(topic=quote(name, safe=""))
+    return ARCHIVED_UP_TO.format(topic=_quoted(name))
 
 
 def partitions(name: str) -> str:
     """The path of all partitions of a topic."""
-    return PARTITIONS.format(topic=quote(name, safe=""))
+    return PARTITIONS.format(topic=_quoted(name))
 
 
 def add_partitions(name: str) -> str:
     """The path to add partitions to a topic."""
-    return ADD_PARTITIONS.format(topic=quote(name, safe=""))
+    return ADD_PARTITIONS.format(topic=_quoted(name))
 
 
 def decommission_partitions(name: str) -> str:
     """The path that decommissions partitions of a topic."""
-    return DECOMMISSION_PARTITIONS.format(topic=quote(name, safe=""))
+    return DECOMMISSION_PARTITIONS.format(topic=_quoted(name))
 
 
 def recommission_partitions(name: str) -> str:
     """The path that ends the decommissioning of partitions of a topic."""
-    return RECOMMISSION_PARTITIONS.format(topic=quote(name, safe=""))
+    return RECOMMISSION_PARTITIONS.format(topic=_quoted(name))
 
 
 def partition(name: str, number: int) -> str:
     """The path of one partition."""
-    return PARTITION.format(topic=quote(name, safe=""), partition=number)
+    return PARTITION.format(topic=_quoted(name), partition=number)
 
 
 def of_partition(template: str, name: str, number: int) -> str:
     """The path of an operation on one partition, such as ``SET_REPLICAS``."""
-    return template.format(topic=quote(name, safe=""), partition=number)
+    return template.format(topic=_quoted(name), partition=number)
 
 
 def partition_records(name: str, number: int) -> str:
     """The path to produce to and fetch from one partition."""
-    return PARTITION_RECORDS.format(topic=quote(name, safe=""), partition=number)
+    return PARTITION_RECORDS.format(topic=_quoted(name), partition=number)
 
 
 def partition_offsets(name: str, number: int) -> str:
     """The path to find an offset."""
-    return PARTITION_OFFSETS.format(topic=quote(name, safe=""), partition=number)
+    return PARTITION_OFFSETS.format(topic=_quoted(name), partition=number)
 
 
 def message(name: str, number: int, offset: int) -> str:
     """The permalink of one message."""
-    return MESSAGE.format(topic=quote(name, safe=""), partition=number, offset=offset)
+    return MESSAGE.format(topic=_quoted(name), partition=number, offset=offset)
 
 
 def of_dead_letters(template: str, topic_name: str, group: str) -> str:
     """The path of a group's dead letters, such as ``DEAD_LETTERS_REDRIVE``."""
-    return template.format(topic=quote(topic_name, safe=""), group=quote(group, safe=""))
+    return template.format(topic=_quoted(topic_name), group=_quoted(group))
 
 
 def of_queue(template: str, topic_name: str, group: str) -> str:
     """The path of a queue, or of something of it, such as ``QUEUE_ACK``."""
-    return template.format(topic=quote(topic_name, safe=""), group=quote(group, safe=""))
+    return template.format(topic=_quoted(topic_name), group=_quoted(group))
 
 
 def of_group(template: str, group: str) -> str:
     """The path of something of one group, such as ``GROUP_OFFSETS``."""
-    return template.format(group=quote(group, safe=""))
+    return template.format(group=_quoted(group))
 
 
 def of_member(template: str, group: str, member: str) -> str:
     """The path of one member, such as ``GROUP_SYNC``."""
-    return template.format(group=quote(group, safe=""), member=quote(member, safe=""))
+    return template.format(group=_quoted(group), member=_quoted(member))
 
 
 def of_transaction(template: str, transaction: str) -> str:
     """The path of something of one transaction, such as ``TRANSACTION_COMMIT``."""
-    return template.format(transaction=quote(transaction, safe="@"))
+    return template.format(transaction=_quoted(transaction, safe="@"))
 
 
 def of_delayed(delayed_id: str) -> str:
     """The path of one delayed message."""
-    return DELAYED_MESSAGE.format(delayed_id=quote(delayed_id, safe=""))
+    return DELAYED_MESSAGE.format(delayed_id=_quoted(delayed_id))
 
 
 def of_schedule(schedule_id: str) -> str:
     """The path of one schedule."""
-    return SCHEDULE.format(schedule_id=quote(schedule_id, safe=""))
+    return SCHEDULE.format(schedule_id=_quoted(schedule_id))
 
 
 def broker(number: int) -> str:
@@ -201,3 +201,8 @@ def problem(code: str) -> str:
 def of_broker(template: str, broker: int) -> str:
     """The path of one broker, or of an operation on it, such as ``DRAIN_BROKER``."""
     return template.format(broker=broker)
+
+
+def _quoted(name: str, safe: str = "") -> str:
+    """Also of a name that UTF-8 cannot encode, which no server knows: it says so."""
+    return quote(name, safe=safe, errors="surrogatepass")

@@ -19,7 +19,15 @@ from raftlog.storage import twin_file
 from raftlog.storage.disk_age import AGE_FILE, DiskRecord
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.types import NodeId
-from tests.helpers.real_cluster import create_topic, eventually, has_leaders, produce_surely, read_all
+from tests.helpers.real_cluster import (
+    call,
+    create_topic,
+    eventually,
+    has_leaders,
+    partitions_of,
+    produce_surely,
+    read_all,
+)
 
 TOPIC = "orders"
 COPIED, BEHIND, OTHER = 1, 2, 3
@@ -159,3 +167,32 @@ def test_copies_that_run_beside_their_cluster_do_it_no_harm(brokers: Cluster, tm
     for url in brokers.urls:
         assert [value for _, value in read_all(url, TOPIC)] == ["before", "after", "last"]
     assert not any("newer state of this disk" in brokers.log_text(broker) for broker in brokers.brokers)
+
+
+# requirement: F6
+@pytest.mark.e2e
+def test_a_deleted_topic_is_restored_from_the_trash(brokers: Cluster, tmp_path: Path) -> None:
+    """As docs/operations.md says. The log that is put in place is older than what the brokers have noted."""
+    url = brokers.urls[0]
+    create_topic(url, TOPIC, 1)
+    produce_surely(brokers.urls, TOPIC, ["before"])
+    call(url, "DELETE", f"/v1/topics/{TOPIC}")
+    trash = brokers.data_directory(COPIED)
+    found = eventually(lambda: [*trash.glob(f"trash/*/{TOPIC}-*/Partition-0")], what="the deleted log")
+    kept = shutil.copytree(found[0], tmp_path / "kept")
+    made = create_topic(url, TOPIC, 1).json
+    former = partitions_of(url, TOPIC)[0]["leader"]
+    heir = next(broker for broker in brokers.brokers if broker != former)
+    call(url, "POST", f"/v1/topics/{TOPIC}/partitions/0:transfer-leadership", {"to": heir})
+    eventually(lambda: partitions_of(url, TOPIC)[0]["leader"] == heir, what="a later term")
+    assert set(brokers.stop_all()) == {0}
+    for broker in brokers.brokers:
+        folder = brokers.data_directory(broker)
+        log = folder / f"{TOPIC}-{made['topic_id']}/Partition-0"
+        shutil.rmtree(log)
+        shutil.copytree(kept, log)
+        for path in [*log.glob("recovery*"), *folder.glob("replica_progress*")]:
+            path.unlink()
+    brokers.start()
+    for url in brokers.urls:
+        assert [value for _, value in read_all(url, TOPIC)] == ["before"]

@@ -185,8 +185,7 @@ class Consumer(_Face):
 
     def close(self) -> None:
         """Commit what is acknowledged, and leave the group."""
-        if self._portal.is_open:
-            self._portal.call(self._core.close)
+        self._portal.end(self._core.close)
 
 
 class AsyncConsumer(_Face):

@@ -328,6 +328,25 @@ async def test_a_broker_whose_metadata_is_behind_asks_before_it_refuses() -> Non
     assert refused.value.retryable
 
 
+# requirement: D3
+@in_virtual_time_with(ControlledCluster)
+async def test_a_leader_whose_configuration_is_behind_asks_before_it_refuses(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders")
+    await cluster.configure("orders", {"max.message.bytes": 10_000})
+    controlling = await cluster.controller_broker()
+    leader = next(broker for broker in cluster if broker is not controlling)
+    await cluster.lead(leader.node_id)
+    large = batch_of(b"x" * 40_000)
+    with pytest.raises(RecordTooLarge):
+        await leader.append(large)
+    await controlling.controller.alter_config(
+        "orders", {"max.message.bytes": 100_000}, expected_version=None, timeout_ms=5000
+    )
+    assert (await leader.append(large)).record_count == 1
+
+
 # requirement: N2
 async def test_one_address_adds_a_quarter_of_the_producers_and_others_add_theirs() -> None:
     metadata, clock = Metadata(known=20, allocated=20), ManualWallClock()

@@ -254,6 +254,13 @@ async def test_half_a_surrogate_pair_is_named(server: HttpServer) -> None:
     assert "surrogate" in str(reply.json["detail"])
 
 
+@served(partitions=1)
+async def test_an_empty_body_is_called_empty(server: HttpServer) -> None:
+    for body in b"", b" \n":
+        reply = await server.call("POST", TOPIC, body, JSON)
+        assert (reply.status, reply.json["detail"]) == (422, "the body is not JSON in UTF-8: it is empty")
+
+
 @served(Limits(body_timeout_s=0.1), partitions=1)
 async def test_a_slow_body_ends_in_time(server: HttpServer) -> None:
     head = HEAD + "Content-Length: 100\r\n\r\n"

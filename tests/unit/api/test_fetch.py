@@ -390,6 +390,8 @@ async def test_control_records_do_not_take_the_place_of_the_newest(
     assert got.status == 200
     assert (offsets_of(got), got.json["next_offset"]) == (offsets, next_offset)
     assert got.json["up_to_date"] is (next_offset == 8)
+    begins = await server.get(f"{PATH.removesuffix('records')}offsets?at={query.split('&')[0][7:]}")
+    assert begins.json["offset"] == max(0, 4 + int(query.split("&")[0][7:])), "the same for who reads batches"
 
 
 @pytest.mark.parametrize(

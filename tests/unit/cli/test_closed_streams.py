@@ -1,4 +1,4 @@
-"""Commands whose standard streams are closed say so in one sentence."""
+"""Commands whose standard streams are closed, or full, say so in one sentence."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from tests.helpers.fake_broker import fake_cluster
     [
         ("--version", ">&-", 1, "error: standard output is closed"),
         ("topic list", ">&-", 1, "error: standard output is closed"),
+        ("--version", ">/dev/full", 1, "error: [Errno 28]"),
+        ("topic list", ">/dev/full", 1, "error: [Errno 28]"),
         ("topic list", "2>&-", 0, ""),
         ("topic list", "<&-", 0, ""),
         ("topic list", ">&- 2>&- <&-", 1, ""),

@@ -23,6 +23,8 @@ from raftlog.records.builder import Record, build_batch
 from raftlog.records.control import leader_change_batch
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.types import NodeId
+from tests.helpers.async_tests import beside
+from tests.helpers.fake_broker import fake_cluster
 from tests.helpers.storage_batches import storage_batch
 
 
@@ -135,6 +137,10 @@ def test_the_version_is_shown() -> None:
         (["cluster", "info", "--server", "ftp://here"], "--server: "),
         (["produce", "t", "--keep-partitions"], "--format json"),
         (["dev", "--brokers", "0"], "--brokers"),
+        (["dev", "--brokers", "٣"], "whole number"),
+        (["consume", "t", "-n", "1_0"], "whole number"),
+        (["consume", "t", "-n", " 5"], "whole number"),
+        (["bench", "produce", "--seconds", "nan"], "finite number"),
         (["topc", "list"], "Did you mean 'topic'?"),
         (["topic", "lst"], "Did you mean 'list'?"),
         (["topic", "list", "--ouput", "json"], "--output"),
@@ -318,3 +324,11 @@ def test_dev_refuses_data_of_another_cluster(tmp_path: Path, option: str, value:
     result = run("dev", "--data", str(tmp_path), option, value)
     assert result.exit_code == 1
     assert "--data" in result.stderr
+
+
+def test_a_name_that_utf_8_cannot_encode_is_unknown() -> None:
+    """Such as an argument in another encoding than that of the locale."""
+    with beside(fake_cluster()) as cluster:
+        for words in (["topic", "describe", "\udcff"], ["consume", "\udcff"], ["produce", "\udcff"]):
+            result = run(*words, "--server", cluster.urls[0])
+            assert (result.exit_code, result.stderr[:24]) == (1, "error (topic_not_found):")

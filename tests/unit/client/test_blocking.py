@@ -98,6 +98,39 @@ def interrupt_a_read(cluster: FakeCluster) -> None:
     threading.Thread(target=interrupt).start()
 
 
+def test_a_client_may_be_closed_by_several_threads_while_others_use_it() -> None:
+    # requirement: P6
+    with beside(fake_cluster()) as cluster:
+        client = Client(cluster.urls)
+        producer, consumer = client.producer("orders"), client.consumer(None, assign=[("orders", 0)])
+        ended: list[BaseException | None] = []
+
+        def act(work: Callable[[], object]) -> None:
+            try:
+                work()
+            except BaseException as error:
+                ended.append(error)
+            else:
+                ended.append(None)
+
+        reading = threading.Thread(
+            target=act, args=(lambda: client.partition("orders", 0).read(0, wait="2m"),)
+        )
+        reading.start()
+        eventually(lambda: cluster.waiting_reads, what="a read")
+        closes = [client.close, client.close, producer.close, consumer.close, client.close, producer.close]
+        threads = [threading.Thread(target=act, args=(close,)) for close in closes]
+        for thread in threads:
+            thread.start()
+        for thread in (reading, *threads):
+            thread.join(LIMIT_S)
+        (error,) = (error for error in ended if error is not None)
+        assert isinstance(error, raftlog.RaftlogError), "the read; no close"
+        eventually(lambda: not cluster.waiting_reads, what="a server that has seen the end of the read")
+        for close in closes:
+            close()
+
+
 def test_ctrl_c_interrupts_a_wait_and_the_client_still_closes() -> None:
     with beside(fake_cluster()) as cluster:
         began = time.monotonic()
@@ -121,18 +154,24 @@ def test_ctrl_c_ends_a_tail() -> None:
 
 
 def test_a_client_on_its_own_thread_refuses_to_wait_for_itself() -> None:
+    # requirement: P6
     with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
         told: list[str] = []
 
-        def call_back(receipt: raftlog.Receipt | None, error: raftlog.RaftlogError | None) -> None:
-            try:
-                client.cluster.info()
-            except RuntimeError as refused:
-                told.append(str(refused))
-
         with client.producer("orders") as producer:
-            producer.send("x", on_ack=call_back)
-        assert "own thread" in told[0]
+
+            def call_back(receipt: raftlog.Receipt | None, error: raftlog.RaftlogError | None) -> None:
+                another = producer.send("y")
+                for wait in (client.cluster.info, lambda: another.result(5), lambda: another.exception(5)):
+                    try:
+                        wait()
+                    except RuntimeError as refused:
+                        told.append(str(refused))
+
+            producer.send("x", on_ack=call_back).result(LIMIT_S)
+            eventually(lambda: len(told) == 3, what="the callback is over")
+        assert ["own thread" in each for each in told] == [True] * 3
+        assert cluster.partition().values() == [b"x", b"y"]
 
 
 def test_what_is_buffered_when_the_program_ends_is_still_sent() -> None:
@@ -268,9 +307,12 @@ def test_a_client_of_another_process_refuses_calls(call: str) -> None:
 
 
 # requirement: P6
-def test_the_close_of_a_client_of_another_process_returns_at_once() -> None:
+def test_closing_parts_of_a_client_of_another_process_does_nothing() -> None:
     with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
         client.send("orders", "parent")
+        producer, tail = client.producer("orders"), client.partition("orders", 0).tail("earliest")
+        next(tail)
         with client._portal._lock:  # as another thread may have held it
-            assert in_a_child(client.close) == ""
+            for close in (client.close, producer.close, tail.close):
+                assert in_a_child(close) == ""
         client.send("orders", "parent")

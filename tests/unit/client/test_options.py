@@ -57,10 +57,25 @@ def test_brokers_are_named_by_url_or_list(written: str | list[str], expected: tu
     assert broker_urls(written) == expected
 
 
-@pytest.mark.parametrize("written", ["", "kafka://a:1", "raftlog://", "http://a:1/v1", "http://a:x", []])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "",
+        " ",
+        "kafka://a:1",
+        "raftlog://",
+        "http://a:1/v1",
+        "http://a:x",
+        "a:1,,b:2",
+        "raftlog://me:secret@a:1",
+        [],
+    ],
+)
 def test_what_is_no_address_is_refused(written: str | list[str]) -> None:
-    with pytest.raises(ValueError, match="bootstrap"):
+    with pytest.raises(ValueError, match="bootstrap") as refused:
         broker_urls(written)
+    assert "relative" not in str(refused.value), "words of a library"
+    assert "secret" not in str(refused.value)
 
 
 def test_the_environment_names_the_cluster() -> None:

@@ -37,6 +37,14 @@ class NoText(Exception):
     __repr__ = __str__
 
 
+class NoClass(Exception):
+    """Nobody can ask what it is."""
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        raise KeyError("class")
+
+
 @dataclass(frozen=True)
 class Frozen(Exception):
     """It refuses notes."""
@@ -103,11 +111,14 @@ FAILS = {
     "MemoryError": raises(MemoryError),
     "group": raises(ExceptionGroup("two", [ValueError(), NoText()])),
     "no text": raises(NoText),
+    "no class": raises(NoClass),
     "frozen": raises(Frozen()),
     "coroutine": returns(coroutine),
     "generator": returns(lambda: (each for each in "a")),
     "async generator": returns(async_generator),
     "awaitable": returns(Pending),
+    "map": returns(lambda: map(str, "a")),
+    "filter": returns(lambda: filter(None, "a")),
     "future of a pool": returns(concurrent.futures.Future),
 }
 ODD = {

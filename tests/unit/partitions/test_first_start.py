@@ -186,12 +186,16 @@ class Clocks:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.wall = 1_700_000_000_000
+        self.is_trusted = True
 
     def monotonic(self) -> float:
         return self.now_s
 
     def wall_ms(self) -> int:
         return self.wall
+
+    def trusted_ms(self) -> int | None:
+        return self.wall if self.is_trusted else None
 
     def pass_ms(self, ms: int) -> None:
         self.now_s += ms / 1000
@@ -248,6 +252,21 @@ def test_what_comes_twice_at_one_time_is_kept_twice_and_what_is_not_there_makes_
     filesystem.replace_file(f"{FOLDER}/0.log", b"others")
     trash.put(FOLDER, "deleted")
     assert entries(filesystem) == ["1700000000000-deleted", "1700000000001-deleted"]
+
+
+# requirement: T7
+async def test_a_clock_that_nobody_confirms_removes_nothing_after_a_restart() -> None:
+    filesystem, clocks = with_folder(), Clocks()
+    trash_on(filesystem, clocks).put(FOLDER, "deleted")
+    again = trash_on(filesystem, clocks)
+    clocks.wall, clocks.is_trusted = clocks.wall + 10_000 * HOUR_MS, False
+    await again.look()
+    clocks.now_s += 2 * HOUR_MS / 1000
+    await again.look()
+    assert (len(entries(filesystem)), again.size_bytes) == (1, len(b"records"))
+    clocks.is_trusted = True
+    await again.look()
+    assert entries(filesystem) == []
 
 
 async def test_a_clock_that_is_set_removes_nothing_early_while_the_broker_runs() -> None:

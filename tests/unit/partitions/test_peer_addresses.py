@@ -98,7 +98,7 @@ def test_a_broker_that_joins_is_dialled_and_watched_without_a_restart() -> None:
 
 
 # requirement: F2
-def test_a_broker_that_only_the_log_names_is_dialled_until_the_metadata_know_better() -> None:
+async def test_a_broker_that_only_the_log_names_is_dialled_until_the_metadata_know_better() -> None:
     one = Dialler()
     admit = AdmitBroker("a" * 32, FOUR, "http://h:1", "log4", 7170)
     ahead, _ = applied(admit, to=moved(cluster(brokers=2), TWO, 9333))
@@ -119,7 +119,7 @@ def test_a_broker_that_was_removed_is_not_dialled_for_standing_in_the_log() -> N
     assert one.dialled == [(2, "127.0.0.1", 9002)]
 
 
-def test_a_broker_that_has_moved_is_dialled_at_its_new_address() -> None:
+async def test_a_broker_that_has_moved_is_dialled_at_its_new_address() -> None:
     one = Dialler()
     image = cluster(brokers=2)
     one.addresses.image_changed(image)
@@ -128,7 +128,7 @@ def test_a_broker_that_has_moved_is_dialled_at_its_new_address() -> None:
     assert one.dialled == [(2, "127.0.0.1", 9002), (2, "127.0.0.1", 9333)]
 
 
-def test_a_stale_file_does_not_take_a_broker_away_that_is_heard() -> None:
+async def test_a_stale_file_does_not_take_a_broker_away_that_is_heard() -> None:
     one = Dialler(port=9555)
     one.addresses.image_changed(cluster(brokers=2))
     one.known.heard.add(TWO)
@@ -136,7 +136,7 @@ def test_a_stale_file_does_not_take_a_broker_away_that_is_heard() -> None:
     assert one.dialled == [(2, "127.0.0.1", 9555), (2, "127.0.0.1", 9002)]
 
 
-def test_a_file_that_is_newer_than_the_metadata_is_tried_in_turns() -> None:
+async def test_a_file_that_is_newer_than_the_metadata_is_tried_in_turns() -> None:
     one = Dialler(port=9555)
     one.addresses.image_changed(cluster(brokers=2))
     for _ in range(3):
@@ -144,7 +144,7 @@ def test_a_file_that_is_newer_than_the_metadata_is_tried_in_turns() -> None:
     assert [port for _, _, port in one.dialled] == [9555, 9002, 9555, 9002, 9555]
 
 
-def test_a_pinned_address_is_the_only_one() -> None:
+async def test_a_pinned_address_is_the_only_one() -> None:
     """It is that of a proxy, past which the metadata would lead."""
     one = Dialler(port=9555, pinned=frozenset({TWO}))
     image = cluster(brokers=3)
@@ -156,7 +156,7 @@ def test_a_pinned_address_is_the_only_one() -> None:
     assert [peer for peer, _, _ in one.dialled] == [2, 3], "the others are dialled as ever"
 
 
-def test_the_former_address_of_a_broker_that_was_replaced_is_never_dialled_again() -> None:
+async def test_the_former_address_of_a_broker_that_was_replaced_is_never_dialled_again() -> None:
     one = Dialler()
     image = cluster(brokers=2)
     one.addresses.image_changed(image)
@@ -172,7 +172,8 @@ def test_the_former_address_of_a_broker_that_was_replaced_is_never_dialled_again
 
 
 # requirement: F2
-async def test_a_broker_that_is_not_heard_is_told_all_addresses_when_its_link_stands() -> None:
+async def test_a_broker_is_told_all_addresses_when_its_link_stands() -> None:
+    """Also where it is heard: it may not know the new address of the controller."""
     one = Dialler()
     image = cluster(brokers=4)
     one.addresses.image_changed(image)
@@ -181,9 +182,29 @@ async def test_a_broker_that_is_not_heard_is_told_all_addresses_when_its_link_st
     for linked in (TWO, NodeId(3), NodeId(7)):
         one.known.on_peer_connected(linked)
     await asyncio.sleep(0)
-    ((peer, told),) = one.known.links.told
-    assert (peer, told.version) == (2, image.version)
-    assert [number for number, _, _ in told.brokers] == [1, 2, 3, 4], "its own is among them"
+    assert [(peer, told.version) for peer, told in one.known.links.told] == [
+        (2, image.version),
+        (3, image.version),
+    ]
+    numbers = [number for number, _, _ in one.known.links.told[0][1].brokers]
+    assert numbers == [1, 2, 3, 4], "its own is among them"
+    assert [told.own[1] for _, told in one.known.links.told] == [9001, 0], "who is heard has its address"
+
+
+# requirement: F2
+async def test_a_broker_with_a_link_is_told_where_the_controller_has_moved() -> None:
+    """Broker 3 hears this broker only: the controller, broker 2, is at an address unknown to it."""
+    one = Dialler()
+    image = cluster(brokers=3)
+    one.addresses.image_changed(image)
+    one.known.links.linked = {NodeId(3)}
+    one.addresses.image_changed(replace(image, version=image.version + 1))
+    await asyncio.sleep(0)
+    assert not one.known.links.told, "nothing has moved"
+    one.addresses.image_changed(replace(moved(image, TWO, 9333), version=image.version + 2))
+    await asyncio.sleep(0)
+    [(peer, told)] = one.known.links.told
+    assert (peer, told.brokers[1]) == (NodeId(3), (TWO, "127.0.0.1", 9333))
 
 
 async def test_what_a_broker_is_told_counts_until_its_own_metadata_is_as_new() -> None:
