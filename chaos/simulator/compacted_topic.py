@@ -10,7 +10,7 @@ from typing import Final
 
 from chaos.history import Outcome
 from chaos.simulator.clients import Client, Incarnation, Producer
-from chaos.simulator.odds import CompactedOdds
+from chaos.simulator.compacted_odds import CompactedOdds
 from chaos.simulator.originals import stored_records
 from chaos.simulator.records import GroupRecord
 from chaos.simulator.simulated_cluster import SimulatedCluster

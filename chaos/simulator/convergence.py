@@ -33,21 +33,22 @@ SETTLING_S: Final = 20.0  # until all replicas are equal
 class Convergence:
     """The last phases."""
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: SimulatedCluster, name: str = "finisher") -> None:
         self._cluster = cluster
-        self._client = Client(cluster, "finisher")
+        self._name = name
+        self._client = Client(cluster, name)
         self._values = 0
         self._refused: RaftlogError | None = None
 
-    async def reached(self, machines: Sequence[Machine] = ()) -> None:
+    async def reached(self, machines: Sequence[Machine] = (), within_s: float = RECOVERY_S) -> None:
         """Every partition accepts a record at every one of these brokers, or at all of them (L2)."""
         cluster = self._cluster
-        deadline = cluster.loop.now + RECOVERY_S
+        deadline = cluster.loop.now + within_s
         for machine in machines or cluster.members:
             for partition in range(len(cluster.checked)):
                 while not machine.is_removed and not await self._append(machine, partition):
                     if cluster.loop.now > deadline:
-                        detail = f"{machine.name} takes nothing for partition {partition} in {RECOVERY_S} s"
+                        detail = f"{machine.name} takes nothing for partition {partition} in {within_s} s"
                         cluster.violated("L2 a healed cluster works", f"{detail}: {self._refused!r}")
                         return
                     await asyncio.sleep(0.1)
@@ -55,7 +56,7 @@ class Convergence:
     async def _append(self, machine: Machine, partition: int) -> bool:
         cluster = self._cluster
         self._values += 1
-        value = f"finisher-{self._values}"
+        value = f"{self._name}-{self._values}"
         data = build_batch([Record(value=value.encode())], codec=Codec.NONE, timestamp_ms=0)
         target = cluster.checked[partition]
         invoked = cluster.loop.now

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from chaos.simulator.decommissions import Decommissions
@@ -87,20 +87,42 @@ class BrokerDeaths:
         else:
             self._cluster.loop.later(rng.choice(AWAY_S), self._return, machine)
 
+    def die_beside(self, rng: random.Random, pair: Collection[Machine]) -> None:
+        """A broker dies whose partitions have a majority that the active controller hears.
+
+        The controller may be one of the two brokers that do not reach each other.
+        """
+        image, nodes = self._image(), {machine.node for machine in pair if not machine.leads(METADATA_GROUP)}
+        assert image is not None
+        rows = [{*partition.all_replicas} for partition in _partitions(image)]
+        able = [
+            machine
+            for machine in self.candidates
+            if machine not in pair and not any(machine.node in row and nodes & row for row in rows)
+        ]
+        if able:
+            machine = rng.choice(able)
+            machine.is_kept_off = machine.is_gone = True
+            self._counts["die for good"] += 1
+            rng.choice((machine.kill, machine.lose_power))()
+
     def _return(self, machine: Machine) -> None:
         if not machine.is_up:
             machine.start()
 
-    async def restored(self) -> None:
-        """Return once all replicas are restored, then start the dead brokers: their copies must go."""
+    async def restored(self, cut_off: Collection[Machine] = ()) -> None:
+        """Return once all replicas are restored, then start the dead brokers: their copies must go.
+
+        Brokers that are cut off may not know which copies are theirs.
+        """
         if self._odds is None:
             return
         cluster = self._cluster
         deadline = cluster.loop.now + RESTORED_S
-        problems = list(self._problems())
+        problems = list(self._problems(cut_off))
         while problems and cluster.loop.now < deadline:
             await asyncio.sleep(0.25)
-            problems = list(self._problems())
+            problems = list(self._problems(cut_off))
         for problem in problems:
             cluster.violated(RESTORED, problem)
         for machine in cluster.machines:
@@ -108,7 +130,7 @@ class BrokerDeaths:
                 machine.is_gone = False
                 machine.start()
 
-    def _problems(self) -> Iterator[str]:
+    def _problems(self, cut_off: Collection[Machine]) -> Iterator[str]:
         image = self._image()
         if image is None:
             yield "no broker runs"
@@ -128,7 +150,8 @@ class BrokerDeaths:
                     yield f"{where} is on {list(replicas)}, of which two share a rack"
         yield from self._decommissions.problems(image)
         for machine in self._cluster.members:
-            yield from misplaced(machine)
+            if machine not in cut_off:
+                yield from misplaced(machine)
 
     def _image(self) -> MetadataImage | None:
         images = [machine.broker.controller.image for machine in self._cluster.machines if machine.broker]

@@ -23,6 +23,7 @@ from chaos.simulator.levels import (
     BROKERS_FOLLOWERS,
     BROKERS_GROUP,
     BROKERS_HEALING,
+    BROKERS_HOSTS,
     BROKERS_JOINING,
     BROKERS_LONG,
     BROKERS_QUEUE,
@@ -53,7 +54,8 @@ class Share:
 
 
 SHARES: Final = {
-    BROKERS: Share(20, 0.6),
+    BROKERS: Share(15, 0.6),
+    BROKERS_HOSTS: Share(5, 0.8),
     BROKERS_TRANSACTIONS: Share(6, 1.5),
     BROKERS_QUEUE: Share(6, 0.8),
     BROKERS_JOINING: Share(6, 0.35),

@@ -20,6 +20,8 @@ from chaos.simulator.compacted_topic import LATEST
 from chaos.simulator.deaths import BrokerDeaths
 from chaos.simulator.decommissions import Decommissions
 from chaos.simulator.healing_odds import DECOMMISSION, DIE, PLAN
+from chaos.simulator.host_odds import CUT
+from chaos.simulator.hosts import Hosts
 from chaos.simulator.join_odds import JOIN, REMOVE
 from chaos.simulator.joins import Joins
 from chaos.simulator.link_faults import LinkFaults
@@ -73,6 +75,7 @@ class Faults:
         self.balance = Balance(cluster)
         self.joins = Joins(cluster)
         self.removals = Removals(cluster, self.counts, self.decommissions)
+        self.hosts = Hosts(cluster, self.counts, self.lost_files, self.start_again)
         wishes = cluster.rng("wishes")
         self._favourites = [self._wish(wishes), self._wish(wishes)]
         self._links = LinkFaults(cluster, self._later)
@@ -104,6 +107,7 @@ class Faults:
             JOIN: self.joins.join,
             REMOVE: self.removals.remove,
             PLAN: self.balance.plan,
+            **self.hosts.timed,
         }
         self._aimed = self._aims()
 
@@ -130,7 +134,7 @@ class Faults:
     @property
     def kinds(self) -> frozenset[str]:
         """All that can happen; a run draws some of them."""
-        return frozenset((*self._timed, *self._aimed))
+        return frozenset((*self._timed, *self._aimed, CUT))
 
     def replay(self) -> None:
         """Repeat the recorded faults. Some come before ``run``."""

@@ -15,7 +15,7 @@ DECOMMISSION: Final = "decommission"
 PLAN: Final = "plan"
 """An operator has the brokers balanced: by a new plan, an old one, or a cancelled one."""
 
-UNHEARD: Final = (
+SILENT: Final = (
     "kill",
     "lose power",
     "pause",

@@ -7,16 +7,18 @@ with transactions, ``brokers-delayed:17`` brokers with delayed messages, ``broke
 workers of a queue, ``brokers-followers:17`` brokers with readers of followers, ``brokers-busy:17`` brokers
 whose CPUs are busy, ``brokers-healing:17`` brokers that die for good, ``brokers-balancing:17`` such brokers
 that are balanced, ``brokers-deleting:17`` brokers with a client that deletes records, ``brokers-fewer:17``
-brokers with partitions that are decommissioned, ``brokers-joining:17`` brokers that are joined by others.
-``groups:17`` runs the coordinator of a consumer group alone.
+brokers with partitions that are decommissioned, ``brokers-joining:17`` brokers that are joined by others,
+``brokers-hosts:17`` brokers that are copied, moved and cut off from one another. ``groups:17`` runs the
+coordinator of a consumer group alone.
 
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
 cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
 log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
-Of fifteen runs of whole brokers one has a consumer group, one a queue, one a compacted topic, one delayed
+Of sixteen runs of whole brokers one has a consumer group, one a queue, one a compacted topic, one delayed
 messages, one readers of followers, one busy CPUs and two have transactions, in one records are deleted on
-request, in one partitions are decommissioned, in one brokers die for good, in one they are balanced, too, and
-in one others join; a sixteenth, in place of a bare core, has the HTTP server and the clients, too.
+request, in one partitions are decommissioned, in one brokers die for good, in one they are balanced, too, in
+one others join, and in one they are copied and moved; a seventeenth, in place of a bare core, has the HTTP
+server and the clients, too.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ BROKERS_DELETING, BROKERS_JOINING = "brokers-deleting", "brokers-joining"
 BROKERS_DELAYED, BROKERS_FOLLOWERS = "brokers-delayed", "brokers-followers"
 BROKERS_BALANCING, BROKERS_FEWER = "brokers-balancing", "brokers-fewer"
 BROKERS_QUEUE, BROKERS_BUSY = "brokers-queue", "brokers-busy"
+BROKERS_HOSTS = "brokers-hosts"
 THIRTY = (BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8)
 MIX = (
     *THIRTY,
@@ -61,8 +64,9 @@ MIX = (
     *(BROKERS_HEALING, *THIRTY[1:]),
     *(BROKERS_BALANCING, *THIRTY[1:]),
     *(BROKERS, HTTP, *THIRTY[2:]),
+    *(BROKERS_HOSTS, *THIRTY[1:]),
 )
-"""The levels of 450 consecutive seeds."""
+"""The levels of 480 consecutive seeds."""
 
 AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
@@ -80,6 +84,7 @@ _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS_FEWER: Odds.drawn_with_fewer_partitions,
     BROKERS_QUEUE: Odds.drawn_with_queue,
     BROKERS_BUSY: Odds.drawn_busy,
+    BROKERS_HOSTS: Odds.drawn_with_hosts,
     HTTP: Odds.drawn_http,
     CORE: CoreOdds.drawn,
     LOG: LogOdds.drawn,

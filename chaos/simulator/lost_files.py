@@ -100,7 +100,7 @@ class LostFiles:
 
         ``aims`` are folders of which one is lost if its machine may lose files.
         """
-        able = [machine for machine in self._cluster.machines if self._may_forget(machine)]
+        able = [machine for machine in self._cluster.machines if self.may_forget(machine)]
         aims = [aim for aim in aims if aim[0] in able]
         if not able:
             return None
@@ -117,12 +117,25 @@ class LostFiles:
             if copy is None:
                 self._put_older_folder(rng, machine, path)
         if copy is not None:
-            self._cluster.trace.note(machine.node, f"has an older copy, of age {copy.disk.age}")
-            machine.copied_disk = copy.disk.disk_id
-            machine.older_copies.clear()
-            _load(machine, copy.files)
+            self._put_copy(machine, copy.disk, copy.files)
         self._forgetful = machine
         return machine
+
+    def restore(self, machine: Machine, disk: Disk, files: dict[str, bytes]) -> None:
+        """An older copy takes the place of a machine's disk. The machine is off then."""
+        machine.kill()
+        machine.disk.crash_after_changes = machine.disk.dies_writing = machine.disk.dies_after = None
+        self._cluster.checker.files_lost(machine, DATA)
+        FakeFilesystem.remove_tree(machine.disk, DATA)
+        machine.disk.remove(DATA)
+        self._put_copy(machine, disk, files)
+        self._forgetful = machine
+
+    def _put_copy(self, machine: Machine, disk: Disk, files: dict[str, bytes]) -> None:
+        self._cluster.trace.note(machine.node, f"has an older copy, of age {disk.age}")
+        machine.copied_disk = disk.disk_id
+        machine.older_copies.clear()
+        _load(machine, files)
 
     def _put_older_folder(self, rng: random.Random, machine: Machine, path: str) -> None:
         """Sometimes an older copy takes the place of a folder whose disk has noted that it held more."""
@@ -158,7 +171,7 @@ class LostFiles:
         if rng.choice(KINDS) != OLDER_COPY:
             return None
         others = [other for other in self._cluster.machines if other is not machine]
-        known = [_known_of(machine, other) for other in others]
+        known = [known_of(machine, other) for other in others]
         copies = [
             copy
             for copy in self._copies.get(machine, [])
@@ -208,7 +221,7 @@ class LostFiles:
             case _:
                 return [METADATA]
 
-    def _may_forget(self, machine: Machine) -> bool:
+    def may_forget(self, machine: Machine) -> bool:
         """True if every group in which the machine votes, or is a target, continues without it.
 
         No machine may if topics have a single replica: one that is being created may be on this machine.
@@ -279,7 +292,7 @@ def _is_behind(files: dict[str, bytes], folder: str, note: Progress) -> bool:
     return has_lived(disk, folder) and (vote.term < note.term or last < note.entry.index)
 
 
-def _known_of(machine: Machine, other: Machine) -> Disk:
+def known_of(machine: Machine, other: Machine) -> Disk:
     """The newest disk of a machine that the disk of another one remembers."""
     record = twin_file.load(other.disk, DATA, AGE_FILE, DiskRecord)
     disks = () if record is None else record.peers.get(machine.node, ())

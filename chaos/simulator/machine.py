@@ -20,17 +20,17 @@ from api.settings import BrokerSettings, DelaySettings, Groups, Limits, Peer, Ti
 from chaos.simulator.disk import SimulatedDisk, SyncQueue
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from chaos.simulator.healing_odds import HealingOdds
-from chaos.simulator.network import SimulatedTransport
-from chaos.simulator.odds import FORGET
+from chaos.simulator.network import Address, SimulatedTransport
 from chaos.simulator.run import Run
 from raftlog.errors import ConnectionLost
 from raftlog.testing.fake_filesystem import PowerLost
 from raftlog.testing.syncs import in_a_task
-from raftlog.types import NodeId
+from raftlog.types import GroupId, NodeId
 
 Result = TypeVar("Result")
 
 DATA_DIRECTORY = "/data"
+LOCALHOST = "127.0.0.1"
 DISK_AGE_MS = 250  # where files are lost
 SECRET = b"of the simulated cluster"
 CLUSTER_ID = "c" * 32
@@ -66,6 +66,9 @@ class Observer(Protocol):
 
     def files_removed(self, machine: Machine, path: str) -> None:
         """The broker has removed a file or a folder."""
+
+    def begins_again(self, machine: Machine) -> None:
+        """The broker takes its disk for an older copy, and is about to start again."""
 
 
 class SimulatedClock:
@@ -105,6 +108,9 @@ class Machine:
         self.is_killed_in_a_change = False  # or loses power
         self.is_restart_needed = False  # a sync has failed in this incarnation, and a replica is stopped
         self.is_kept_off = False  # permanently, for administrators
+        self.place = node  # of a copy the negative id
+        self.address: Address = LOCALHOST, 9000 + node
+        self.file: dict[int, Address] = {}  # the addresses in its settings that are not those of the start
         self.is_gone = False  # dead for good, until its replicas are restored on other machines
         self.is_removed = False  # from the cluster for good, as the metadata say
         self.copied_disk = ""  # the id of the disk of which this one became an older copy
@@ -127,6 +133,22 @@ class Machine:
         """True while the broker does not know that its disk is an older copy."""
         return self.broker is not None and self.broker.disks.age.disk.disk_id == self.copied_disk
 
+    def peer(self, number: int) -> Peer:
+        """What its settings say about a broker."""
+        host, port = self.file.get(number, (LOCALHOST, 9000 + number))
+        return Peer(host=host, port=port)
+
+    def dialler(self, peer: NodeId) -> str:
+        """The process that its broker hears as a peer; empty if there is none."""
+        return (
+            "" if self.broker is None or self._transport is None else self._transport.dialler(peer).decode()
+        )
+
+    def leads(self, group_id: GroupId) -> bool:
+        """Whether its broker leads a group, and knows all that is committed in it."""
+        group = None if self.broker is None else self.broker.host.groups.get(group_id)
+        return group is not None and group.is_ready
+
     def start(self) -> None:
         """Start the next incarnation."""
         run = self._run
@@ -136,7 +158,7 @@ class Machine:
         self._observer.starts(self)
         name = f"{self.name} incarnation {self.incarnation}"
         self.process = process = Process(name, self.rate, self.turn_s)
-        self._transport = run.network.transport(self.node, process)
+        self._transport = run.network.transport(self.node, process, self.address, self.place)
         run.trace.note(self.node, f"starts, incarnation {self.incarnation}")
         self._observer.began(self, process)
         run.loop.start_in(process, self._live(process, self._transport))
@@ -150,7 +172,7 @@ class Machine:
             transport=transport,
             secret=SECRET,
             rng=random.Random(
-                f"{run.seed} broker {self.node} life {self.incarnation}"
+                f"{run.seed} {self.name} life {self.incarnation}"
             ),  # a seed means the same for ever
             run_syncs=in_a_task(self.syncs.run),
             on_fatal=self._fatal,
@@ -158,9 +180,7 @@ class Machine:
         )
         try:
             with run.loop.on_a_thread():  # it serves nothing before it is assembled
-                broker = Broker(
-                    _settings(self.node, run), environment, DATA_DIRECTORY, f"http://b{self.node}"
-                )
+                broker = Broker(_settings(self, run), environment, DATA_DIRECTORY, f"http://b{self.node}")
             self._observer.made(self, broker)
             await broker.start()
         except PowerLost:
@@ -289,6 +309,7 @@ class Machine:
             self._observer.start_again()
 
         if self.process is not None and self.process.is_alive:
+            self._observer.begins_again(self)
             self._run.loop.later(0.0, restart)
 
     def _fatal(self, error: BaseException) -> None:
@@ -303,8 +324,8 @@ _NOBODY_DIES: Final = HealingOdds(
 _settings_made: dict[tuple[object, ...], BrokerSettings] = {}
 
 
-def _settings(node: NodeId, run: Run) -> BrokerSettings:
-    odds = run.odds
+def _settings(machine: Machine, run: Run) -> BrokerSettings:
+    odds, node = run.odds, machine.node
     coordinators = 1 if odds.transactions is None else odds.transactions.coordinators
     delays = 1 if odds.delays is None else odds.delays.coordinators
     key = (
@@ -319,7 +340,8 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
         coordinators,
         delays,
         odds.healing,
-        FORGET in odds.timed,
+        odds.has_copies,
+        *sorted(machine.file.items()),
     )
     healing = odds.healing or _NOBODY_DIES
     if key not in _settings_made:
@@ -328,7 +350,7 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
             cluster_id=CLUSTER_ID,
             secret_file=Path("secret"),
             data_directory=Path(DATA_DIRECTORY),
-            peers={number: Peer(port=9000 + number) for number in {*range(1, odds.brokers + 1), node}},
+            peers={number: machine.peer(number) for number in {*range(1, odds.brokers + 1), node}},
             joined=node > odds.brokers,
             rack=healing.rack(node),
             limits=Limits(
@@ -349,7 +371,7 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
                 balance_after_ms=healing.balance_after_ms,
                 retention_check_ms=odds.retention_check_ms,
                 trash_delay_ms=odds.trash_delay_ms,
-                disk_age_ms=DISK_AGE_MS if FORGET in odds.timed else 60_000,
+                disk_age_ms=DISK_AGE_MS if odds.has_copies else 60_000,
             ),
         )
     return _settings_made[key]

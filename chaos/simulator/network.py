@@ -11,7 +11,11 @@ but everything else, and then acts on old metadata. Raft messages may be deliver
 As over TCP, each end has its own view of a connection: one end may have closed what is open for the
 other. While nothing passes from the first to the second, the second does not learn it.
 
-Decides: when a frame arrives. Leaves to others: when directions are blocked (``faults``).
+A process is dialled at an address. A copy of a broker's disk runs as a second process with the broker's id,
+at an address and a place of its own: its links are not those of the broker.
+
+Decides: when a frame arrives. Leaves to others: when directions are blocked (``faults``), and which process
+is a second one (``raftlog.node.network.handshake``).
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from dataclasses import dataclass, field
 
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from raftlog.node.codec import FrameKind
+from raftlog.node.network.handshake import is_second_process
 from raftlog.node.network.tcp_links import TransportLimits
 from raftlog.node.network.transport import FrameReceiver
 from raftlog.storage.filesystem import Buffer
@@ -37,7 +42,9 @@ REMEMBERED_FRAMES = 60
 APPEND_TAG = 3  # of the codec
 REPLAYABLE = (FrameKind.RAFT, FrameKind.HEARTBEATS, FrameKind.HEARTBEAT_REPLIES)
 
+Address = tuple[str, int]
 Direction = tuple[NodeId, NodeId]
+"""Places of processes: the ids of their brokers; of a copy, the negative id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +73,10 @@ class _Connection:
         """True if the connection is open for both ends."""
         return not self.ended
 
+    @property
+    def direction(self) -> Direction:
+        return self.sender.place, self.receiver.node
+
     def other(self, end: SimulatedTransport) -> SimulatedTransport:
         return self.receiver if end is self.sender else self.sender
 
@@ -81,17 +92,20 @@ class SimulatedNetwork:
         self.is_calm = False
         self.on_frame: Callable[[NodeId, NodeId, bytes], None] = lambda sender, to, frame: None
         self.on_arrival: Callable[[bytes], None] = lambda frame: None
-        self.live: dict[NodeId, SimulatedTransport] = {}
+        self.live: dict[Address, SimulatedTransport] = {}
         self._blocked: dict[Direction, bool] = {}  # whether frames are held
+        self._cut: dict[Direction, bool] = {}  # those of them that ``heal`` leaves blocked
         self._slow: dict[Direction, tuple[float, float]] = {}  # since when, and up to what delay
         self._without_metadata: set[NodeId] = set()
         self._half_closed: list[_Connection] = []  # one end has closed it, and could not notify the other
         self._sent: dict[Direction, deque[bytes]] = {}
         self._connections: dict[Direction, _Connection] = {}
 
-    def transport(self, node: NodeId, process: Process) -> SimulatedTransport:
+    def transport(
+        self, node: NodeId, process: Process, address: Address, place: NodeId
+    ) -> SimulatedTransport:
         """One process's end."""
-        return SimulatedTransport(self, node, process)
+        return SimulatedTransport(self, node, process, address, place)
 
     def latency(self) -> float:
         """Of one frame."""
@@ -108,9 +122,20 @@ class SimulatedNetwork:
             if not holds:
                 self.break_connection(direction)
 
+    def cut(self, directions: Sequence[Direction], *, holds: bool) -> None:
+        """Block directions until ``mend``, whatever is healed meanwhile."""
+        self._cut |= dict.fromkeys(directions, holds)
+        self.block(directions, holds=holds)
+
+    def mend(self) -> None:
+        """Unblock everything, also what was cut."""
+        self._cut = {}
+        self.heal()
+
     def heal(self) -> None:
-        """Unblock everything; delayed frames arrive now."""
-        healed, self._blocked = self._blocked, {}
+        """Unblock everything that is not cut; delayed frames arrive now."""
+        healed = {direction: None for direction in self._blocked if direction not in self._cut}
+        self._blocked = dict(self._cut)
         self._slow = {}
         self._without_metadata.clear()
         half_closed, self._half_closed = self._half_closed, []
@@ -148,6 +173,12 @@ class SimulatedNetwork:
             if connection is not None:
                 self.end(connection, transport)
 
+    def move(self, transport: SimulatedTransport, peer: NodeId) -> None:
+        """One end dials a peer at another address from now on."""
+        connection = self._connections.get((transport.place, peer))
+        if connection is not None:
+            self.end(connection, transport)
+
     def end(
         self, connection: _Connection, end: SimulatedTransport, told_after_s: float | None = None
     ) -> None:
@@ -158,9 +189,8 @@ class SimulatedNetwork:
         delay_s = self.latency() if told_after_s is None else told_after_s
         self.loop.later_in(end.process, delay_s, end.lost, connection)
         if end is connection.sender:
-            direction = end.node, connection.receiver.node
-            if self._connections.get(direction) is connection:
-                del self._connections[direction]
+            if self._connections.get(connection.direction) is connection:
+                del self._connections[connection.direction]
             self.redial(end, connection.receiver.node, REDIAL_S_MIN)
         if len(connection.ended) == 1:
             self.breaks += 1
@@ -169,15 +199,15 @@ class SimulatedNetwork:
 
     def _tell_other_end(self, connection: _Connection) -> None:
         end, other = connection.ended[0], connection.other(connection.ended[0])
-        if (end.node, other.node) in self._blocked:
+        if (end.place, other.place) in self._blocked:
             self._half_closed.append(connection)
         elif not connection.is_silent:
             self.loop.later_in(other.process, self.latency(), self.end, connection, other, 0.0)
 
     def process_ended(self, transport: SimulatedTransport, *, silently: bool) -> None:
         """A process has ended. A killed one's connections are reset, a machine without power is silent."""
-        if self.live.get(transport.node) is transport:
-            del self.live[transport.node]
+        if self.live.get(transport.address) is transport:
+            del self.live[transport.address]
         for connection in list(self._connections.values()):
             if transport in (connection.sender, connection.receiver):
                 if silently:
@@ -189,9 +219,9 @@ class SimulatedNetwork:
         """A process listens; connections of its earlier incarnation are closed now at the latest."""
         for connection in list(self._connections.values()):
             for end in (connection.sender, connection.receiver):
-                if end.node == transport.node and end is not transport:
+                if end.place == transport.place and end is not transport:
                     self.end(connection, end)
-        self.live[transport.node] = transport
+        self.live[transport.address] = transport
 
     # Dialling.
 
@@ -201,14 +231,14 @@ class SimulatedNetwork:
         self.loop.later_in(transport.process, pause_s, self._dial, transport, peer, pause_s)
 
     def _dial(self, transport: SimulatedTransport, peer: NodeId, pause_s: float) -> None:
-        me = transport.node
-        target = self.live.get(peer)
-        if self.live.get(me) is not transport or (me, peer) in self._connections:
+        me = transport.place
+        if self.live.get(transport.address) is not transport or (me, peer) in self._connections:
             return
         if peer not in transport.peers:
             return  # it was removed since
+        target = self.live.get(transport.peers[peer])
         blocked = (me, peer) in self._blocked or (peer, me) in self._blocked
-        if target is None or blocked or target.process.is_paused:
+        if target is None or target.node != peer or blocked or target.process.is_paused:
             self.redial(transport, peer, min(2 * pause_s, REDIAL_S_MAX))
             return
         connection = _Connection(transport, target)
@@ -227,19 +257,24 @@ class SimulatedNetwork:
         if sender.node in receiver.removed:
             self._refuse(connection)
             return
-        connection.is_accepted = True
         older = receiver.incoming.get(sender.node)
+        if is_second_process(
+            sender.name, receiver.dialler(sender.node), receiver.reached.get(sender.node, b"")
+        ):
+            self.end(connection, receiver, 0.0)
+            return
+        connection.is_accepted = True
         receiver.incoming[sender.node] = connection
         if older is not None:
             self.end(older, receiver, 0.0)
         self.loop.later_in(sender.process, self.latency(), self._proven, connection)
-        if sender.node in receiver.peers and (receiver.node, sender.node) not in self._connections:
+        if sender.node in receiver.peers and (receiver.place, sender.node) not in self._connections:
             self._dial(receiver, sender.node, REDIAL_S_MIN)
 
     def _refuse(self, connection: _Connection) -> None:
         """The listener tells the dialler that it was removed, and closes the connection."""
         sender, receiver = connection.sender, connection.receiver
-        if (receiver.node, sender.node) not in self._blocked:
+        if (receiver.place, sender.place) not in self._blocked:
             self.loop.later_in(sender.process, self.latency(), sender.receiver.peer_refused, receiver.node)
         self.end(connection, receiver, 0.0)
 
@@ -248,19 +283,20 @@ class SimulatedNetwork:
             connection.is_proven = True
             sender, peer = connection.sender, connection.receiver.node
             sender.outgoing[peer] = connection
+            sender.reached[peer] = connection.receiver.name
             sender.receiver.peer_connected(peer)
             self._replay(connection)
 
     def _replay(self, connection: _Connection) -> None:
         odds = 0.0 if self.is_calm else self.odds.replay_odds
-        for frame in self._sent.get((connection.sender.node, connection.receiver.node), ()):
+        for frame in self._sent.get(connection.direction, ()):
             if odds and self.rng.random() < odds:
                 self.loop.later(self.rng.random(), self._schedule, connection, frame)
 
     # Frames.
 
     def send(self, connection: _Connection, frame: bytes) -> bool:
-        sender, to, odds = connection.sender.node, connection.receiver.node, self.odds
+        (sender, to), odds = connection.direction, self.odds
         if odds.refusal_odds and not self.is_calm and self.rng.random() < odds.refusal_odds:
             return False
         if to in self._without_metadata and _brings_metadata(frame):
@@ -280,7 +316,7 @@ class SimulatedNetwork:
         receiver, now = connection.receiver, self.loop.now
         due = now + self.latency()
         if self._slow:
-            since, delay_s = self._slow.get((connection.sender.node, receiver.node), (now, 0.0))
+            since, delay_s = self._slow.get(connection.direction, (now, 0.0))
             due += min(delay_s, now - since)
         if due > connection.free_at:
             connection.free_at = due
@@ -296,7 +332,7 @@ class SimulatedNetwork:
             return
         sender, receiver = connection.sender.node, connection.receiver
         # Behind a delayed frame others wait, too: a receiver that was paused may get to them first.
-        if connection.held or (self._blocked and (sender, receiver.node) in self._blocked):
+        if connection.held or (self._blocked and connection.direction in self._blocked):
             connection.held.append(frame)
             return
         self.on_arrival(frame)
@@ -312,15 +348,21 @@ def _brings_metadata(frame: bytes) -> bool:
 class SimulatedTransport:
     """One process's links; see ``raftlog.node.network.transport.Transport``."""
 
-    def __init__(self, network: SimulatedNetwork, node: NodeId, process: Process) -> None:
+    def __init__(
+        self, network: SimulatedNetwork, node: NodeId, process: Process, address: Address, place: NodeId
+    ) -> None:
         self.node = node
         self.process = process
+        self.address = address
+        self.place = place
+        self.name = process.name.encode()  # of the process
+        self.reached: dict[NodeId, bytes] = {}  # the process at the end of the last proven connection to each
         self.receiver: FrameReceiver
         self.outgoing: dict[NodeId, _Connection] = {}  # proven; see ``_Connection.ended``
         self.incoming: dict[NodeId, _Connection] = {}
         self.heard_at: dict[NodeId, float] = {}
         self._network = network
-        self.peers: dict[NodeId, None] = {}
+        self.peers: dict[NodeId, Address] = {}
         self.removed: set[NodeId] = set()
         self._is_started = False
 
@@ -333,11 +375,15 @@ class SimulatedTransport:
             self._network.redial(self, peer, 0.001)
 
     def set_peer(self, peer: NodeId, host: str, port: int) -> None:
-        """Addresses are not used; known peers are dialled."""
-        if peer not in self.peers and peer not in self.removed:
-            self.peers[peer] = None
-            if self._is_started:
-                self._network.redial(self, peer, 0.001)
+        """Learn or change a peer's address. A connection to its former address is closed."""
+        if peer in self.removed or self.peers.get(peer) == (host, port):
+            return
+        is_new = peer not in self.peers
+        self.peers[peer] = host, port
+        if is_new and self._is_started:
+            self._network.redial(self, peer, 0.001)
+        elif not is_new:
+            self._network.move(self, peer)
 
     def refuse_peer(self, peer: NodeId) -> None:
         """It is dialled no more, and refused."""
@@ -364,9 +410,15 @@ class SimulatedTransport:
         return math.inf if heard_at is None else self._network.loop.time() - heard_at
 
     def reaches(self, peer: NodeId) -> bool:
-        """True while its own connection is open."""
+        """True while its own connection is open, and leads to the process that has dialled it."""
         connection = self.outgoing.get(peer)
-        return connection is not None and self not in connection.ended
+        is_open = connection is not None and self not in connection.ended
+        return is_open and self.dialler(peer) == self.reached.get(peer)
+
+    def dialler(self, peer: NodeId) -> bytes:
+        """The process whose connection is that of the peer; empty if there is none."""
+        connection = self.incoming.get(peer)
+        return b"" if connection is None or self in connection.ended else connection.sender.name
 
     def disconnect(self, peer: NodeId) -> None:
         """Break both directions."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import Final
 
+from chaos.simulator.compacted_odds import CompactedOdds
 from chaos.simulator.delays.odds import DelayOdds
 from chaos.simulator.follower_odds import FollowerOdds
 from chaos.simulator.group_level.odds import GroupOdds
-from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, PLAN, UNHEARD, HealingOdds
+from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, PLAN, SILENT, HealingOdds
+from chaos.simulator.host_odds import OF_ADDRESSES, OF_COPIES, HostOdds
 from chaos.simulator.http.odds import HttpOdds
 from chaos.simulator.join_odds import BESIDE_JOINS, JOIN, REMOVE, JoinOdds
 from chaos.simulator.network import NetworkOdds
@@ -93,51 +95,6 @@ OF_QUEUES: Final = (AFTER_A_LEASE, AFTER_A_LETTER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactedOdds:
-    """One run's compacted topic."""
-
-    partitions: int
-    keys: int
-    writers: int
-    readers: int
-    think_s: float
-    tombstones: float  # of the records
-    segment_ms: int
-    delete_retention_ms: int
-    dirty_ratio_min: str
-    retention_bytes: int  # -1: nothing is deleted but superseded records
-
-    @classmethod
-    def drawn(cls, rng: random.Random) -> Self:
-        """Few keys, small segments, and tombstones that go soon."""
-        return cls(
-            partitions=rng.choice((1, 1, 2)),
-            keys=rng.choice((2, 5, 12)),
-            writers=rng.choice((1, 2)),
-            readers=rng.choice((1, 2)),
-            think_s=rng.choice((0.02, 0.05, 0.2)),
-            tombstones=rng.choice((0.1, 0.3, 0.6)),
-            segment_ms=rng.choice((300, 1_000, 60_000)),
-            delete_retention_ms=rng.choice((0, 0, 300, 2_000)),
-            dirty_ratio_min=rng.choice(("0.01", "0.2", "0.5")),
-            retention_bytes=rng.choice((-1, -1, -1, 3_000)),
-        )
-
-    @property
-    def topic_config(self) -> dict[str, int | str]:
-        """With underscores for dots."""
-        deletes = self.retention_bytes >= 0
-        return {
-            "cleanup_policy": "compact,delete" if deletes else "compact",
-            "retention_bytes": self.retention_bytes,
-            "retention_ms": -1,
-            "segment_ms": self.segment_ms,
-            "delete_retention_ms": self.delete_retention_ms,
-            "min_cleanable_dirty_ratio": self.dirty_ratio_min,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Odds:
     """One run's settings."""
 
@@ -181,6 +138,7 @@ class Odds:
     transactions: TransactionOdds | None = None  # over two more topics
     healing: HealingOdds | None = None  # brokers die
     joins: JoinOdds | None = None  # brokers come that were not there from the start
+    hosts: HostOdds | None = None  # brokers are copied and moved
     delays: DelayOdds | None = None  # delayed messages for one more topic, or two
     followers: FollowerOdds | None = None  # readers that any replica may serve
     queue: QueueOdds | None = None  # one more topic, which workers work off
@@ -279,7 +237,7 @@ class Odds:
         brokers = 6 if healing.has_racks else rng.choice((4, 5, 5, 6))
         if healing.is_decommissioning:  # the others are enough for all replicas when those are dead
             healing = replace(healing, dead_for_good=min(healing.dead_for_good, brokers - 4))
-        others = HEARD if healing.has_racks else (*HEARD, *UNHEARD)
+        others = HEARD if healing.has_racks else (*HEARD, *SILENT)
         rates = (1.0,) if drawn.retention_ms >= 0 else (1.0, 1.0, 0.9, 1.1)
         return replace(
             drawn,
@@ -338,6 +296,35 @@ class Odds:
                 has_racks=False,
                 is_decommissioning=True,
             ),
+        )
+
+    @classmethod
+    def drawn_with_hosts(cls, rng: random.Random) -> Odds:
+        """Brokers are copied, or join and change their addresses; in some runs a link is cut at last.
+
+        Where it is cut for certain, there are brokers to spare, and none joins.
+        """
+        is_cut = rng.random() < 0.4
+        drawn = replace(
+            cls.drawn_joining(rng), faults_s=rng.choice((6.0, 10.0)), pause_s=rng.choice((0.5, 1.0))
+        )
+        others = tuple(kind for kind in drawn.timed if kind in BESIDE_JOINS)[:2]
+        brokers = 5 if is_cut else drawn.brokers
+        may_copy = drawn.replicas >= 3 or is_cut
+        aims = (*OF_ADDRESSES, *(OF_COPIES if may_copy else ()))
+        chosen = tuple(rng.sample(aims, 2)) * 2
+        odds = HostOdds.drawn(rng, has_spare=is_cut)
+        return replace(
+            drawn,
+            brokers=brokers,
+            rates=(1.0,) * brokers,
+            replicas=3 if is_cut else drawn.replicas,
+            timed=(*others, *chosen, *(() if is_cut else (JOIN,) * 2)),
+            joins=None if is_cut else drawn.joins,
+            healing=HealingOdds(broker_dead_ms=4_000, moves_max=10, dead_for_good=1, has_racks=False)
+            if odds.kills
+            else drawn.healing,
+            hosts=odds,
         )
 
     @classmethod
@@ -444,6 +431,11 @@ class Odds:
         if AWAY not in fewer.timed and rng.random() < 0.3:
             fewer = replace(fewer, timed=(*fewer.timed, AWAY))
         return fewer
+
+    @property
+    def has_copies(self) -> bool:
+        """True if files are lost or copied: then disks age often."""
+        return FORGET in self.timed or self.hosts is not None
 
     @property
     def deletes_records(self) -> bool:

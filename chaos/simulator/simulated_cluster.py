@@ -99,3 +99,6 @@ class SimulatedCluster(Run):
     def files_removed(self, machine: Machine, path: str) -> None:
         """A broker has removed a file or a folder."""
         self.checker.files_removed(machine, path)
+
+    def begins_again(self, machine: Machine) -> None:
+        """A broker takes its disk for an older copy."""

@@ -33,6 +33,7 @@ from chaos.simulator.follower_readers import follower_readers
 from chaos.simulator.gc_off import gc_off
 from chaos.simulator.http.clients import HttpClients
 from chaos.simulator.http.side import HttpSide
+from chaos.simulator.long_cut import hold_cut
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import Odds
 from chaos.simulator.queues.level import QueueLevel
@@ -104,7 +105,7 @@ class Simulation(SimulatedCluster):
         self._levels = [level for level in levels if level is not None]
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
-            if frame[0] == FrameKind.RAFT:
+            if frame[0] == FrameKind.RAFT and sender > 0:  # not of a copy
                 machine = self.machines[sender - 1]
                 self.checker.frame(machine, to, frame)
                 self.faults.frame_left(machine, to, frame)
@@ -153,6 +154,10 @@ class Simulation(SimulatedCluster):
 
     def start_again(self) -> None:
         self.faults.start_again()
+
+    def begins_again(self, machine: Machine) -> None:
+        """Only an older copy may."""
+        self.faults.hosts.begins_again(machine)
 
     def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
         """Resources that a broker's HTTP side holds, by name."""
@@ -219,6 +224,8 @@ class Simulation(SimulatedCluster):
         breaking.cancel()
         await self.faults.joins.settled()
         await self.faults.removals.settled()
+        await self.faults.hosts.settled()
+        await hold_cut(self, self.faults.counts, self.faults.deaths)
         await self.faults.deaths.restored()
         await self.faults.balance.settled()
         convergence = Convergence(self)

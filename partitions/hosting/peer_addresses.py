@@ -4,12 +4,12 @@ Decides: that the newest metadata names them, and the settings for brokers that 
 Leaves to others: dialling, and proving who answers (the transport).
 
 - The settings may be newer, where brokers were moved while they were stopped: one of the first brokers that
-  is not heard is dialled at both addresses in turns. One that was let in later is not: at its address of
-  former times may be a process whose id was given away.
+  is not heard, or only over its own link, is dialled at both addresses in turns. One that was let in later is
+  not: at its address of former times may be a process whose id was given away.
 - A pinned address in the settings is the only one for its broker: a proxy, or an address that is translated.
 - A broker that has moved and reaches another one, which cannot answer it at its former address, tells it the
-  new address. That counts where its disk is the registered one: so a process whose id was given away is still
-  not dialled.
+  new address, which passes it on. That counts where its disk is the registered one: so a process whose id was
+  given away is still not dialled.
 - A broker that no committed metadata has named yet is dialled at the address that stands in the metadata log
   here: its vote may be needed to commit it.
 - A broker that was removed for good is not dialled, and is refused when it dials.
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -40,6 +40,8 @@ TELL_TIMEOUT_MS: Final = 1000
 TRY_OTHER_S: Final = 2.0  # several attempts to connect
 
 Address = tuple[str, int]
+Told = tuple[str, int, str]
+"""Host and port at which a broker listens, and the id of its disk."""
 
 
 class Addresses(msgspec.Struct, frozen=True, array_like=True):
@@ -47,7 +49,8 @@ class Addresses(msgspec.Struct, frozen=True, array_like=True):
 
     version: int
     brokers: tuple[tuple[NodeId, str, int], ...]
-    own: tuple[str, int, str] = ("", 0, "")  # host, port and disk id of the broker that tells
+    own: Told = ("", 0, "")  # by the broker that tells
+    moved: tuple[tuple[NodeId, Told], ...] = ()  # what others have told it of themselves
 
 
 class Peers(Protocol):
@@ -58,6 +61,9 @@ class Peers(Protocol):
 
     def is_reachable(self, peer: NodeId) -> bool:
         """Whether the peer has been heard lately."""
+
+    def is_linked(self, peer: NodeId) -> bool:
+        """Whether this broker's own link to the peer stands."""
 
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
         """Keep these informed that this broker is alive, and watch them."""
@@ -96,6 +102,7 @@ class PeerAddresses:
         self._registered: dict[NodeId, Address] = {}  # those of the others
         self._disks: dict[NodeId, str] = {}  # registered ones
         self._moved: dict[NodeId, Address] = {}  # what brokers with these disks have told of themselves
+        self._told: dict[NodeId, Told] = {}  # the same, to be passed on
         self._dialled: dict[NodeId, Address] = {}
         self._forgotten: set[NodeId] = set()  # removed for good
         self._telling: dict[NodeId, asyncio.Task[None]] = {}
@@ -137,11 +144,14 @@ class PeerAddresses:
 
     def _connected(self, peer: NodeId) -> None:
         """A link to it stands. It may not know this broker, or the controller, and is told all addresses."""
-        if peer in self._registered:
+        self._tell_all({peer} & self._dialled.keys())
+
+    def _tell_all(self, peers: Iterable[NodeId]) -> None:
+        for peer in peers:
             self._telling[peer] = self._peers.begin(self._tell(peer))
 
     async def _tell(self, peer: NodeId) -> None:
-        told = self._newest
+        told = msgspec.structs.replace(self._newest, moved=tuple(self._told.items()))
         if self._is_unheard(peer):  # one that is heard dials this broker where it can be reached
             told = msgspec.structs.replace(told, own=self._own)
         head = encode_body(told)
@@ -149,11 +159,11 @@ class PeerAddresses:
             await self._peers.calls.call(peer, SERVICE, head, timeout_ms=TELL_TIMEOUT_MS)
 
     def try_others(self) -> None:
-        """Dial each broker that is not heard at its next address, if it has several."""
+        """Dial each broker that is not heard, or not reached, at its next address, if it has several."""
         for peer in sorted(self._configured.keys() | self._moved.keys()):
             known = [every.get(peer) for every in (self._registered, self._configured, self._moved)]
             addresses = list(dict.fromkeys(address for address in known if address is not None))
-            if len(addresses) > 1 and self._is_unheard(peer):
+            if len(addresses) > 1 and not (self._peers.is_linked(peer) and self._peers.is_reachable(peer)):
                 self._dial(peer, addresses[(addresses.index(self._dialled[peer]) + 1) % len(addresses)])
 
     async def _serve(
@@ -161,11 +171,27 @@ class PeerAddresses:
     ) -> tuple[bytes, Sequence[Buffer]]:
         told = decode_body(head, Addresses)
         self._register(told)
-        host, port, disk_id = told.own
-        if disk_id and self._disks.get(sender) == disk_id and sender not in self._pinned:
-            self._moved[sender] = host, port
-            self._dial(sender, (host, port))  # it hears nothing from where it was dialled
+        if self._believes(sender, told.own):
+            self._dial(sender, self._moved[sender])  # it hears nothing from where it was dialled
+            self._pass_on(sender, told.own)
+        for peer, where in told.moved:
+            if not self._peers.is_linked(peer) and self._believes(peer, where):
+                self._dial(peer, self._moved[peer])
         return b"", ()
+
+    def _believes(self, peer: NodeId, told: Told) -> bool:
+        host, port, disk_id = told
+        is_registered = bool(disk_id) and self._disks.get(peer) == disk_id
+        if peer == self._node_id or peer in self._pinned or peer in self._forgotten or not is_registered:
+            return False
+        self._moved[peer] = host, port
+        return True
+
+    def _pass_on(self, sender: NodeId, told: Told) -> None:
+        """Tell the others, which may not reach the sender."""
+        if self._told.get(sender) != told:
+            self._told[sender] = told
+            self._tell_all(self._dialled.keys() - {sender})
 
     def _register(self, addresses: Addresses) -> None:
         """Use these, unless newer ones are known."""
@@ -183,17 +209,12 @@ class PeerAddresses:
                 self._dial(peer, (host, port))
                 self._peers.watch_peers(frozenset({peer}))
         if has_moved:
-            self._tell_again()
-
-    def _tell_again(self) -> None:
-        """Tell all to whom a link stands where others have moved."""
-        for peer in self._registered:
-            self._telling[peer] = self._peers.begin(self._tell(peer))
+            self._tell_all(list(self._dialled))
 
     def _forget(self, peer: NodeId) -> None:
         if peer not in self._forgotten and peer != self._node_id:
             self._forgotten.add(peer)
-            for known in (self._configured, self._registered, self._moved, self._dialled):
+            for known in (self._configured, self._registered, self._moved, self._told, self._dialled):
                 known.pop(peer, None)
             self._peers.refuse_peer(peer)
 

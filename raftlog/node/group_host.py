@@ -163,6 +163,10 @@ class GroupHost:
         """Whether the peer has been heard from, and has neither lost its link nor fallen silent since."""
         return peer == self.node_id or self._watch.is_reachable(peer)
 
+    def is_linked(self, peer: NodeId) -> bool:
+        """Whether this node's own link to the peer stands."""
+        return self._watch.is_linked(peer)
+
     @property
     def reachable_peers(self) -> frozenset[NodeId]:
         """All peers that are reachable in this sense, known here or not."""

@@ -50,7 +50,8 @@ class PeerDisks:
     ) -> None:
         self.age = age
         self.refused: dict[NodeId, str] = {}  # peers whose frames are dropped, and the ids of their disks
-        self._unreached: dict[NodeId, Disk] = {}  # those of them that name another disk than the known one
+        self._older: set[NodeId] = set()  # those of them whose disk is an older copy, and that are told so
+        self._unreached: dict[NodeId, Disk] = {}  # those that name another disk than the known one
         self._transport = transport
         self._on_older_copy = on_older_copy
         self._run_blocking = run_blocking
@@ -133,8 +134,10 @@ class PeerDisks:
         if known is not None and known.disk_id != named.disk_id and not self._transport.reaches(peer):
             self._unreached[peer] = named
             self.refused[peer] = named.disk_id
+            self._older.discard(peer)
         elif self.age.note(peer, named):
             self.refused.pop(peer, None)
+            self._older.discard(peer)
         else:
             self._refuse(peer, named)
 
@@ -146,11 +149,11 @@ class PeerDisks:
                 *(peer, named.disk_id, named.age, newer.disk_id, newer.age),
             )
         self.refused[peer] = named.disk_id
+        self._older.add(peer)
         self._name(peer)
 
     def _name(self, peer: NodeId) -> None:
-        is_older = peer in self.refused and peer not in self._unreached
-        newer = self.age.known_of(peer) if is_older else None
+        newer = self.age.known_of(peer) if peer in self._older else None
         name = _Name(self.age.disk, newer, self.refused.get(peer, ""))
         self._transport.send(peer, encode_frame(FrameKind.DISK, name))
 

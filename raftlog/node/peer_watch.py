@@ -65,6 +65,10 @@ class PeerWatch:
         """Whether it was heard, and has neither lost its link since nor fallen silent."""
         return peer in self._heard
 
+    def is_linked(self, peer: NodeId) -> bool:
+        """Whether the link to it stands."""
+        return peer in self._connected
+
     def declines(self, peer: NodeId) -> bool:
         """Whether it said so last, on the link that stands."""
         return peer in self._declining

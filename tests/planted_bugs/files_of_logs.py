@@ -130,14 +130,6 @@ FILES_OF_LOGS = (
         ),
     ),
     PlantedBug(
-        "a verdict about another process makes a disk an older copy",
-        "log on disk: disk_age",
-        "raftlog.node.peer_disks:PeerDisks._is_older",
-        "return refused_id == self.age.disk.disk_id and not self.age.disk.continues(newer)",
-        "return True",
-        seen_by="tests/unit/node/test_peer_disks.py::test_a_verdict_about_another_process_restarts_nobody",
-    ),
-    PlantedBug(
         "an older copy that has aged alone passes for the disk itself",
         "log on disk: disk_age",
         "raftlog.storage.disk_age:Disk.continues",
@@ -157,31 +149,11 @@ FILES_OF_LOGS = (
         ),
     ),
     PlantedBug(
-        "a run counts before a peer can have heard it",
-        "log on disk: disk_age",
-        "raftlog.storage.disk_age:DiskAge.next_record",
-        "if not self.is_named:",
-        "if False:",
-        seen_by=(
-            "tests/unit/storage/test_replica_registry.py::test_starts_that_no_peer_has_heard_prove_nothing"
-        ),
-    ),
-    PlantedBug(
         "a lower term is no sign of an older copy",
         "log on disk: replica_progress",
         "raftlog.storage.replica_progress:Progress.missing_in",
         "if state.term < self.term:",
         "if False:",
-        seen_by=(
-            "tests/unit/storage/test_replica_registry.py::test_a_log_without_what_was_noted_is_an_older_copy"
-        ),
-    ),
-    PlantedBug(
-        "a lost vote is no sign of an older copy",
-        "log on disk: replica_progress",
-        "raftlog.storage.replica_progress:Progress.missing_in",
-        "and self.voted_for not in (None, state.voted_for)",
-        "and False",
         seen_by=(
             "tests/unit/storage/test_replica_registry.py::test_a_log_without_what_was_noted_is_an_older_copy"
         ),

@@ -54,14 +54,6 @@ FORMATS = (
         ),
     ),
     PlantedBug(
-        "what follows a record with headers is listed with its tags",
-        "record batch: records",
-        "raftlog.records.builder:_record_ends",
-        "at += twice_length >> 1",
-        "at += (twice_length >> 1) - 1",
-        seen_by="tests/unit/records/test_tag_directory.py::test_exactly_the_matching_records_are_selected",
-    ),
-    PlantedBug(
         "a part of a batch still says that its tags are listed",
         "record batch: tags",
         "raftlog.records.tag_directory:select",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.helpers.planted_bugs import Edit
 from tests.planted_bugs.bug import PlantedBug
 
 CONVERGENCE = (
@@ -124,5 +125,58 @@ CONVERGENCE = (
         "self.unreachable.add(peer)",
         "pass",
         seen_by="core:33",
+    ),
+    PlantedBug(
+        "a second process with the id of a broker is let in",
+        "L15",
+        "raftlog.node.network.handshake:is_second_process",
+        'return connected not in (b"", process) and connected == reached',
+        "return False",
+        seen_by="brokers-hosts:49",
+    ),
+    PlantedBug(
+        "a verdict about another process makes a disk an older copy",
+        "I43",
+        "raftlog.node.peer_disks:PeerDisks._is_older",
+        "return refused_id == self.age.disk.disk_id and not self.age.disk.continues(newer)",
+        "return True",
+        seen_by="brokers-hosts:49",
+    ),
+    PlantedBug(
+        "an older copy passes for its original after many starts that nobody has heard",
+        "L15",
+        "raftlog.storage.disk_age:DiskAge.next_record",
+        "if not self.is_named:",
+        "if False:",
+        seen_by="brokers-hosts:6",
+        more=(
+            Edit("raftlog.storage.disk_age:DiskAge.next_record", "*runs[: RUNS_MAX - 1]", "*runs[:31]"),
+            Edit(
+                "raftlog.storage.disk_age:Disk.continues", "return len(self.runs) < RUNS_MAX", "return True"
+            ),
+        ),
+    ),
+    PlantedBug(
+        "nobody is told where a broker that has joined went",
+        "L2",
+        "partitions.hosting.peer_addresses:PeerAddresses._pass_on",
+        "if self._told.get(sender) != told:",
+        "if False:",
+        seen_by="brokers-hosts:36",
+    ),
+    PlantedBug(
+        "a leader that the active controller does not hear goes on leading",
+        "L11",
+        "raftlog.node.room_watch:ControllerWatch.look",
+        "return since > 0 and since % LOOKS_MIN == 0",
+        "return False",
+        seen_by="brokers-hosts:4",
+        more=(
+            Edit(
+                "raftlog.node.room_watch:ControllerWatch.declines",
+                "return self._unheard >= self._looks_max",
+                "return False",
+            ),
+        ),
     ),
 )

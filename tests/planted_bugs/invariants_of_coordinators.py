@@ -364,17 +364,6 @@ COORDINATORS = (
         ),
     ),
     PlantedBug(
-        "a next coordinator gives open transactions no time limit",
-        "T8",
-        "transactions.decisions:Decisions.__init__",
-        "self._schedule(name, transaction, self._due.resume)",
-        "pass",
-        seen_by=(
-            "tests/properties/test_transaction_decisions.py::test_each_transaction_has_one_out"
-            "come_in_all_of_its_partitions"
-        ),
-    ),
-    PlantedBug(
         "a committed transaction is shown as aborted",
         "T9",
         "partitions.replica.transaction_table:TransactionTable._end",

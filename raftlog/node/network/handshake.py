@@ -61,6 +61,15 @@ NODE_ID_IN_USE = "node_id_in_use"
 _REFUSING_ROLES = {REMOVED_NODE: b"raftlog removed\0", NODE_ID_IN_USE: b"raftlog in use\0"}
 
 
+def is_second_process(process: bytes, connected: bytes, reached: bytes) -> bool:
+    """Whether a process that dials is a second one with its node's id: it must stay out.
+
+    ``connected`` is the process whose connection is that of the node, empty if there is none. ``reached`` is
+    the process at which the listener's own link to the node has arrived last.
+    """
+    return connected not in (b"", process) and connected == reached
+
+
 class HandshakeRefused(Exception):
     """The other side does not get in. ``reason`` is a short name, free of secrets.
 

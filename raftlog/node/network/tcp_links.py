@@ -25,6 +25,7 @@ from raftlog.node.network.handshake import (
     Credentials,
     DiallerHandshake,
     ListenerHandshake,
+    is_second_process,
 )
 from raftlog.node.network.rejected_connections import DialFailures, LogEvent, Refusals
 from raftlog.node.network.tcp_connection import Connection, InboundConnection, OutboundConnection
@@ -293,8 +294,8 @@ class InboundConnections:
     def _refusal_of(self, connection: Connection, peer: NodeId, process: bytes) -> tuple[str, str] | None:
         if peer in self._context.removed:
             return REMOVED_NODE, f"node {peer} was removed from the cluster"
-        link, first = self._link_to(peer), self.process_of(peer)
-        if link is None or first in (b"", process) or first != link.process:
+        link = self._link_to(peer)
+        if link is None or not is_second_process(process, self.process_of(peer), link.process):
             return None
         host, port = link.address
         return NODE_ID_IN_USE, (

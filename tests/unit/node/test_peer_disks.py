@@ -159,6 +159,23 @@ async def test_an_empty_disk_takes_part_once_its_process_is_reached() -> None:
 
 
 # requirement: F6
+async def test_an_empty_disk_gets_no_verdict_when_the_link_to_its_process_was_lost_meanwhile() -> None:
+    knower, original, replaced = (Side(FakeFilesystem(), disk_id) for disk_id in "kde")
+    original.disks.connected(ONE)
+    original.hand_over(knower, TWO)
+    knower.is_mutual = False
+    replaced.disks.connected(ONE)
+    replaced.hand_over(knower, TWO)
+    knower.disks.lost(TWO)
+    knower.disks.connected(TWO)
+    knower.hand_over(replaced, ONE)
+    running = asyncio.create_task(replaced.disks.run(1))
+    await asyncio.sleep(0.01)
+    running.cancel()
+    assert not replaced.disks.age.is_older_copy
+
+
+# requirement: F6
 async def test_a_disk_that_another_one_has_replaced_begins_again() -> None:
     side = Side(FakeFilesystem(), "d")
     verdict = encode_frame(FrameKind.DISK, [Disk("k", 1), Disk("e", 0), "d"])

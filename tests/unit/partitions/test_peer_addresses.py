@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import cast
 
+import pytest
+
 from partitions.hosting.peer_addresses import Addresses, PeerAddresses
 from partitions.metadata.commands import AdmitBroker, FenceBroker, ForgetBroker
 from partitions.metadata.image import MetadataImage
@@ -46,6 +48,7 @@ class Known:
         self.links = Links()
         self.calls = cast("Calls", self.links)
         self.heard: set[NodeId] = set()
+        self.unlinked: set[NodeId] = set()  # heard over their own links only
         self.watched: set[NodeId] = set()
         self.refused: list[NodeId] = []
         self.on_peer_connected: Callable[[NodeId], None] = lambda peer: None
@@ -55,6 +58,9 @@ class Known:
 
     def is_reachable(self, peer: NodeId) -> bool:
         return peer in self.heard
+
+    def is_linked(self, peer: NodeId) -> bool:
+        return peer in self.heard - self.unlinked
 
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
         self.watched |= peers
@@ -142,6 +148,16 @@ async def test_a_file_that_is_newer_than_the_metadata_is_tried_in_turns() -> Non
     for _ in range(3):
         one.addresses.try_others()
     assert [port for _, _, port in one.dialled] == [9555, 9002, 9555, 9002, 9555]
+
+
+# requirement: F2
+def test_a_broker_that_is_heard_and_not_reached_is_tried_at_its_other_address() -> None:
+    """It has moved, and dials this broker: nothing that it is sent arrives."""
+    one = Dialler(port=9555)
+    one.addresses.image_changed(cluster(brokers=2))
+    one.known.heard, one.known.unlinked = {TWO}, {TWO}
+    one.addresses.try_others()
+    assert one.dialled[-1] == (2, "127.0.0.1", 9555)
 
 
 async def test_a_pinned_address_is_the_only_one() -> None:
@@ -255,9 +271,9 @@ async def test_a_broker_with_old_metadata_does_not_bring_a_removed_one_back() ->
     assert one.dialled == dialled
 
 
-def registered(disk_id: str, admission: str = "") -> MetadataImage:
+def registered(disk_id: str, admission: str = "", brokers: int = 2) -> MetadataImage:
     """Broker 2 has registered from this disk."""
-    image = cluster(brokers=2)
+    image = cluster(brokers=brokers)
     two = replace(image.brokers[TWO], disk_id=disk_id, admission_id=admission)
     return replace(image, brokers={**image.brokers, TWO: two})
 
@@ -303,15 +319,39 @@ async def test_a_pinned_broker_that_joined_is_dialled_at_its_pinned_address_only
 
 
 # requirement: F2
-async def test_a_broker_tells_its_own_address_and_disk_to_a_peer_that_it_does_not_hear() -> None:
+@pytest.mark.parametrize("image", [cluster(brokers=2), MetadataImage()])
+async def test_a_broker_tells_its_own_address_and_disk_to_a_peer_that_it_does_not_hear(
+    image: MetadataImage,
+) -> None:
+    """Also where it knows no metadata yet."""
     known = Known()
     known.links.linked.add(TWO)
     settings = {ONE: ("new", 9001), TWO: ("127.0.0.1", 9002)}
     addresses = PeerAddresses(ONE, settings, lambda *address: None, known, disk_id="mine")
     addresses.begin()
-    addresses.image_changed(cluster(brokers=2))
+    addresses.image_changed(image)
     known.on_peer_connected(TWO)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     [(peer, told)] = known.links.told
     assert (peer, told.own) == (TWO, ("new", 9001, "mine"))
+
+
+# requirement: F2
+async def test_what_a_broker_tells_of_its_move_is_passed_on_to_those_that_it_does_not_reach() -> None:
+    """Two brokers that have joined move at once: neither knows where the other one is."""
+    one, four = Dialler(), Dialler()
+    for each in (one, four):
+        each.addresses.image_changed(registered("d", brokers=3))
+    one.known.links.linked = one.known.heard = {TWO, NodeId(3)}
+    await tell(one, ("127.0.0.1", 9777, "d"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    [(peer, told)] = one.known.links.told
+    assert peer == NodeId(3)
+    await four.known.links.handlers["peers.addresses"](NodeId(3), encode_body(told), memoryview(b""))
+    assert four.dialled[-1] == (2, "127.0.0.1", 9777)
+    one.known.links.told.clear()
+    await tell(one, ("127.0.0.1", 9777, "d"))
+    await asyncio.sleep(0)
+    assert one.known.links.told == [], "it is passed on once"

@@ -1,0 +1,39 @@
+"""The random parameters of brokers that are copied and moved, and of a link that is broken for long."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final, Self
+
+BESIDE: Final = "copy beside its original"
+"""A copy of a broker's disk is started while the broker runs; later both may restart, and all others."""
+
+ADDRESS: Final = "another address"
+"""A broker that was stopped starts at another address, which stands in its own settings only."""
+
+ADDRESSES: Final = "other addresses"
+"""All brokers are stopped and start at other addresses; settings name those of the first brokers."""
+
+UNHEARD: Final = "unheard starts"
+"""An older copy takes the place of a broker's disk; it starts more than 32 times and reaches nobody."""
+
+CUT: Final = "cut link"
+"""Nothing passes between two brokers, in one direction or both, for long: last in a run, without others."""
+
+OF_COPIES: Final = (BESIDE, UNHEARD)
+OF_ADDRESSES: Final = (ADDRESS, ADDRESSES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOdds:
+    """One run's."""
+
+    cuts: bool  # a link in the end
+    kills: bool  # a broker while the link is cut; its replicas must be restored
+
+    @classmethod
+    def drawn(cls, rng: random.Random, *, has_spare: bool) -> Self:
+        """With brokers to spare one may die."""
+        cuts = has_spare or rng.random() < 0.3
+        return cls(cuts=cuts, kills=has_spare and rng.random() < 0.7)
