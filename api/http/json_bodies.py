@@ -22,6 +22,7 @@ _UTF8: Final = getincrementaldecoder("utf-8")
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<name>.*)`$", re.DOTALL)
 _HALF_PAIR = re.compile(rb"(?<!\\)\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+_BLANK = re.compile(rb"\s*")
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
 
 
@@ -42,7 +43,7 @@ def decode_json(
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
         what = "nested too deeply" if isinstance(wrong, RecursionError) else str(wrong)
-        if not body.strip():
+        if _BLANK.fullmatch(body):
             what = "it is empty"
         if (half := _HALF_PAIR.search(body)) is not None:
             what = f"{half[0].decode()} is half of a surrogate pair; send whole characters"

@@ -99,6 +99,8 @@ class ReplicaManager:
         self._is_sure = False  # the metadata has been confirmed
         self._may_begin = False  # and the replicas here are those of metadata no older than that
         self._tasks: dict[asyncio.Task[None], None] = {}  # in the order in which they began
+        self._hearing = asyncio.Lock()
+        self._hearings = 0
         self._young: list[RaftGroup[None]] = []
         self.replicas: dict[Key, PartitionReplica] = {}
         self.admission = ProducerAdmission(
@@ -160,9 +162,16 @@ class ReplicaManager:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def hear(self) -> None:
-        """Return once the replicas here follow metadata no older than this call, or after ``HEAR_MS``."""
+        """Return once the replicas here follow metadata no older than this call, or after ``HEAR_MS``.
+
+        The controller is asked once for all calls that wait.
+        """
+        begun = self._hearings
         with suppress(RaftlogError, TimeoutError):
-            async with asyncio.timeout(HEAR_MS / 1000):
+            async with asyncio.timeout(HEAR_MS / 1000), self._hearing:
+                if self._hearings > begun:
+                    return  # another call has asked since
+                self._hearings += 1
                 image = await self._metadata.current_image(HEAR_MS)
                 while self._seen_version < image.version:
                     self._settled.clear()

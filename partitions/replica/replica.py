@@ -246,7 +246,7 @@ class PartitionReplica:
             known = await self._stored_before(body, refusal, deadline)
             if known is None and (refusal.retryable or not await self._has_other_rules(rules)):
                 raise
-            placed = known or await self._judged(group, body, transactional_id, deadline)
+            placed = known or await self._judged(group, body, transactional_id, client, deadline)
         durability = await acknowledged(group, placed, acks, partial(self._in_sync, group), deadline)
         if not placed.in_one_run:
             raise CommitUnknown(
