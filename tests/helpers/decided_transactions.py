@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from chaos.simulator.transactions.moves import problem_of
 from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, Write
 from transactions.decisions import STATE_BYTES_MAX, SWEEP_MS, Decisions
 from transactions.outputs import Mark, Output
-from transactions.records import Handle, Key
+from transactions.records import Handle, Key, Sink, SinkKey, Transaction, TransactionKey, Value
 from transactions.requests import Done, Join, Open, Opened, Prepare, Reply, Request
 from transactions.state import TransactionsState
 
@@ -21,7 +22,7 @@ class Coordinator:
     def __init__(
         self,
         state: TransactionsState | None = None,
-        now_ms: int = 0,
+        now_ms: int = 1,
         *,
         state_bytes_max: int = STATE_BYTES_MAX,
     ) -> None:
@@ -51,6 +52,10 @@ class Coordinator:
         self._take(self._decisions.take())
         return self.replies.get(self._ids)
 
+    def forget(self, number: int, request: Request) -> None:
+        """The caller of a request has gone; the first request has number 1."""
+        self._decisions.forget(number, request)
+
     def complete(self) -> Reply | RaftlogError | None:
         """All markers have arrived; the reply to the newest request."""
         marks, self.marks = self.marks, []
@@ -74,13 +79,26 @@ class Coordinator:
         state.restore(self.committed.snapshot())
         return Coordinator(state, self.now_ms)
 
+    def _check(self, key: Key, value: Value | None) -> None:
+        """Every row says when it was written, and follows from the row before."""
+        assert value is None or value.changed_ms == self.now_ms, f"{value} was written at {self.now_ms}"
+        if isinstance(key, TransactionKey) and isinstance(value, Transaction):
+            problem = problem_of(self.committed.transactions.get(key.transactional_id), value)
+            assert problem is None, f"{key.transactional_id}: {problem}"
+        if isinstance(key, SinkKey) and isinstance(value, Sink):
+            before = self.committed.sinks.get(key.key)
+            assert before is None or before.client == value.client
+            is_new = before is not None and value.run != before.run
+            assert not is_new or value.retired[-1:] == ((before.run,) if before and before.run else ())
+
     def _take(self, outputs: list[Output]) -> None:
         for wanted in outputs:
             match wanted:
                 case Write(rows):
                     self.written.append({type(key) for key, _ in rows})
-                    for row in rows:
-                        self.committed.put(*row)
+                    for key, value in rows:
+                        self._check(key, value)
+                        self.committed.put(key, value)
                 case Answer(request_id, reply):
                     self.replies[request_id] = reply
                 case Mark():

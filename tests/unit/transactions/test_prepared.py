@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from raftlog.errors import Conflict, InvalidRequest, ProducerFenced, TransactionAborted
 from tests.helpers.decided_transactions import HOUR_MS, Coordinator, opened, prepared
 from transactions.batches import HANDLES_MAX
-from transactions.fencing import is_newest, outcome_of
-from transactions.records import EPOCH_LAST, Handle, State, Transaction
+from transactions.records import Handle, State
 from transactions.requests import (
     AbortBatch,
     CommitBatch,
@@ -53,19 +50,6 @@ def test_an_id_that_is_opened_again_by_the_same_request_is_the_same_transaction(
     handle = opened(coordinator, "orders", 7)
     assert opened(coordinator, "orders", 7) == handle
     assert coordinator.ask(Join(transaction=handle, partitions=(("orders", 0),))) == Done()
-
-
-@pytest.mark.parametrize(("epoch", "is_open"), [(EPOCH_LAST, True), (EPOCH_LAST + 1, False)])
-def test_a_transaction_has_the_last_epoch_and_none_has_the_one_above(epoch: int, is_open: bool) -> None:
-    newest = Transaction(producer_id=7, epoch=epoch, state=State.ONGOING)
-    assert is_newest(Handle("orders", 7, epoch), newest) is is_open
-
-
-@pytest.mark.parametrize("epoch", [0, 1])
-def test_a_transaction_that_wrote_nothing_is_fenced_from_the_first_epoch_on(epoch: int) -> None:
-    newest = Transaction(producer_id=7, epoch=2, state=State.ONGOING)
-    with pytest.raises(ProducerFenced):
-        outcome_of(Handle("orders", 7, epoch), newest)
 
 
 # requirement: D3

@@ -7,9 +7,9 @@ import pytest
 from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
 from tests.helpers.decided_transactions import Coordinator
 from transactions.decisions import PARTITIONS_MAX, SWEEP_MS
-from transactions.records import Handle
+from transactions.records import Handle, Sink, SinkKey, State, Transaction, TransactionKey
 from transactions.requests import BeginRun, Done, Join, Open, Opened, RunBegun
-from transactions.state import PART_BYTES, ROW_BYTES
+from transactions.state import PART_BYTES, ROW_BYTES, TransactionsState
 
 MAX_BYTES = 40 * ROW_BYTES
 
@@ -71,3 +71,20 @@ def test_the_next_leader_counts_the_same(client: str) -> None:
     leader = coordinator.next_leader()
     assert leader.committed.used.of(client) == coordinator.committed.used.of(client) > 5 * ROW_BYTES
     assert leader.committed.used.total == leader.committed.used.of(client)
+
+
+# requirement: N2
+def test_all_that_a_row_lists_counts() -> None:
+    state = TransactionsState()
+    handles = (Handle("s~1", 7, 0), Handle("s~2", 8, 0))
+    sink = Sink(sequence=1, handles=handles, retired=("a", "b", "c"))
+    used = Transaction(
+        producer_id=7, epoch=0, state=State.ONGOING, partitions=(("orders", 0),), groups=("g", "h")
+    )
+    for number in range(2):  # a row takes the place of the one before
+        state.put(SinkKey("s"), sink)
+        state.put(TransactionKey("s~1"), used)
+        assert state.used.total == 2 * ROW_BYTES + 2 * len("s") + 2 * len("s~1") + 8 * PART_BYTES, number
+    state.put(SinkKey("s"), None)
+    state.put(TransactionKey("s~1"), None)
+    assert state.used.total == 0
