@@ -91,15 +91,17 @@ def test_a_flipped_bit_in_a_slot_is_turned_back(path: str, bit: int) -> None:
 
 # requirement: M3
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("damage", ["missing", "zeroed", "short", "garbage"])
-def test_a_lost_slot_may_have_held_a_vote_so_the_replica_does_not_open(path: str, damage: str) -> None:
+@pytest.mark.parametrize("damage", [None, 40, bytes(SLOT_BYTES), b"x" * SLOT_BYTES, bytes(16)])
+def test_a_lost_slot_may_have_held_a_vote_so_the_replica_does_not_open(
+    path: str, damage: bytes | int | None
+) -> None:
     filesystem = voted()
-    if damage == "missing":
+    if damage is None:
         filesystem.remove(path)
-    elif damage == "short":
-        filesystem.open(path).truncate(40)
+    elif isinstance(damage, int):
+        filesystem.open(path).truncate(damage)
     else:
-        write_raw(filesystem, path, 0, bytes(SLOT_BYTES) if damage == "zeroed" else b"x" * SLOT_BYTES)
+        write_raw(filesystem, path, 0, damage)
     for _ in range(2):
         with pytest.raises(SlotsInDoubt, match="a vote may be forgotten"):
             open_log(filesystem)
