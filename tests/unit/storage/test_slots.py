@@ -233,6 +233,35 @@ def test_a_state_that_finds_no_room_is_not_tried_again() -> None:
     assert not states.has(Index(10))
 
 
+BASES = tuple(Index(base) for base in range(10, 70, 10))
+
+
+@pytest.mark.parametrize("are_written", [True, False])
+@pytest.mark.parametrize(
+    ("remove", "left"),
+    [
+        (lambda states: states.remove_between(20, 40), {10, 50, 60}),
+        (lambda states: states.remove_below(Index(40)), {40, 50, 60}),
+    ],
+)
+def test_states_go_with_the_segments_that_they_stand_before(
+    are_written: bool, remove: Callable[[StateFiles], None], left: set[int]
+) -> None:
+    disk = FakeFilesystem()
+    disk.make_directories(STATES)
+    states = StateFiles(disk, STATES)
+    for base in BASES:
+        (states.save if are_written else states.keep)(at(base - 1), b"%d" % base)
+    assert {base for base in BASES if states.has(base)} == set(BASES)
+    remove(states)
+    assert {base for base in BASES if states.has(base)} == left
+    states.flush()
+    for found in (states, StateFiles(disk, STATES)):
+        assert set(found.standing) == left
+        newest = found.newest(lambda entry: entry.index < 50)
+        assert newest == (max(base for base in left if base <= 50) - 1, b"%d" % max(left - {60}))
+
+
 FILES = ("/data/name", "/data/name.twin")
 
 Damage = Callable[[bytes], bytes | None]
