@@ -55,7 +55,9 @@ def test_brokers_are_named_by_url_or_list(written: str | list[str], expected: tu
     assert broker_urls(written) == expected
 
 
-@pytest.mark.parametrize("written", ["", "kafka://a:1", "raftlog://", "http://a:1/v1", "http://a:x", []])
+@pytest.mark.parametrize(
+    "written", ["", "kafka://a:1", "raftlog://", "http://a:1/v1", "http://a:x", "a:1?b=c", "a:1#b", []]
+)
 def test_what_is_no_address_is_refused(written: str | list[str]) -> None:
     with pytest.raises(ValueError, match="bootstrap"):
         broker_urls(written)
