@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
+from raftlog.errors import InvalidRequest, Overloaded, QuotaExceeded, RaftlogError
 from tests.helpers.decided_transactions import Coordinator
-from transactions.decisions import PARTITIONS_MAX, SWEEP_MS
+from transactions.decisions import GROUPS_MAX, PARTITIONS_MAX, SWEEP_MS
 from transactions.records import Handle, Sink, SinkKey, State, Transaction, TransactionKey
 from transactions.requests import BeginRun, Done, Join, Open, Opened, RunBegun
 from transactions.state import PART_BYTES, ROW_BYTES, TransactionsState
@@ -59,6 +59,24 @@ def test_sinks_and_the_partitions_of_a_transaction_count() -> None:
     assert isinstance(coordinator.ask(more), QuotaExceeded)
     refused = coordinator.ask(BeginRun(key="more", owner="query", run="r", sequence=0, client="10.0.0.1"))
     assert isinstance(refused, QuotaExceeded)
+
+
+# requirement: N2
+def test_a_transaction_has_so_many_partitions_and_groups() -> None:
+    coordinator = Coordinator()
+    coordinator.ask(opening("copy"))
+    partitions = tuple(("orders", number) for number in range(PARTITIONS_MAX + 1))
+    groups = tuple(f"group-{number}" for number in range(GROUPS_MAX + 1))
+    handle = Handle("copy", 7, 0)
+    assert coordinator.ask(Join(transaction=handle, partitions=partitions[1:], groups=groups[1:])) == Done()
+    for field, more in (
+        ("partition", Join(transaction=handle, partitions=partitions[:1])),
+        ("group", Join(transaction=handle, groups=groups[:1])),
+    ):
+        refused = coordinator.ask(more)
+        assert isinstance(refused, InvalidRequest)
+        assert refused.details["field"] == field
+    assert coordinator.ask(Join(transaction=handle, partitions=partitions[1:2])) == Done()
 
 
 # requirement: N2
