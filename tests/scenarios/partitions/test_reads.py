@@ -155,8 +155,9 @@ async def test_outside_of_the_log_the_valid_range_is_told(cluster: PartitionClus
     with pytest.raises(OffsetOutOfRange, match="0 to 2") as above:
         await replica.fetch(fetch_from(3))
     assert above.value.details == {"start": 0, "end": 2}
-    with pytest.raises(OffsetOutOfRange):
-        await replica.fetch(fetch_from(3, wait_ms=60_000))
+    async with asyncio.timeout(1):
+        with pytest.raises(OffsetOutOfRange):
+            await replica.fetch(fetch_from(3, wait_ms=60_000))
     with pytest.raises(OffsetOutOfRange):
         await replica.fetch(fetch_from(-1))
 

@@ -17,6 +17,7 @@ from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage import twin_file
 from raftlog.storage.durable_state import DurableState, SlotsInDoubt, found_slots, newest_slot
+from raftlog.storage.recovery import has_lived
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import (
     SLOT_BYTES,
@@ -108,6 +109,22 @@ def test_a_lost_slot_may_have_held_a_vote_so_the_replica_does_not_open(
     newest = newest_slot(found_slots(filesystem, DIRECTORY))
     assert newest is not None
     assert newest.state.hard_state == VOTE, "a vote stands in both slots soon after it was given"
+
+
+# requirement: M3
+@pytest.mark.parametrize("lost", [*PATHS, None])
+def test_a_replica_has_lived_unless_its_creation_was_cut_short(lost: str | None) -> None:
+    filesystem = voted()
+    if lost is not None:
+        filesystem.remove(lost)
+    assert has_lived(filesystem, DIRECTORY)
+    begun = FakeFilesystem()
+    begun.make_directories(DIRECTORY)
+    assert not has_lived(begun, DIRECTORY)
+    begun.replace_file(PATHS[1], encode_slot(0, initial_state()))
+    assert not has_lived(begun, DIRECTORY)
+    begun.replace_file(f"{DIRECTORY}/{Index(7):020d}.state", b"of the time before")
+    assert has_lived(begun, DIRECTORY)
 
 
 @pytest.mark.parametrize("kept", range(SLOT_BYTES))
