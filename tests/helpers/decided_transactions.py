@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from chaos.simulator.transactions.moves import problem_of
+from chaos.simulator.transactions.moves import ENDING, problem_of
 from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, Write
 from transactions.decisions import STATE_BYTES_MAX, SWEEP_MS, Decisions
 from transactions.outputs import Mark, Output
-from transactions.records import Handle, Key, Sink, SinkKey, Transaction, TransactionKey, Value
+from transactions.records import Handle, Key, Sink, SinkKey, State, Transaction, TransactionKey, Value
 from transactions.requests import Done, Join, Open, Opened, Prepare, Reply, Request
 from transactions.state import TransactionsState
 
@@ -94,15 +94,20 @@ class Coordinator:
     def _take(self, outputs: list[Output]) -> None:
         for wanted in outputs:
             match wanted:
-                case Write(rows):
+                case Write(rows, frees_room):
                     self.written.append({type(key) for key, _ in rows})
                     for key, value in rows:
                         self._check(key, value)
+                        assert frees_room or not _ends(value), "retention waits for the end"
                         self.committed.put(key, value)
                 case Answer(request_id, reply):
                     self.replies[request_id] = reply
                 case Mark():
                     self.marks.append(wanted)
+
+
+def _ends(value: Value | None) -> bool:
+    return isinstance(value, Transaction) and value.state in (*ENDING, State.COMPLETE)
 
 
 def opened(coordinator: Coordinator, name: str, producer_id: int = 7, *, run_epoch: int = 0) -> Handle:

@@ -331,9 +331,11 @@ async def test_a_recommission_before_the_removal_keeps_the_partition(cluster: Co
     await topic(cluster)
     broker = await cluster.leader(partition=1)
     replica = held(broker)
+    await produce(cluster, b"deleted")
+    await replica.delete_before(Offset(1), timeout_ms=MS)
     await decommission(cluster)
     await replica.settle_seal(MS)
-    assert await replica.spent_at() is not None
+    assert await replica.spent_at() == (replica.high_watermark, 1)
     version = await decommission(cluster, is_ended=True)
     await cluster.settled(version)
     await asyncio.sleep(10)

@@ -11,6 +11,8 @@ from transactions.requests import (
     CommitBatch,
     Described,
     Done,
+    End,
+    Ended,
     Join,
     Listed,
     ListTransactions,
@@ -61,6 +63,15 @@ def test_a_handle_belongs_to_one_batch() -> None:
     assert isinstance(committed(coordinator, 2, first, second), ProducerFenced)
     assert isinstance(committed(coordinator, 1, second), Conflict)
     assert committed(coordinator, 2, second) == Done(), "a refused batch has decided nothing"
+
+
+# requirement: D3
+def test_a_prepared_transaction_is_aborted_alone_and_committed_with_its_batch() -> None:
+    coordinator = Coordinator()
+    handle = prepared(coordinator, "sink~1", 7)
+    assert isinstance(coordinator.ask(End(transaction=handle, is_commit=True)), Conflict)
+    assert coordinator.ask(End(transaction=handle, is_commit=False)) is None
+    assert coordinator.complete() == Ended(is_committed=False, next_epoch=1)
 
 
 # requirement: D3
