@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,11 @@ from api.cli.output import REFUSED, Format, OutputOption, errors_reported, note,
 from api.cli.parameters import Option
 
 if TYPE_CHECKING:
+    from raftlog.repair.copies import Misfit
     from raftlog.repair.verify import VerifyReport
+    from raftlog.storage.data_directory import Identity
+    from raftlog.storage.filesystem import Filesystem
+    from raftlog.types import NodeId
 
 DirectoryOption = Annotated[
     Path,
@@ -25,6 +30,7 @@ DirectoryOption = Annotated[
 
 _REMEDY = "start the broker: it is repaired from its peers"
 _REMEDY_TWIN = "start the broker: it is repaired from its twin"
+_REMEDY_MISFIT = "restore copies of all brokers that were made while all of them were stopped"
 _REMEDY_ALONE = "restore the file from a copy, or remove the directory if its data may be lost"
 
 
@@ -33,6 +39,7 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
 
     Nothing is written. Normal effects of a crash (a torn tail above the promise, an index to rebuild) are
     reported and are no damage. A running broker scrubs its own files: see the metrics raftlog_scrub_*.
+    The data of several brokers is compared, too: copies of brokers that ran may not fit together.
 
     \b
     Example:
@@ -44,7 +51,7 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
         from raftlog.repair.verify import examine
         from raftlog.storage import twin_file
         from raftlog.storage.batch_search import Zeros
-        from raftlog.storage.data_directory import IDENTITY_NAME, is_in_use
+        from raftlog.storage.data_directory import IDENTITY_NAME, found_identity, is_in_use
         from raftlog.storage.os_filesystem import READ_FLAGS, OsFile, OsFilesystem
 
         class ReadOnly(OsFilesystem):
@@ -54,19 +61,23 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
                 return OsFile(path, READ_FLAGS)
 
         rows: list[dict[str, object]] = []
+        owners: dict[str, Identity] = {}
         for directory in sorted({found.parent for found in data.rglob(f"{IDENTITY_NAME}*")}):
             if is_in_use(str(directory)):
                 raise InvalidRequest(
                     f"data: a broker runs on {directory}; stop it, or see its metrics raftlog_scrub_*"
                 )
+            if (owner := found_identity(ReadOnly(), str(directory))) is not None:
+                owners[str(directory)] = owner
             for name in _kept_twice(directory):
                 damaged = twin_file.damaged(ReadOnly(), str(directory), name)
                 remedy = _REMEDY_TWIN if len(damaged) == 1 else _REMEDY_ALONE
                 rows += [_row(path, 0, _size(path), "missing, damaged, or older", remedy) for path in damaged]
+        replicas: dict[str, VerifyReport] = {}
         paths = sorted(path for path in data.rglob("Partition-*") if path.is_dir())
         found = [path for path in paths if TRASH_FOLDER not in path.relative_to(data).parts]
         for partition in found:
-            seen = examine(ReadOnly(), str(partition))
+            seen = replicas[str(partition)] = examine(ReadOnly(), str(partition))
             rows += _rows(seen)
             for torn in seen.torn:
                 if isinstance(torn, Zeros):
@@ -76,6 +87,7 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
                 note(f"{index.path}: {index.reason}; opening rebuilds it")
             for slot in seen.flipped:
                 note(f"{slot.path}: {slot.reason}; reading corrects it")
+        rows += _misfits(ReadOnly(), owners, replicas)
         show(rows, output)
         note(f"{len(found)} logs read, {len(rows)} damages")
         if rows:
@@ -117,6 +129,30 @@ def _rows(seen: VerifyReport) -> list[dict[str, object]]:
         last = "the end" if hole.last is None else hole.last
         note(f"{seen.directory}: entries {hole.first} to {last} are not complete here")
     return rows
+
+
+def _misfits(
+    filesystem: Filesystem, owners: Mapping[str, Identity], replicas: Mapping[str, VerifyReport]
+) -> list[dict[str, object]]:
+    """Rows for logs whose copies, on the disks of several brokers, do not fit together."""
+    from raftlog.repair.copies import difference, misfit
+    from raftlog.repair.service import voters_in_files
+    from raftlog.types import NodeId
+
+    if len({*owners.values()}) < len(owners):
+        note("there are several copies of one broker: copies are not compared")
+        return []
+    logs: dict[tuple[str, str], dict[NodeId, VerifyReport]] = {}
+    for directory, owner in owners.items():
+        for path, seen in replicas.items():
+            if path.startswith(f"{directory}/"):
+                copies = logs.setdefault((owner.cluster_id, path.removeprefix(directory)), {})
+                copies[NodeId(owner.node_id)] = seen
+    found: list[Misfit | None] = []
+    for copies in (each for each in logs.values() if len(each) > 1):
+        named = [voters for seen in copies.values() if (voters := voters_in_files(filesystem, seen))]
+        found += [misfit(copies, named), difference(filesystem, copies)]
+    return [_row(each.directory, 0, 0, each.reason, _REMEDY_MISFIT) for each in found if each is not None]
 
 
 def _row(file: str, position: int, end: int, what: str, remedy: str) -> dict[str, object]:

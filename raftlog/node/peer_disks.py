@@ -21,7 +21,7 @@ import msgspec
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame
 from raftlog.node.network.transport import Transport
-from raftlog.storage.disk_age import Disk, DiskAge
+from raftlog.storage.disk_age import Disk, DiskAge, DiskRecord
 from raftlog.types import NodeId
 
 _log = logging.getLogger("raftlog.node")
@@ -57,6 +57,7 @@ class PeerDisks:
         self._run_blocking = run_blocking
         self._linked: set[NodeId] = set()
         self._is_found = False  # this disk is an older copy
+        self._rises_now = False  # without waiting for the interval
         self._wake = asyncio.Event()
 
     def connected(self, peer: NodeId) -> None:
@@ -66,8 +67,8 @@ class PeerDisks:
         if peer in self._unreached:
             self._judge(peer, self._unreached.pop(peer))
         if not self.age.is_named:
-            self.age.is_named = True
-            self._wake.set()  # the age rises at once
+            self.age.is_named = self._rises_now = True
+            self._wake.set()
 
     def lost(self, peer: NodeId) -> None:
         """A link has ended."""
@@ -91,16 +92,25 @@ class PeerDisks:
             self._wake.set()
 
     async def run(self, interval_ms: int) -> None:
-        """Let the disk age and tell the peers, until this disk is found to be an older copy."""
-        while not self._is_found:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(interval_ms / 1000):
-                    await self._wake.wait()
-            self._wake.clear()
-            if not self._is_found:
+        """Let the disk age and store what peers tell, until this disk is found to be an older copy."""
+        now = asyncio.get_running_loop().time
+        rises_at = now() + interval_ms / 1000
+        while not await self._found_by(rises_at):
+            if self._rises_now or now() >= rises_at:
+                self._rises_now, rises_at = False, now() + interval_ms / 1000
                 await self._rise()
+            else:
+                await self._store(self.age.record())
         await self._mark_older_copy()
         self._on_older_copy()
+
+    async def _found_by(self, time_s: float) -> bool:
+        """Wait for news, or until a time of the loop. Whether this disk is an older copy."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(time_s):
+                await self._wake.wait()
+        self._wake.clear()
+        return self._is_found
 
     async def _mark_older_copy(self) -> None:
         """Note it for the next start, which else would take part like this one until it is told again."""
@@ -114,14 +124,18 @@ class PeerDisks:
                 return
 
     async def _rise(self) -> None:
-        record = self.age.next_record()
+        if await self._store(self.age.next_record()):
+            for peer in sorted(self._linked):
+                self._name(peer)
+
+    async def _store(self, record: DiskRecord) -> bool:
+        """Whether the record is durable."""
         try:
             await self._run_blocking(lambda: self.age.keep(record))
         except OSError as error:
-            _log.warning("the age of this disk could not be noted, it is tried again: %s", error)
-            return
-        for peer in sorted(self._linked):
-            self._name(peer)
+            _log.warning("the ages of disks could not be noted, it is tried again: %s", error)
+            return False
+        return True
 
     def _judge(self, peer: NodeId, named: Disk) -> None:
         """Let a peer take part, or drop its frames.
@@ -138,6 +152,8 @@ class PeerDisks:
         elif self.age.note(peer, named):
             self.refused.pop(peer, None)
             self._older.discard(peer)
+            if self.age.known_of(peer) != known:
+                self._wake.set()  # a restart of this broker must not forget the peer's newer disk
         else:
             self._refuse(peer, named)
 

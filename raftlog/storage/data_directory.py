@@ -90,6 +90,13 @@ def _warn_of_readers(path: str) -> None:
         )
 
 
+def found_identity(filesystem: Filesystem, path: str) -> Identity | None:
+    """Whose directory this is; None if one of the two files that say it is damaged. Nothing is written."""
+    if twin_file.damaged(filesystem, path, IDENTITY_NAME):
+        return None
+    return twin_file.load(filesystem, path, IDENTITY_NAME, Identity)
+
+
 def is_in_use(path: str) -> bool:
     """Whether a broker runs on this directory. Nothing is written."""
     try:

@@ -102,13 +102,14 @@ class DiskAge:
             record = DiskRecord(Disk(disk_id, 0), record.peers)
         return cls(filesystem, data_directory, record, rng.getrandbits(62))
 
-    def next_record(self) -> DiskRecord:
-        """The record with which the age rises, for ``keep``, with the disks of the peers as of now.
+    def record(self) -> DiskRecord:
+        """The record of the same age, for ``keep``, with the disks of the peers as of now."""
+        return DiskRecord(self.disk, dict(self._peers))
 
-        The age does not rise before a peer may have heard of this run.
-        """
+    def next_record(self) -> DiskRecord:
+        """The record with which the age rises. It does not rise before a peer may have heard of this run."""
         if not self.is_named:
-            return DiskRecord(self.disk, dict(self._peers))
+            return self.record()
         age, runs = self.disk.age + 1, self.disk.runs
         if not runs or runs[0].number != self._run_number:  # the first one of this run that is durable
             runs = (Run(age, self._run_number), *runs[: RUNS_MAX - 1])

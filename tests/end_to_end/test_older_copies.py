@@ -17,7 +17,7 @@ from chaos.cluster import Cluster
 from chaos.ports import free_ports
 from raftlog.storage import twin_file
 from raftlog.storage.disk_age import AGE_FILE, DiskRecord
-from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId
 from tests.helpers.real_cluster import (
     call,
@@ -67,8 +67,10 @@ def aged(cluster: Cluster) -> None:
 
 def disks(cluster: Cluster, broker: int) -> DiskRecord:
     """What a broker has stored of its own disk and those of the others."""
-    directory = str(cluster.data_directory(broker))
-    found = twin_file.load(OsFilesystem(), directory, AGE_FILE, DiskRecord)
+    files = FakeFilesystem()  # loading writes what is older, and the broker does, too
+    names = [AGE_FILE + ending for ending in twin_file.ENDINGS]
+    files.load({f"/data/{name}": (cluster.data_directory(broker) / name).read_bytes() for name in names})
+    found = twin_file.load(files, "/data", AGE_FILE, DiskRecord)
     assert found is not None
     return found
 

@@ -46,7 +46,7 @@ def _damage(name: str, inject: Inject, effect: str, seconds: tuple[float, float]
 
 
 def _older_copy(name: str, inject: Inject, effect: str, needs: tuple[str, ...], weight: float) -> Fault:
-    # Only brokers that have heard of the newer state tell the copy: all of them must run and hear it.
+    # The copy and brokers that were down since it was made can be a majority, and none of them can know.
     return Fault(
         name,
         inject,

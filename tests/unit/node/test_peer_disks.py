@@ -48,6 +48,13 @@ class Side:
         """The other part of a transport that is used."""
         return self.is_mutual
 
+    def noted(self, peer: NodeId) -> Disk | None:
+        """The disk of a peer, as this broker knows it after a power loss."""
+        rest, disk = FakeFilesystem(), self.filesystem
+        stored = {path: disk.stored(path, durable=True) for path in disk.paths()}
+        rest.load({path: bytes(file.disk) for path, file in stored.items() if file is not None})
+        return DiskAge.open(rest, "/data", "k", random.Random(1)).known_of(peer)
+
     def hand_over(self, other: Side, as_: NodeId) -> None:
         """All frames arrive at the other one."""
         sent, self.sent = self.sent, []
@@ -199,6 +206,35 @@ async def test_what_is_told_is_durable_and_a_full_disk_tells_nothing() -> None:
             await asyncio.sleep(0.001)
     running.cancel()
     assert side.disks.age.disk.age >= 1
+
+
+# requirement: F6
+async def test_what_peers_tell_is_durable_at_once_and_ages_no_disk() -> None:
+    """A broker that ran beside the newer disk for a moment refuses the older copy after its restart."""
+    knower, aging = Side(FakeFilesystem(), "k"), Side(FakeFilesystem(), "d")
+    aging.disks.connected(ONE)
+    running = asyncio.create_task(knower.disks.run(60_000))
+    for _ in range(2):
+        await aged(aging, 1)
+        aging.hand_over(knower, TWO)
+        async with asyncio.timeout(10):
+            while knower.noted(TWO) != knower.disks.age.known_of(TWO):
+                await asyncio.sleep(0.001)
+    assert (knower.disks.age.disk.age, knower.sent) == (0, []), "else two brokers would age by turns"
+    running.cancel()
+
+
+# requirement: F6
+async def test_a_disk_ages_at_its_interval_however_often_peers_tell_theirs() -> None:
+    knower, aging = Side(FakeFilesystem(), "k"), Side(FakeFilesystem(), "d")
+    aging.disks.connected(ONE)
+    knower.disks.connected(TWO)
+    async with asyncio.timeout(10):
+        running = asyncio.create_task(knower.disks.run(50))
+        while knower.disks.age.disk.age < 3:
+            await aged(aging, 1)
+            aging.hand_over(knower, TWO)
+    running.cancel()
 
 
 # requirement: F6

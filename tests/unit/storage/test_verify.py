@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import random
+from dataclasses import replace
 
 import pytest
 
 from raftlog.core.ready import HardState
+from raftlog.repair.copies import difference, misfit
 from raftlog.repair.segment_writer import Lacking, SegmentWriter, clear_sidecars, plan
 from raftlog.repair.verify import MissingRange, VerifyReport, examine
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.inspect import inspect_segment
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, Index, NodeId, Term
-from tests.helpers.log_files import BATCH, DIRECTORY, append, log_with, open_log, segment, sync, write_raw
+from tests.helpers.log_files import (
+    BATCH,
+    DIRECTORY,
+    append,
+    log_with,
+    open_log,
+    segment,
+    sync,
+    sync_written,
+    write_raw,
+)
 from tests.helpers.storage_batches import storage_batch
 
 
@@ -42,6 +54,58 @@ def test_a_sound_log_is_clean_however_it_was_left(closes: bool) -> None:
     assert found.is_clean
     assert not found.torn
     assert (found.last, found.anchor) == (19, EntryId(Term(4), Index(19)))
+
+
+def copies(*logs: str, committed: int) -> tuple[FakeFilesystem, dict[NodeId, VerifyReport]]:
+    """Logs of brokers 1 to 3: the term of each entry, and after a colon the term of the hard state."""
+    disks = FakeFilesystem()
+    for node, (terms, _, newest) in enumerate((log.partition(":") for log in logs), 1):
+        filesystem = FakeFilesystem()
+        log = open_log(filesystem)
+        log.save_hard_state(HardState(Term(int(newest)), NodeId(1)))
+        for term in terms:
+            append(log, 1, epoch=int(term))
+        sync_written(log)
+        log.close()
+        disks.load({path.replace(DIRECTORY, f"/{node}"): data for path, data in filesystem.image().items()})
+    found = {NodeId(node): examine(disks, f"/{node}") for node in range(1, len(logs) + 1)}
+    for report in found.values():
+        known = min(committed, report.last)
+        report.state = replace(report.state, commit_index=Index(known))
+    return disks, found
+
+
+# requirement: M3
+@pytest.mark.parametrize(
+    ("logs", "committed", "reason"),
+    [
+        (("11:1", "11:1", "1122:2"), 3, "entry 3 of term 2 is committed, and brokers [1, 2] lack it"),
+        (("11:1", "11:1", "1122:2"), 1, "an entry has term 2, which brokers [1, 2] do not know"),
+        (("11:1", "1133:3", "1122:3"), 3, "entry 3 of term 3 is committed, and brokers [1, 3] lack it"),
+        (("11:2", "11:1", "1122:2"), 1, None),
+        (("11:1", "1122:2", "1122:2"), 3, None),
+    ],
+)
+def test_copies_of_different_times_do_not_fit_together(
+    logs: tuple[str, ...], committed: int, reason: str | None
+) -> None:
+    _, found = copies(*logs, committed=committed)
+    voters = frozenset(found)
+    told = misfit(found, [voters])
+    assert (None if told is None else told.reason) == reason
+    assert misfit({node: seen for node, seen in found.items() if node < 2}, [voters]) is None
+    assert misfit(found, []) is None
+
+
+# requirement: M3
+def test_different_entries_of_one_index_and_term_are_found() -> None:
+    disks, found = copies("11:1", "112:2", "11:1", committed=1)
+    assert difference(disks, found) is None
+    other = bytes(storage_batch(1, epoch=1, body=b"ydob").data)
+    disks.overwrite("/3/" + segment(0).rpartition("/")[2], bytes(storage_batch(0, epoch=1).data) + other)
+    told = difference(disks, {node: examine(disks, f"/{node}") for node in found})
+    assert told is not None
+    assert told.reason == "entry 1 of term 1 is not the same on brokers [1, 2, 3]"
 
 
 # requirement: M3
