@@ -23,7 +23,7 @@ from chaos.simulator.compacted_topic import LATEST, CompactedTopic, KeyReader
 from chaos.simulator.consumer_group import ConsumerGroup
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.delays.level import DelaysLevel
-from chaos.simulator.delays.odds import FLEETING, REMINDERS
+from chaos.simulator.delays.odds import FLEETING, LONG_SEGMENT, REMINDERS
 from chaos.simulator.deleter import Deleter
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
@@ -274,7 +274,7 @@ class Simulation(SimulatedCluster):
         if self.transactions is not None:
             await self.transactions.ending.check()
         if self.delays is not None:
-            self.delays.check()
+            self.faults.counts.update(self.delays.check())
         if self.queue is not None:
             self.queue.check()
 
@@ -315,7 +315,8 @@ class Simulation(SimulatedCluster):
         if odds.transactions is not None:
             await self.make_transactional(odds.transactions, config)
         if odds.delays is not None:
-            await self.make_topic(REMINDERS, odds.delays.targets, 3, **config)
+            more = {"segment_bytes": LONG_SEGMENT} if odds.delays.lowers_limit else {}
+            await self.make_topic(REMINDERS, odds.delays.targets, 3, **config | more)
             await self.make_topic(FLEETING, 1, 3, **config)
             if odds.delays.is_compacted:
                 # How messages left is remembered for minutes, by tombstones that are kept for a day.

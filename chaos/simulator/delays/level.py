@@ -23,6 +23,10 @@ from raftlog.types import GroupId
 
 IN_TIME: Final = "D7 without faults a due message comes to its topic"
 RECOVERY_S: Final = 20.0  # until a due message is in its topic
+ALTER_S: Final = 1.0  # between two changes of a setting of the topic
+LOW_BYTES: Final = 1_024  # the least that a topic takes; a move may have many more
+LONG: Final = (("filling", bytes(600)),)  # headers: one such record fits into that, two do not
+LIMITED: Final = "max.message.bytes lowered"
 REMEMBERED: Final = 40  # messages that one client cancels or changes
 
 
@@ -65,11 +69,12 @@ class DelaysLevel:
             await asyncio.sleep(0.25)
             self.judge.look()
 
-    def check(self) -> None:
-        """In the end: no answer is of what no log shows."""
+    def check(self) -> dict[str, int]:
+        """In the end: no answer is of what no log shows. How often things happened that count as faults."""
         self.judge.look()
         if self.judge.waiting:
             self._cluster.violated(IN_TIME, f"{len(self.judge.waiting)} checks are of what no log shows")
+        return {LIMITED: sum(client.limits_lowered for client in self._clients)}
 
     def _problem(self) -> str | None:
         for id_, known in self.judge.known.items():
@@ -112,17 +117,23 @@ class DelayedClient(Client):
         self._judge = judge
         self._sent: list[tuple[MessageId, bool]] = []  # and whether it is known to be accepted
         self.requests: set[asyncio.Task[None]] = set()
+        self.limits_lowered = 0
 
     async def run(self) -> None:
         """Until the run no longer produces."""
         cluster, odds = self.cluster, self._delays
         delete_s = cluster.loop.now + cluster.odds.faults_s / 2
+        alters = odds.lowers_limit and self.name.endswith(" 0")
+        alter_s, is_low = cluster.loop.now + ALTER_S, False
         while cluster.is_producing:
             await cluster.rest()
             drawn = self.rng.random()
             if odds.deletes_topic and self.name.endswith(" 0") and cluster.loop.now > delete_s:
                 delete_s = float("inf")
                 await self._delete_topic()
+            elif alters and cluster.loop.now > alter_s:
+                is_low, alter_s = not is_low, cluster.loop.now + ALTER_S
+                await self._limit(LOW_BYTES if is_low else None)
             elif self._sent and drawn < odds.cancels:
                 await self._cancel(*self.rng.choice(self._sent))
             elif self._sent and drawn < odds.cancels + odds.reschedules:
@@ -152,7 +163,7 @@ class DelayedClient(Client):
                 When(0 if is_probe else rng.randint(0, odds.delay_ms_max)),
                 id_,
                 None,
-                (),
+                LONG if odds.lowers_limit else (),
                 None,
             )
             for id_ in ids
@@ -228,6 +239,19 @@ class DelayedClient(Client):
             self._judge.too_late(which.id)
         elif isinstance(refusal, UnknownDelayed) and is_accepted:
             self._judge.unknown(which.id)
+
+    async def _limit(self, bytes_max: int | None) -> None:
+        """Have the topic refuse batches that it has taken before, or take them again."""
+        try:
+            await self.ask(
+                self.machine(),
+                lambda broker: broker.controller.alter_config(
+                    REMINDERS, {"max.message.bytes": bytes_max}, expected_version=None, timeout_ms=TIMEOUT_MS
+                ),
+            )
+            self.limits_lowered += bytes_max is not None
+        except RaftlogError:
+            return
 
     async def _delete_topic(self) -> None:
         try:

@@ -9,6 +9,9 @@ from typing import Final, Self
 REMINDERS: Final = "reminders"
 FLEETING: Final = "fleeting"
 """The target topics; the second one is deleted in some runs."""
+LONG_SEGMENT: Final = (
+    64 << 10
+)  # where messages are long: a segment has several batches of them, as others have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,7 @@ class DelayOdds:
     late: float  # requests that arrive once more, later
     late_s: float
     deletes_topic: bool
+    lowers_limit: bool  # max.message.bytes of the topic falls and rises while messages move
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -43,5 +47,6 @@ class DelayOdds:
             reschedules=rng.choice((0.0, 0.1, 0.3)),
             late=rng.choice((0.0, 0.1, 0.4)),
             late_s=rng.choice((0.1, 0.5, 2.0)),
-            deletes_topic=rng.random() < 0.3,
+            deletes_topic=(last := rng.random()) < 0.3,
+            lowers_limit=last > 0.6,
         )
