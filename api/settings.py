@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from pydantic_settings import (
 )
 
 from api.addresses import http_url, is_loopback, is_unspecified
+from api.memory import LEAST, part_of_memory
 from api.setting_names import NESTED, PREFIX, described, refuse_unknown_variables
 from partitions.metadata.features import FIRST, NEWEST
 from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIET_TICKS
@@ -188,11 +190,18 @@ class Groups(BaseModel):
     offsets_partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     offsets_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of groups without members
     # of groups and their offsets, in the partitions of ``__offsets`` together; a quarter for one client
-    state_bytes_max: Annotated[int, Field(ge=16 << 20)] = 256 << 20
+    state_bytes_max: Annotated[int, Field(ge=LEAST)] = Field(
+        default_factory=partial(part_of_memory, 256 << 20, 16)
+    )
     open_jobs_max: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000  # of one partition of ``__offsets``
     open_jobs_queue_max: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000  # of one queue
     # of these jobs, in the partitions of ``__offsets`` together
-    open_jobs_bytes_max: Annotated[int, Field(ge=16 << 20)] = 1 << 30
+    open_jobs_bytes_max: Annotated[int, Field(ge=LEAST)] = Field(
+        default_factory=partial(part_of_memory, 1 << 30, 8)
+    )
+
+
+KEYS_BYTES_MAX: Final = 896 << 20  # ten keyed requests of one address per second, all day long
 
 
 class TransactionSettings(BaseModel):
@@ -203,9 +212,13 @@ class TransactionSettings(BaseModel):
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     prepared_ms_max: Annotated[int, Field(ge=3_600_000, le=86_400_000)] = 3_600_000  # readers wait so long
     # of ids and sinks, in the partitions of ``__transactions`` together; a quarter for one client
-    state_bytes_max: Annotated[int, Field(ge=16 << 20)] = 512 << 20
+    state_bytes_max: Annotated[int, Field(ge=LEAST)] = Field(
+        default_factory=partial(part_of_memory, 512 << 20, 16)
+    )
     # of idempotency keys and their answers, likewise; half for one client
-    keys_bytes_max: Annotated[int, Field(ge=16 << 20)] = 896 << 20
+    keys_bytes_max: Annotated[int, Field(ge=LEAST)] = Field(
+        default_factory=partial(part_of_memory, KEYS_BYTES_MAX, 8)
+    )
     id_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of transactional ids without use
     key_retention_ms: Annotated[int, Field(ge=60_000)] = 86_400_000  # of answers to idempotency keys
 

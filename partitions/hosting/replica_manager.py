@@ -76,10 +76,7 @@ class ReplicaManager:
         join: JoinTransaction | None = None,
         consumed: Mapping[GroupId, Consumed] = NOTHING_CONSUMED,
     ) -> None:
-        """``broken`` has the groups that the supervisor does not open, ``join`` is for transactions.
-
-        ``consumed`` has how far the groups that topics name have consumed the partitions that are led here.
-        """
+        """``broken`` has the groups that the supervisor does not open, ``join`` is for transactions."""
         self._host = host
         self._metadata = metadata
         self._supervisor = supervisor
@@ -103,9 +100,8 @@ class ReplicaManager:
         self._hearings = 0
         self._young: list[RaftGroup[None]] = []
         self.replicas: dict[Key, PartitionReplica] = {}
-        self.admission = ProducerAdmission(
-            metadata, self.replicas.values, logs.clock, producer_ids, producers_max
-        )
+        held = self.replicas.values
+        self.admission = ProducerAdmission(metadata, held, logs.clock, producer_ids, producers_max)
         self._environment = PartitionEnvironment(
             host,
             self._opener,

@@ -42,11 +42,10 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class DataDirectory:
     """An open, locked data directory. Close it, or use it as a context manager."""
 
-    def __init__(self, path: str, identity: Identity, lock: int, filesystem: Filesystem) -> None:
+    def __init__(self, path: str, identity: Identity, lock: int) -> None:
         self.path = path
         self.identity = identity
         self._lock: int | None = lock
-        self._filesystem = filesystem
 
     @classmethod
     def open(
@@ -66,7 +65,7 @@ class DataDirectory:
         except BaseException:
             os.close(lock)
             raise
-        return cls(path, wanted, lock, filesystem)
+        return cls(path, wanted, lock)
 
     def close(self) -> None:
         """Let go of the lock. Idempotent."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from chaos.simulator.transactions.moves import ENDING, problem_of
 from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, Write
 from transactions.decisions import SWEEP_MS, Decisions
 from transactions.outputs import Mark, Output
-from transactions.records import Handle, Key
+from transactions.records import Handle, Key, Sink, SinkKey, State, Transaction, TransactionKey, Value
 from transactions.requests import Done, Join, Open, Opened, Prepare, Reply, Request
 from transactions.room import KEYS_BYTES_MAX, STATE_BYTES_MAX
 from transactions.state import TransactionsState
@@ -22,7 +23,7 @@ class Coordinator:
     def __init__(
         self,
         state: TransactionsState | None = None,
-        now_ms: int = 0,
+        now_ms: int = 1,
         *,
         state_bytes_max: int = STATE_BYTES_MAX,
         keys_bytes_max: int = KEYS_BYTES_MAX,
@@ -54,6 +55,10 @@ class Coordinator:
         self._take(self._decisions.take())
         return self.replies.get(self._ids)
 
+    def forget(self, number: int, request: Request) -> None:
+        """The caller of a request has gone; the first request has number 1."""
+        self._decisions.forget(number, request)
+
     def complete(self) -> Reply | RaftlogError | None:
         """All markers have arrived; the reply to the newest request."""
         marks, self.marks = self.marks, []
@@ -77,17 +82,35 @@ class Coordinator:
         state.restore(self.committed.snapshot())
         return Coordinator(state, self.now_ms, keys_bytes_max=self._keys_bytes_max)
 
+    def _check(self, key: Key, value: Value | None) -> None:
+        """Every row says when it was written, and follows from the row before."""
+        assert value is None or value.changed_ms == self.now_ms, f"{value} was written at {self.now_ms}"
+        if isinstance(key, TransactionKey) and isinstance(value, Transaction):
+            problem = problem_of(self.committed.transactions.get(key.transactional_id), value)
+            assert problem is None, f"{key.transactional_id}: {problem}"
+        if isinstance(key, SinkKey) and isinstance(value, Sink):
+            before = self.committed.sinks.get(key.key)
+            assert before is None or before.client == value.client
+            is_new = before is not None and value.run != before.run
+            assert not is_new or value.retired[-1:] == ((before.run,) if before and before.run else ())
+
     def _take(self, outputs: list[Output]) -> None:
         for wanted in outputs:
             match wanted:
-                case Write(rows):
+                case Write(rows, frees_room):
                     self.written.append({type(key) for key, _ in rows})
-                    for row in rows:
-                        self.committed.put(*row)
+                    for key, value in rows:
+                        self._check(key, value)
+                        assert frees_room or not _ends(value), "retention waits for the end"
+                        self.committed.put(key, value)
                 case Answer(request_id, reply):
                     self.replies[request_id] = reply
                 case Mark():
                     self.marks.append(wanted)
+
+
+def _ends(value: Value | None) -> bool:
+    return isinstance(value, Transaction) and value.state in (*ENDING, State.COMPLETE)
 
 
 def opened(coordinator: Coordinator, name: str, producer_id: int = 7, *, run_epoch: int = 0) -> Handle:

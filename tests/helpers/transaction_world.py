@@ -87,7 +87,7 @@ class TransactionWorld:
         self.rng = random.Random(seed)
         self.committed = TransactionsState()
         self.partitions = {target: Partition() for target in PARTITIONS}
-        self.now_ms = 0
+        self.now_ms = 1
         self.outcomes: dict[Handle, bool] = {}  # as decided
         self.asked: set[Handle] = set()  # transactions that somebody wanted to commit
         self.aborted: set[Handle] = set()  # transactions that a sink was told to be aborted

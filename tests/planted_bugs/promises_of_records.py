@@ -494,7 +494,7 @@ PROMISES_OF_RECORDS = (
         "partitions.replica.reads:Reads._newer",
         "await self.waiters.wait(Index(following))",
         "await self.waiters.wait(Index(following + 1))",
-        seen_by="tests/scenarios/partitions/test_reads.py::test_a_long_poll_returns_as_soon_as_data_is_there",
+        seen_by="tests/scenarios/partitions/test_reads.py::test_a_long_poll_of_any_kind_returns_as_soon_as_data_is_there",
     ),
     PlantedBug(
         "calls of all classes share one bound at the callee",

@@ -45,6 +45,12 @@ def check_files(filesystem: Filesystem, directory: str) -> None:
     require(seen.is_clean, D1, f"a crash passes for damage: {seen.damages} {seen.holes} {seen.doubt}")
 
 
+def check_names(filesystem: Filesystem, directory: str) -> None:
+    """What compaction was writing is finished, or gone: found later, it would replace what is newer."""
+    left = [n for n in filesystem.list_directory(directory) if n.endswith((".compacted", ".joining"))]
+    require(not left, D1, f"an opening leaves {left}")
+
+
 def check_restart(log: SegmentedLog, model: Model) -> Model:
     """Checks the log after opening; returns the model of the next incarnation."""
     first, last = int(log.first_index), int(log.last_index)

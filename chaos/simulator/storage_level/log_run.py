@@ -390,15 +390,26 @@ class LogRun:
 
     def _open(self) -> SegmentedLog:
         with checker.in_order(checker.D1):
-            return SegmentedLog.open(self.filesystem, DIRECTORY, SETTINGS, self.clock)
+            log = SegmentedLog.open(self.filesystem, DIRECTORY, SETTINGS, self.clock)
+        checker.check_names(self.filesystem, DIRECTORY)
+        return log
 
     def _end(self) -> None:
-        """A clean stop leaves nothing that the next start must cut."""
+        """A clean stop makes all durable, and the next start begins with its state and cuts nothing."""
         self.filesystem.fails_sync = lambda path: False
+        self.filesystem.crash_after_changes = None
+        for work in (self.append, self.take_sync, self.append):
+            work()
+        last = self.log.last_index
         with checker.in_order(checker.D6):
-            self.log.close()
-        tail = self._open().recovery.torn_tail
+            carry_out(self.log.close_change((last, state_below(last + 1))))
+        self.filesystem.lose_power(self.disk_rng)
+        log = self._open()
+        tail, found = log.recovery.torn_tail, log.load_checkpoint()
         checker.require(tail is None, checker.D6, f"a clean stop leaves {tail}")
+        checker.require(log.last_index == last, checker.D2, f"a clean stop at {last} leaves {log.last_index}")
+        is_there = found == (last, state_below(last + 1))
+        checker.require(is_there, checker.D5, f"a clean stop with the state at {last} leaves {found}")
 
 
 def run_log(seed: int, odds: LogOdds | None = None, *, keeps_lines: bool = False) -> Result:

@@ -6,13 +6,17 @@ Decides: which step from one record of a transactional id to the next is none. I
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from transactions.records import State, Transaction
+from msgspec.structs import replace
+
+from transactions.records import EPOCH_LAST, Outcome, State, Transaction
 
 _EMPTY, _ONGOING, _PREPARED, _COMPLETE = State.EMPTY, State.ONGOING, State.PREPARED, State.COMPLETE
 ENDING: Final = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 OPEN: Final = (_ONGOING, _PREPARED)
+INCARNATIONS_MAX: Final = 4
 _WITHIN: Final = {  # one epoch
     _EMPTY: {_ONGOING, _PREPARED},
     _COMPLETE: {_ONGOING, _PREPARED},
@@ -21,20 +25,23 @@ _WITHIN: Final = {  # one epoch
     State.PREPARE_COMMIT: set[State](),
     State.PREPARE_ABORT: set[State](),
 }
-_FIXED: Final = ("timeout_ms", "run_epoch", "request", "last", "client")  # of one transaction
+_FIXED: Final = ("timeout_ms", "run_epoch", "request", "last", "incarnations")  # of one transaction
 
 
 def problem_of(before: Transaction | None, after: Transaction) -> str | None:
     """What is wrong with a record that follows another of its transactional id; None if nothing is."""
+    if (after.state in OPEN) != bool(after.began_ms) and after.changed_ms and after.state not in ENDING:
+        return f"it is {after.state}, and has begun at {after.began_ms}"
     if before is None:
         return None
+    if before.client != after.client:
+        return f"it belongs to {after.client!r}, and belonged to {before.client!r}"
     if before.producer_id != after.producer_id or before.epoch != after.epoch:
         return _problem_of_next(before, after)
     if after.state not in _WITHIN[before.state]:
         return f"{before.state} is followed by {after.state}"
-    for name in (*_FIXED, *(("began_ms",) if before.began_ms else ())):
-        if getattr(before, name) != getattr(after, name):
-            return f"{name} was {getattr(before, name)!r}, and is {getattr(after, name)!r}"
+    if problem := _problem_of_kept(before, after, (*_FIXED, *(("began_ms",) if before.began_ms else ()))):
+        return problem
     was, now = ({*one.partitions, *one.groups} for one in (before, after))
     if not was <= now:
         return f"{was - now} takes part no more"
@@ -47,10 +54,38 @@ def problem_of(before: Transaction | None, after: Transaction) -> str | None:
 def _problem_of_next(before: Transaction, after: Transaction) -> str | None:
     if before.state in OPEN:
         return f"it is {before.state}, and another transaction follows"
-    if before.producer_id == after.producer_id and after.epoch != before.epoch + 1:
-        return f"epoch {after.epoch} follows {before.epoch}"
-    if before.state in ENDING and after.state is not _COMPLETE:
+    expected = (
+        (after.producer_id, 0) if before.epoch >= EPOCH_LAST else (before.producer_id, before.epoch + 1)
+    )
+    is_completed = after.state is _COMPLETE
+    if (after.producer_id, after.epoch) != expected and not is_completed:
+        return f"{after.producer_id}.{after.epoch} follows {before.producer_id}.{before.epoch}"
+    if before.state in ENDING and not is_completed:
         return f"{before.state} is followed by {after.state} of the next epoch"
-    if after.state is _COMPLETE and (after.partitions or after.groups):
-        return f"{after.partitions} and {after.groups} take part in a transaction that has not begun"
+    return _problem_of_completed(before, after) if is_completed else _problem_of_opened(before, after)
+
+
+def _problem_of_completed(before: Transaction, after: Transaction) -> str | None:
+    if after.partitions or after.groups or after.request:
+        return f"{after} has not begun"
+    if (after.producer_id, after.epoch) != (before.producer_id, before.epoch + 1):
+        return f"{after.producer_id}.{after.epoch} follows {before.producer_id}.{before.epoch}"
+    last = Outcome(before.producer_id, before.epoch, before.state is State.PREPARE_COMMIT)
+    if after.last != last and (before.state in ENDING or after.last != replace(last, is_committed=True)):
+        return f"its last outcome is {after.last} in place of {last}"
+    return _problem_of_kept(before, after, ("timeout_ms", "run_epoch", "incarnations"))
+
+
+def _problem_of_opened(before: Transaction, after: Transaction) -> str | None:
+    added = after.incarnations[len(after.incarnations) - 1 :]
+    named = (*before.incarnations, *added)[-INCARNATIONS_MAX:]
+    if after.incarnations and after.incarnations != named:
+        return f"{after.incarnations} were {before.incarnations}"
+    return _problem_of_kept(before, after, ("last",))
+
+
+def _problem_of_kept(before: Transaction, after: Transaction, names: Iterable[str]) -> str | None:
+    for name in names:
+        if getattr(before, name) != getattr(after, name):
+            return f"{name} was {getattr(before, name)!r}, and is {getattr(after, name)!r}"
     return None

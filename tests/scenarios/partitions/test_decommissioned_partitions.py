@@ -10,12 +10,14 @@ from partitions.metadata.move_planner import MoveReplicas
 from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt, FetchRequest, Start
 from raftlog.errors import (
+    CommitUnknown,
     OffsetOutOfRange,
     OutOfOrderSequence,
     PartitionDecommissioned,
     PreconditionFailed,
     UnknownPartition,
 )
+from raftlog.records.control import Seal
 from raftlog.types import Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import PRODUCER, ControlledBroker, ControlledCluster
@@ -139,6 +141,8 @@ async def test_a_decommissioned_partition_recognises_duplicates(cluster: Control
         await gateway.append(LAST, numbered(1), acks=QUORUM, timeout_ms=MS)
     with pytest.raises((PartitionDecommissioned, OutOfOrderSequence)):
         await gateway.append(LAST, numbered(2), acks=QUORUM, timeout_ms=MS)
+    with pytest.raises(CommitUnknown, match="a part is stored"):
+        await gateway.append(LAST, numbered(0) + numbered(1), acks=QUORUM, timeout_ms=MS)
     assert await values(cluster) == [b"x"]
 
 
@@ -152,6 +156,29 @@ async def test_recommissioned_partitions_keep_records_and_take_more(cluster: Con
     version = await decommission(cluster, is_ended=True)
     await cluster.settled(version)
     await produce(cluster, b"after")
+    assert await values(cluster) == [b"before", b"after"]
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_seal_that_is_taken_back_while_it_is_written_refuses_nobody(
+    cluster: ControlledCluster,
+) -> None:
+    await topic(cluster)
+    await produce(cluster, b"before")
+    leader = await cluster.leader(partition=1)
+    replica, others = held(leader), [broker for broker in cluster if broker is not leader]
+    for broker in others:
+        broker.disk.clear()
+    replica.want_seal(Seal(is_sealed=True, version=1_000), 1)
+    settling = asyncio.create_task(replica.settle_seal(MS))
+    await eventually(lambda: replica.group.last_index == 1)
+    replica.want_seal(Seal(is_sealed=False, version=1_001), 2)
+    appending = asyncio.create_task(replica.append(batch_of(b"after"), acks=QUORUM, timeout_ms=MS))
+    await asyncio.sleep(0.05)
+    assert not appending.done()
+    for broker in others:
+        broker.disk.set()
+    await asyncio.gather(settling, appending)
     assert await values(cluster) == [b"before", b"after"]
 
 
@@ -304,9 +331,11 @@ async def test_a_recommission_before_the_removal_keeps_the_partition(cluster: Co
     await topic(cluster)
     broker = await cluster.leader(partition=1)
     replica = held(broker)
+    await produce(cluster, b"deleted")
+    await replica.delete_before(Offset(1), timeout_ms=MS)
     await decommission(cluster)
     await replica.settle_seal(MS)
-    assert await replica.spent_at() is not None
+    assert await replica.spent_at() == (replica.high_watermark, 1)
     version = await decommission(cluster, is_ended=True)
     await cluster.settled(version)
     await asyncio.sleep(10)

@@ -8,7 +8,8 @@ from groups.requests import Commit, DeleteGroup, OffsetCommit
 from partitions.metadata.commands import DecommissionBroker
 from partitions.values import QUORUM
 from raftlog.errors import StorageFull, UnknownGroup
-from raftlog.records.control import Marker
+from raftlog.records.control import Archived, Marker, Seal
+from raftlog.types import Offset
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledCluster, PartitionCluster
 from tests.helpers.orders import ORDERS, batch_of
@@ -65,16 +66,20 @@ async def test_a_group_is_deleted(cluster: PartitionCluster) -> None:
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_transaction_that_is_decided_is_over_everywhere(cluster: PartitionCluster) -> None:
-    """Retention stops at an open transaction."""
+async def test_a_leader_writes_all_that_lets_retention_go_on(cluster: PartitionCluster) -> None:
+    """Retention stops at an open transaction, and at what is not archived."""
     producer = await TransactionalProducer(cluster.any).open()
     await producer.write(b"v")
-    leader = await cluster.leader()
-    handle = producer.handle
+    orders, handle = (await cluster.leader()).orders, producer.handle
     marker = Marker(handle.producer_id, handle.epoch, is_commit=False, coordinator_epoch=1, log_start=0)
     fill(cluster)
-    await leader.orders.mark(marker, timeout_ms=TIMEOUT_MS)
-    assert leader.orders.machine.transactions.oldest is None
+    await orders.mark(marker, timeout_ms=TIMEOUT_MS)
+    assert orders.machine.transactions.oldest is None
+    assert await orders.set_archived(Archived(1, may_lower=False), timeout_ms=TIMEOUT_MS) == 1
+    assert await orders.delete_before(Offset(1), timeout_ms=TIMEOUT_MS) == 1
+    orders.want_seal(Seal(is_sealed=True, version=1_000), 1)
+    await orders.settle_seal(TIMEOUT_MS)
+    assert orders.machine.sealed.newest.is_sealed
 
 
 @pytest.mark.parametrize("is_commit", [True, False])

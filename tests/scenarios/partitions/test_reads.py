@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from partitions.values import QUORUM, Acks, AtTime, FetchRequest, LastRecords, Start
 from raftlog.errors import NoLeader, NotLeader, OffsetOutOfRange, Overloaded, UnknownTopic
 from raftlog.node.rpc_classes import CALLS_MAX, CallClass
-from raftlog.types import NodeId
+from raftlog.types import GroupId, NodeId, Offset
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import PartitionCluster
 from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
+from tests.helpers.tagged import tagged, tagged_batch
 from tests.helpers.virtual_time import eventually
 
 SECOND_MS = 1_000
@@ -48,23 +50,42 @@ async def test_what_is_not_committed_is_not_seen(cluster: PartitionCluster) -> N
     assert (result.data, result.high_watermark, replica.group.last_index) == (b"", 0, 0)
     with pytest.raises(NoLeader):  # the offset exists: never "out of range"
         await replica.fetch(fetch_from(1, wait_ms=10))
+    own_write = replace(fetch_from(0, wait_ms=30 * SECOND_MS), min_offset=Offset(1))
+    parked = asyncio.create_task(replica.fetch(own_write))
+    await eventually(lambda: replica.parked == 1)
     for follower in cluster.followers(leader):
         follower.disk.set()
-    result = await replica.fetch(fetch_from(0, wait_ms=5 * SECOND_MS))
-    assert values_of(result.data) == [b"a"]
+    async with asyncio.timeout(1):
+        for result in (await parked, await replica.fetch(fetch_from(0, wait_ms=5 * SECOND_MS))):
+            assert values_of(result.data) == [b"a"]
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_long_poll_returns_as_soon_as_data_is_there(cluster: PartitionCluster) -> None:
+async def test_a_long_poll_of_any_kind_returns_as_soon_as_data_is_there(cluster: PartitionCluster) -> None:
     # requirement: C3
     leader = await cluster.leader()
-    replica = leader.orders
-    parked = asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=30 * SECOND_MS)))
-    await eventually(lambda: replica.parked == 1)
-    await leader.append(batch_of(b"a"))
+    size = len(batch := tagged_batch(tagged(b"a", "paid")))
+    await leader.append(batch)
+    plain = fetch_from(1, wait_ms=30 * SECOND_MS)
+    polls = [
+        plain,
+        replace(plain, committed_only=True),
+        replace(plain, tags=("paid",)),
+        replace(plain, position=Offset(0), bytes_min=2 * size),
+        replace(plain, tags=("paid",), position=Offset(0), bytes_min=2 * size),
+        replace(plain, position=Start.LATEST),
+        replace(plain, max_staleness_ms=SECOND_MS, is_local=True),
+    ]
+    brokers = [(leader, poll) for poll in polls] + [(cluster.followers(leader)[0], polls[-1])]
+    parked = [asyncio.create_task(broker.gateway.fetch(ORDERS, poll)) for broker, poll in brokers]
+    await asyncio.sleep(2)
+    assert not any(poll.done() for poll in parked)
+    await leader.append(tagged_batch(tagged(b"b", "paid")))
     async with asyncio.timeout(1):
-        assert values_of((await parked).data) == [b"a"]
-    assert replica.parked == 0
+        results = [await poll for poll in parked]
+        results += [await leader.gateway.fetch(ORDERS, replace(poll, position=Offset(0))) for poll in polls]
+    assert [values_of(result.data)[-1:] for result in results] == [[b"b"]] * len(results)
+    assert [broker.orders.parked for broker in cluster] == [0, 0, 0]
 
 
 @in_virtual_time_with(PartitionCluster)
@@ -115,10 +136,14 @@ async def test_losing_leadership_ends_a_long_poll(cluster: PartitionCluster) -> 
     await leader.append(batch_of(b"a"))
     parked = asyncio.create_task(replica.fetch(FetchRequest(position=Start.LATEST, wait_ms=60_000)))
     await eventually(lambda: replica.parked == 1)
+    group_id = replica.group.group_id
+    assert [broker for broker in cluster if broker.orders.leads(group_id)] == [leader]
+    assert not replica.leads(GroupId("another"))
     cluster.network.isolate(leader.node_id)
     with pytest.raises(NotLeader):
         await parked
     assert replica.parked == 0
+    assert not replica.leads(group_id)
 
 
 @in_virtual_time_with(PartitionCluster)
@@ -130,8 +155,9 @@ async def test_outside_of_the_log_the_valid_range_is_told(cluster: PartitionClus
     with pytest.raises(OffsetOutOfRange, match="0 to 2") as above:
         await replica.fetch(fetch_from(3))
     assert above.value.details == {"start": 0, "end": 2}
-    with pytest.raises(OffsetOutOfRange):
-        await replica.fetch(fetch_from(3, wait_ms=60_000))
+    async with asyncio.timeout(1):
+        with pytest.raises(OffsetOutOfRange):
+            await replica.fetch(fetch_from(3, wait_ms=60_000))
     with pytest.raises(OffsetOutOfRange):
         await replica.fetch(fetch_from(-1))
 

@@ -27,8 +27,9 @@ from raftlog.errors import (
     RecordTooLarge,
 )
 from raftlog.records.batch import checksum, split_batches
+from raftlog.records.control import Archived, Marker, Seal
 from raftlog.records.reader import read_records
-from raftlog.types import ProducerId
+from raftlog.types import Offset, ProducerId
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import (
     PRODUCER,
@@ -419,3 +420,22 @@ async def test_a_batch_that_is_stored_is_known_with_too_few_replicas(cluster: Pa
     assert (await leader.append(stored)).was_duplicate
     with pytest.raises(NotEnoughReplicas):
         await leader.append(batch_of(b"y", producer=PRODUCER, sequence=1))
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_what_is_not_committed_in_time_is_told_so(cluster: PartitionCluster) -> None:
+    leader = await cluster.leader()
+    orders = leader.orders
+    await leader.append(batch_of(b"a"))
+    for follower in cluster.followers(leader):
+        follower.disk.clear()
+    orders.want_seal(Seal(is_sealed=True, version=1_000), 1)
+    for work in (
+        orders.mark(Marker(PRODUCER, 0, is_commit=True, coordinator_epoch=1, log_start=0), timeout_ms=200),
+        orders.delete_before(Offset(1), timeout_ms=200),
+        orders.set_archived(Archived(1), timeout_ms=200),
+        orders.settle_seal(200),
+    ):
+        async with asyncio.timeout(1):
+            with pytest.raises((CommitUnknown, NoLeader)):
+                await work

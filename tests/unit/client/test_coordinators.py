@@ -7,6 +7,7 @@ import base64
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 import raftlog.client.dead_letters
 from raftlog import (
@@ -193,6 +194,10 @@ async def test_a_job_has_its_record(server: HttpServer) -> None:
         assert sorted(full.message.headers) == [("a", b"\xfd"), ("b", b"c"), ("raftlog.tag", b"t")]
         assert full.message.tags == ("t",)
         assert empty.value is None
+        read = await client.partition("mail", 0).read(0)
+        for job, message in zip((full, empty), read, strict=True):
+            assert replace(job.message, headers=()) == replace(message, headers=())
+            assert sorted(job.message.headers) == sorted(message.headers)
 
 
 # requirement: A7

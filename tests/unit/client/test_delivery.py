@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
@@ -64,9 +65,10 @@ async def test_a_receipt_says_where_the_record_is_and_what_the_acknowledgement_s
     # requirement: P5
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         async with client.producer("orders", linger=0, acks="every") as producer:
-            receipt = await (await producer.send(b"a", timestamp=1_700_000_000_000))
+            then = datetime.fromtimestamp(1_700_000_000, UTC) + timedelta(days=1, milliseconds=7)
+            receipt = await (await producer.send(b"a", timestamp=then))
         assert (receipt.topic, receipt.partition, receipt.offset) == ("orders", 0, 0)
-        assert receipt.timestamp_ms == 1_700_000_000_000
+        assert receipt.timestamp_ms == 1_700_000_000_000 + 86_400_000 + 7
         durability = receipt.durability
         assert (durability.acks, durability.committed, durability.replicas, durability.term) == (
             "every",

@@ -67,6 +67,8 @@ def test_brokers_are_named_by_url_or_list(written: str | list[str], expected: tu
         "http://a:1/v1",
         "http://a:x",
         "a:1,,b:2",
+        "a:1?b=c",
+        "a:1#b",
         "raftlog://me:secret@a:1",
         [],
     ],

@@ -319,6 +319,9 @@ def test_a_static_member_that_restarts_causes_no_rebalance(groups: CoordinatedGr
     assert groups.answered(groups.sync("a-2", 1), Synced) == before
     groups.beat("a-1", 1, UnknownMember)
     assert not groups.must_rejoin("a-2", 1)
+    other = groups.join("b")
+    groups.join("a-3", instance="a")
+    groups.answered(other, Joined)
 
 
 def test_a_static_member_that_restarts_twice_in_one_rebalance_is_one_member(

@@ -7,12 +7,14 @@ import pytest
 from partitions.replica.archived import ArchivedUpTo
 from partitions.replica.log_start import LogStart
 from partitions.replica.machine import PartitionMachine
+from partitions.replica.sealed import Sealed
 from raftlog.errors import CorruptBatch, InvariantViolated
 from raftlog.records.batch import Batch, stamp
 from raftlog.records.control import (
     Archived,
     ControlType,
     Marker,
+    Seal,
     archived_batch,
     archived_in,
     control_type,
@@ -21,6 +23,7 @@ from raftlog.records.control import (
     log_start_in,
     marker_batch,
     members_in,
+    seal_batch,
 )
 from raftlog.types import NodeId, Offset
 from tests.helpers.orders import batch_of
@@ -52,6 +55,15 @@ def test_a_start_never_falls_and_the_newest_record_is_none_of_the_brokers() -> N
     for entry in (records(0, b"a", b"b", b"c"), start_entry(3, 2), start_entry(4, 1)):
         state.apply(entry)
     assert (state.offset, state.newest_record) == (2, 2)
+
+
+def test_the_seal_of_the_newest_metadata_counts() -> None:
+    # requirement: F5
+    state = Sealed()
+    for is_sealed, version, counts in ((True, 3, True), (False, 2, False), (False, 3, True), (True, 5, True)):
+        before, seal = state.newest, Seal(is_sealed, version)
+        state.apply(seal_batch(seal, timestamp_ms=5))
+        assert state.newest == (seal if counts else before)
 
 
 def test_a_partition_is_restored_with_its_log_start() -> None:

@@ -33,9 +33,11 @@ def keyed_log(
     filesystem: FakeFilesystem, batches: int = 20, *, settings: LogSettings = SETTINGS
 ) -> SegmentedLog:
     """One record a batch, under two keys in turn; everything is committed."""
-    log = SegmentedLog.open(filesystem, DIRECTORY, settings, ManualWallClock())
+    clock = ManualWallClock()
+    log = SegmentedLog.open(filesystem, DIRECTORY, settings, clock)
     log.save_hard_state(HardState(Term(1), NodeId(1)))
     for number in range(batches):
+        clock.now_ms += 1
         records = [Record(b"value %d" % number, b"%d" % (number % 2), timestamp_ms=1000 + number)]
         data = build_batch(records, codec=Codec.NONE, timestamp_ms=0)
         base = int(log.last_index) + 1
@@ -428,6 +430,7 @@ def test_neighbours_that_fit_into_one_segment_are_joined(filesystem: FakeFilesys
         (start, start) for start, _ in sizes[1:]
     ]
     assert all(each.size_bytes <= SETTINGS.segment_bytes for each in log.closed_segments)
+    assert log.closed_segments[-1].stored_ms == before[-1].stored_ms > before[0].stored_ms
     names = filesystem.list_directory(DIRECTORY)
     for ending, count in ((".log", len(sizes) + 1), (".index", len(sizes)), (".joining", 0)):
         assert len([name for name in names if name.endswith(ending)]) == count

@@ -17,6 +17,7 @@ from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage import twin_file
 from raftlog.storage.durable_state import DurableState, SlotsInDoubt, found_slots, newest_slot
+from raftlog.storage.recovery import has_lived
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import (
     SLOT_BYTES,
@@ -91,21 +92,39 @@ def test_a_flipped_bit_in_a_slot_is_turned_back(path: str, bit: int) -> None:
 
 # requirement: M3
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("damage", ["missing", "zeroed", "short", "garbage"])
-def test_a_lost_slot_may_have_held_a_vote_so_the_replica_does_not_open(path: str, damage: str) -> None:
+@pytest.mark.parametrize("damage", [None, 40, bytes(SLOT_BYTES), b"x" * SLOT_BYTES, bytes(16)])
+def test_a_lost_slot_may_have_held_a_vote_so_the_replica_does_not_open(
+    path: str, damage: bytes | int | None
+) -> None:
     filesystem = voted()
-    if damage == "missing":
+    if damage is None:
         filesystem.remove(path)
-    elif damage == "short":
-        filesystem.open(path).truncate(40)
+    elif isinstance(damage, int):
+        filesystem.open(path).truncate(damage)
     else:
-        write_raw(filesystem, path, 0, bytes(SLOT_BYTES) if damage == "zeroed" else b"x" * SLOT_BYTES)
+        write_raw(filesystem, path, 0, damage)
     for _ in range(2):
         with pytest.raises(SlotsInDoubt, match="a vote may be forgotten"):
             open_log(filesystem)
     newest = newest_slot(found_slots(filesystem, DIRECTORY))
     assert newest is not None
     assert newest.state.hard_state == VOTE, "a vote stands in both slots soon after it was given"
+
+
+# requirement: M3
+@pytest.mark.parametrize("lost", [*PATHS, None])
+def test_a_replica_has_lived_unless_its_creation_was_cut_short(lost: str | None) -> None:
+    filesystem = voted()
+    if lost is not None:
+        filesystem.remove(lost)
+    assert has_lived(filesystem, DIRECTORY)
+    begun = FakeFilesystem()
+    begun.make_directories(DIRECTORY)
+    assert not has_lived(begun, DIRECTORY)
+    begun.replace_file(PATHS[1], encode_slot(0, initial_state()))
+    assert not has_lived(begun, DIRECTORY)
+    begun.replace_file(f"{DIRECTORY}/{Index(7):020d}.state", b"of the time before")
+    assert has_lived(begun, DIRECTORY)
 
 
 @pytest.mark.parametrize("kept", range(SLOT_BYTES))
@@ -229,6 +248,35 @@ def test_a_state_that_finds_no_room_is_not_tried_again() -> None:
     states.flush()
     assert not states.is_due
     assert not states.has(Index(10))
+
+
+BASES = tuple(Index(base) for base in range(10, 70, 10))
+
+
+@pytest.mark.parametrize("are_written", [True, False])
+@pytest.mark.parametrize(
+    ("remove", "left"),
+    [
+        (lambda states: states.remove_between(20, 40), {10, 50, 60}),
+        (lambda states: states.remove_below(Index(40)), {40, 50, 60}),
+    ],
+)
+def test_states_go_with_the_segments_that_they_stand_before(
+    are_written: bool, remove: Callable[[StateFiles], None], left: set[int]
+) -> None:
+    disk = FakeFilesystem()
+    disk.make_directories(STATES)
+    states = StateFiles(disk, STATES)
+    for base in BASES:
+        (states.save if are_written else states.keep)(at(base - 1), b"%d" % base)
+    assert {base for base in BASES if states.has(base)} == set(BASES)
+    remove(states)
+    assert {base for base in BASES if states.has(base)} == left
+    states.flush()
+    for found in (states, StateFiles(disk, STATES)):
+        assert set(found.standing) == left
+        newest = found.newest(lambda entry: entry.index < 50)
+        assert newest == (max(base for base in left if base <= 50) - 1, b"%d" % max(left - {60}))
 
 
 FILES = ("/data/name", "/data/name.twin")

@@ -8,7 +8,7 @@ import zlib
 import pytest
 from msgspec.structs import replace
 
-from api.settings import TransactionSettings
+from api.settings import KEYS_BYTES_MAX, TransactionSettings
 from raftlog.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused, Overloaded, QuotaExceeded
 from tests.helpers.decided_transactions import KEY_RETENTION_MS, Coordinator
 from transactions import keyed_requests
@@ -252,7 +252,7 @@ def test_the_next_leader_forgets_the_oldest_first(monkeypatch: pytest.MonkeyPatc
 
 # requirement: N2
 def test_one_address_sends_ten_keyed_requests_a_second_all_day() -> None:
-    settings = TransactionSettings()
+    settings = TransactionSettings(keys_bytes_max=KEYS_BYTES_MAX)
     answer = zlib.compress(ANSWER)
     share = settings.keys_bytes_max // settings.partitions // KEYS_SHARE
     in_a_day = 10 * settings.key_retention_ms // 1_000 // settings.partitions

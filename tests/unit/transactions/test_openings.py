@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.errors import ProducerFenced
+from raftlog.errors import OutcomeForgotten, ProducerFenced
 from tests.helpers.decided_transactions import Coordinator
 from transactions.records import Handle, State
 from transactions.requests import End, Ended, Join, Open, Opened
@@ -62,3 +62,17 @@ def test_an_opening_without_a_name_fences(count: int) -> None:
     assert replies[0] == replies[1] == Opened(producer_id=7, epoch=0), "the repetition of a broker"
     coordinator.ask(Join(transaction=Handle("copy", 7, 0), partitions=(("orders", 0),)))
     assert opened(coordinator, "") == Opened(producer_id=7, epoch=2), "its transaction is aborted"
+
+
+def test_a_caller_that_has_gone_takes_no_other_with_it() -> None:
+    coordinator = Coordinator()
+    handle = Handle("copy", 7, 0)
+    assert isinstance(coordinator.ask(End(transaction=handle, is_commit=True)), OutcomeForgotten)
+    opened(coordinator, "a")
+    coordinator.ask(Join(transaction=handle, partitions=(("orders", 0),)))
+    asked = [End(transaction=handle, is_commit=True)] * 3
+    assert [coordinator.ask(end) for end in asked] == [None, None, None]
+    for end in (4, 5):
+        coordinator.forget(end, asked[0])
+    assert coordinator.complete() == Ended(is_committed=True, next_epoch=1)
+    assert coordinator.replies.keys().isdisjoint({4, 5}), "who has gone is told nothing"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-
 from raftlog.errors import Conflict, InvalidRequest, ProducerFenced, TransactionAborted
 from tests.helpers.decided_transactions import HOUR_MS, Coordinator, opened, prepared
 from transactions.batches import HANDLES_MAX
-from transactions.fencing import is_newest, outcome_of
-from transactions.records import EPOCH_LAST, Handle, State, Transaction
+from transactions.records import Handle, State
 from transactions.requests import (
     AbortBatch,
     CommitBatch,
     Described,
     Done,
+    End,
+    Ended,
     Join,
     Listed,
     ListTransactions,
@@ -55,19 +54,6 @@ def test_an_id_that_is_opened_again_by_the_same_request_is_the_same_transaction(
     assert coordinator.ask(Join(transaction=handle, partitions=(("orders", 0),))) == Done()
 
 
-@pytest.mark.parametrize(("epoch", "is_open"), [(EPOCH_LAST, True), (EPOCH_LAST + 1, False)])
-def test_a_transaction_has_the_last_epoch_and_none_has_the_one_above(epoch: int, is_open: bool) -> None:
-    newest = Transaction(producer_id=7, epoch=epoch, state=State.ONGOING)
-    assert is_newest(Handle("orders", 7, epoch), newest) is is_open
-
-
-@pytest.mark.parametrize("epoch", [0, 1])
-def test_a_transaction_that_wrote_nothing_is_fenced_from_the_first_epoch_on(epoch: int) -> None:
-    newest = Transaction(producer_id=7, epoch=2, state=State.ONGOING)
-    with pytest.raises(ProducerFenced):
-        outcome_of(Handle("orders", 7, epoch), newest)
-
-
 # requirement: D3
 def test_a_handle_belongs_to_one_batch() -> None:
     coordinator = Coordinator()
@@ -77,6 +63,15 @@ def test_a_handle_belongs_to_one_batch() -> None:
     assert isinstance(committed(coordinator, 2, first, second), ProducerFenced)
     assert isinstance(committed(coordinator, 1, second), Conflict)
     assert committed(coordinator, 2, second) == Done(), "a refused batch has decided nothing"
+
+
+# requirement: D3
+def test_a_prepared_transaction_is_aborted_alone_and_committed_with_its_batch() -> None:
+    coordinator = Coordinator()
+    handle = prepared(coordinator, "sink~1", 7)
+    assert isinstance(coordinator.ask(End(transaction=handle, is_commit=True)), Conflict)
+    assert coordinator.ask(End(transaction=handle, is_commit=False)) is None
+    assert coordinator.complete() == Ended(is_committed=False, next_epoch=1)
 
 
 # requirement: D3

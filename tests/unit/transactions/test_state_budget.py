@@ -7,12 +7,12 @@ import tracemalloc
 import pytest
 
 from api.settings import TransactionSettings
-from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
+from raftlog.errors import InvalidRequest, Overloaded, QuotaExceeded, RaftlogError
 from tests.helpers.decided_transactions import ID_RETENTION_MS, Coordinator
-from transactions.decisions import PARTITIONS_MAX
-from transactions.records import Handle
+from transactions.decisions import GROUPS_MAX, PARTITIONS_MAX
+from transactions.records import Handle, Sink, SinkKey, State, Transaction, TransactionKey
 from transactions.requests import BeginRun, Done, Join, Open, Opened, RunBegun
-from transactions.state import PARTITION_BYTES, ROW_BYTES
+from transactions.state import NAME_BYTES, PARTITION_BYTES, ROW_BYTES, TransactionsState
 
 MAX_BYTES = 40 * ROW_BYTES
 
@@ -68,6 +68,24 @@ def test_sinks_and_the_partitions_of_a_transaction_count() -> None:
 
 
 # requirement: N2
+def test_a_transaction_has_so_many_partitions_and_groups() -> None:
+    coordinator = Coordinator()
+    coordinator.ask(opening("copy"))
+    partitions = tuple(("orders", number) for number in range(PARTITIONS_MAX + 1))
+    groups = tuple(f"group-{number}" for number in range(GROUPS_MAX + 1))
+    handle = Handle("copy", 7, 0)
+    assert coordinator.ask(Join(transaction=handle, partitions=partitions[1:], groups=groups[1:])) == Done()
+    for field, more in (
+        ("partition", Join(transaction=handle, partitions=partitions[:1])),
+        ("group", Join(transaction=handle, groups=groups[:1])),
+    ):
+        refused = coordinator.ask(more)
+        assert isinstance(refused, InvalidRequest)
+        assert refused.details["field"] == field
+    assert coordinator.ask(Join(transaction=handle, partitions=partitions[1:2])) == Done()
+
+
+# requirement: N2
 @pytest.mark.parametrize("client", ["10.0.0.1", ""])
 def test_the_next_leader_counts_the_same(client: str) -> None:
     coordinator = Coordinator()
@@ -95,3 +113,22 @@ def test_the_tasks_of_a_sink_come_from_one_address(tasks: int, count: int) -> No
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used < 1.3 * coordinator.committed.used.of("10.0.0.1")
+
+
+# requirement: N2
+def test_all_that_a_row_lists_counts() -> None:
+    state = TransactionsState()
+    handles = (Handle("s~1", 7, 0), Handle("s~2", 8, 0))
+    sink = Sink(sequence=1, handles=handles, retired=("a", "b", "c"))
+    used = Transaction(
+        producer_id=7, epoch=0, state=State.ONGOING, partitions=(("orders", 0),), groups=("g", "h")
+    )
+    for number in range(2):  # a row takes the place of the one before
+        state.put(SinkKey("s"), sink)
+        state.put(TransactionKey("s~1"), used)
+        names = ["s~1", "s~2", "a", "b", "c", "g", "h"]
+        listed = NAME_BYTES * len(names) + 3 * len("".join(names)) + PARTITION_BYTES + len("orders")
+        assert state.used.total == 2 * ROW_BYTES + 2 * len("s" + "s~1") + listed, number
+    state.put(SinkKey("s"), None)
+    state.put(TransactionKey("s~1"), None)
+    assert state.used.total == 0

@@ -1,0 +1,48 @@
+"""How much memory this process may use: of the machine, of its control group, by its own limits.
+
+Decides: the defaults of settings that bound what clients leave in memory, so that all of them together fit
+into a small machine. A setting that is given counts as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+LEAST: Final = 16 << 20  # of one setting, in bytes
+_GROUPS: Final = Path("/sys/fs/cgroup")
+_OWN_GROUP: Final = Path("/proc/self/cgroup")
+
+
+@cache
+def memory_bytes() -> int:
+    """The bytes that this process may use, at the time of the first call."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    own = (resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    return min([physical, *(limit for limit in own if limit != resource.RLIM_INFINITY), *_limits_of_groups()])
+
+
+def part_of_memory(most_bytes: int, part: int) -> int:
+    """This part of the memory, such as an eighth, and ``most_bytes`` at most."""
+    return max(LEAST, min(most_bytes, memory_bytes() // part))
+
+
+def _limits_of_groups() -> list[int]:
+    """The limits of this process's control group (version 2) and of those around it; none without them."""
+    try:
+        own = _OWN_GROUP.read_text().rpartition("::")[2].strip()
+    except OSError:
+        return []
+    inside = _GROUPS / own.lstrip("/")
+    return [limit for folder in (inside, *inside.parents) if (limit := _limit_of(folder)) is not None]
+
+
+def _limit_of(folder: Path) -> int | None:
+    try:
+        text = (folder / "memory.max").read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
