@@ -102,9 +102,15 @@ async def message(call: Call) -> web.StreamResponse:
 async def first_of_last(
     call: Call, target: TopicPartition, position: LastRecords, *, committed_only: bool
 ) -> bodies.FetchedRecord | None:
-    """The record at which the last ``position.count`` user records begin; None where there are none."""
+    """The record at which the last ``position.count`` user records begin; None where there are none.
+
+    Linearizable: all that was acknowledged before counts, also where a deposed leader is asked.
+    """
     bytes_max = min(call.services.limits.fetch_json_bytes_max, call.services.limits.fetch_bytes_max)
-    request = FetchRequest(position=position, bytes_max=bytes_max, committed_only=committed_only)
+    end, _ = await call.services.gateway.offset_at(target, Start.LATEST, committed_only=committed_only)
+    request = FetchRequest(
+        position=position, bytes_max=bytes_max, committed_only=committed_only, min_offset=end
+    )
     with call.admission.answers.turn(partial(has_client, call.request)) as turn:
         _, page = await _page(call, _view(call, target, 1), request, turn)
     return page.records[0] if page.records else None

@@ -73,12 +73,12 @@ class Checker:
                 core.writes.durable_index,
                 group.log.last_index,
             )
-            if replica is None or replica.numbers != numbers or replica.process is not machine.process:
+            if replica is None or replica.numbers != numbers or replica.group is not group:
                 self._changed(machine, group_id, group, numbers)
         if len(groups) > len(opened) and not machine.is_stopping:
             for group_id, replica in list(groups.items()):
                 if group_id not in opened and replica.process is machine.process:
-                    self._closed(machine, group_id)
+                    self._ended(machine, group_id, replica)
 
     def frame(self, machine: Machine, to: NodeId, frame: bytes) -> None:
         """A Raft message is sent: its vote or acknowledgement must be durable (I7)."""
@@ -197,10 +197,10 @@ class Checker:
             self.replicas[machine.node][group_id] = record.replicas[machine.node] = replica
             if machine.node in record.lost:
                 self.check_durable_quorum(record, f"as {machine.name}, which has lost files, opens it again")
-        before = replica.numbers if replica.process is machine.process else None
+        before = replica.numbers if replica.group is group else None
         if before is None:
-            replica.look(record, durable=False)  # left by an earlier process
-        replica.numbers, replica.process = numbers, machine.process
+            replica.look(record, durable=False)  # left by an earlier process, or before a failure
+        replica.numbers, replica.process, replica.group = numbers, machine.process, group
         if group.stopped is not None:
             return  # its disk has failed, and its state in memory is no longer used
         now = numbers_of(group, numbers)
@@ -375,6 +375,11 @@ class Checker:
         missing = replica.sent_votes.name(term, voted_for)
         if missing:
             self._violated("I7 write-ahead", f"{replica.machine.name} names {what}: {missing}")
+
+    def _ended(self, machine: Machine, group_id: GroupId, replica: ReplicaRecord) -> None:
+        """A broker has closed a replica. Of one that has failed the files stay, and are opened again."""
+        if replica.group is None or replica.group.stopped is None:
+            self._closed(machine, group_id)
 
     def _closed(self, machine: Machine, group_id: GroupId) -> None:
         """A replica outside a committed membership may be deleted; those of a deleted topic all are."""

@@ -31,6 +31,7 @@ from raftlog.types import NodeId
 ORIGINAL: Final = "I43 only an older copy of a disk begins again"
 KEPT_OUT: Final = "L15 a copy beside its original is kept out"
 RAN, STARTED, MOVED = "copies that ran", "older copies that started unheard", "moved brokers"
+EQUAL: Final = "copies of equal age"
 COPY_S: Final = (2.0, 5.0, 60.0)  # until healing at most
 LOOKS: Final = 40
 STARTS: Final = 34  # more than were once remembered
@@ -121,6 +122,24 @@ class Hosts:
         self.end_copy(copy)
         if rng.random() < 0.5:
             self._restart_all()
+
+    async def _try_equal(self) -> None:
+        """A copy of equal age is kept out as well, since its original is connected and reached by all.
+
+        Only then: where a link of the original is lost, nothing tells the two processes apart.
+        """
+        rng, members = self._cluster.rng("equal copy"), self._cluster.members
+        able = [machine for machine in members if self._is_reached(machine)]
+        if able and rng.random() < 0.5:
+            original = rng.choice(able)
+            copy = self.start_copy(original, original.disk.image())
+            await self._check_kept_out(copy)
+            self.end_copy(copy)
+            self._counts[EQUAL] += 1
+
+    def _is_reached(self, machine: Machine) -> bool:
+        peers = [each for each in self._cluster.members if each is not machine]
+        return machine.broker is not None and all(each.reaches(machine.node) for each in peers)
 
     def start_copy(self, original: Machine, files: dict[str, bytes]) -> Machine:
         """Start a process with these files and the settings of the original, at an address of its own."""
@@ -258,6 +277,7 @@ class Hosts:
                 return
             await asyncio.sleep(AGAIN_S)
         self._check_left()
+        await self._try_equal()
 
     def _check_left(self) -> None:
         """An older copy in place of its original has begun again."""

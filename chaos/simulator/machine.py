@@ -144,6 +144,10 @@ class Machine:
             "" if self.broker is None or self._transport is None else self._transport.dialler(peer).decode()
         )
 
+    def reaches(self, peer: NodeId) -> bool:
+        """Whether its own link to a peer leads to the process that it hears as this peer."""
+        return self.broker is not None and self._transport is not None and self._transport.reaches(peer)
+
     def leads(self, group_id: GroupId) -> bool:
         """Whether its broker leads a group, and knows all that is committed in it."""
         group = None if self.broker is None else self.broker.host.groups.get(group_id)

@@ -31,7 +31,7 @@ def plant_errors(rng: random.Random, machine: Machine, is_over: Callable[[], boo
         is_late = rng.random() < 0.5
         if place == "apply":
             machine.is_restart_needed = True  # in the end: the replica is opened again after half a minute
-            _fails_once(replica.machine, place, RuntimeError(PLANTED), is_over, is_late=is_late)
+            _fails_once(replica.machine, place, error, is_over, is_late=is_late)
             continue
         owner = getattr(coordinator, "decisions", None) if place in IN_DECISIONS else coordinator
         if owner is not None:

@@ -107,6 +107,7 @@ class ReplicaRecord:
         self.durable = LogView(machine.disk, directory, durable=True, note=note)
         self.numbers: Seen | None = None
         self.process: object = None
+        self.group: RaftGroup[object] | None = None  # the one of these numbers; it may have ended since
         self.log_start = 0
         self.kept_index = 0  # its durable index as its term began: it has acknowledged no more
         self.acknowledged_index = 0  # the highest that it has acknowledged since the last look

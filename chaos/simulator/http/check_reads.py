@@ -122,10 +122,8 @@ def check_offset(answered: Answered) -> None:
         answered.wrong(_PLACE, f"no timestamp of {row}")
     if at == "latest" and not least <= offset <= end:
         answered.wrong(_PLACE, f"the end is {offset}, {least} was committed before, {end} is now")
-    if at.startswith("-") and not max(least - int(at[1:]), 0) <= offset <= max(
-        end - int(at[1:]), _start(answered)
-    ):
-        answered.wrong(_PLACE, f"{offset} of {least} to {end}")
+    if at.startswith("-"):
+        _check_last_offset(answered, int(at[1:]), offset)
     if at.startswith("timestamp:"):
         wanted = int(at.removeprefix("timestamp:"))
         early = [one for one in _rows(answered, _start(answered), offset) if one.timestamp_ms >= wanted]
@@ -133,6 +131,16 @@ def check_offset(answered: Answered) -> None:
         is_right = offset >= least if timestamp is None else timestamp >= wanted
         if early or (is_known and not is_right) or offset > end:
             answered.wrong(_PLACE, f"{offset} is {row}, before it {early[:1]}")
+
+
+def _check_last_offset(answered: Answered, count: int, offset: int) -> None:
+    """The first of the last ``count`` user records below an end from the request to the response."""
+    committed, start = answered.committed, _start(answered)
+    least = committed.first_of_last(count, answered.exchange.memory.get("end", 0))
+    left = committed.between(start, answered.end)
+    most = left[-count:][0].offset if left else max(start, answered.end - count)
+    if not least <= offset <= most:
+        answered.wrong(_PLACE, f"{offset}, not from {least} to {most}, is the first of the last {count}")
 
 
 def check_message(answered: Answered, offset: int) -> None:

@@ -56,6 +56,11 @@ class Committed:
         """The records from an offset up to, but excluding, another one."""
         return self.rows[bisect_left(self._offsets, first) : bisect_left(self._offsets, end)]
 
+    def first_of_last(self, count: int, end: int) -> int:
+        """The offset of the first of the last ``count`` records below an end; 0 if fewer are known."""
+        place = bisect_left(self._offsets, end) - count
+        return self._offsets[place] if place >= 0 else 0
+
     def at(self, offset: int) -> Row | None:
         """The record of an offset, if it is a user record."""
         place = bisect_left(self._offsets, offset)

@@ -167,7 +167,7 @@ class ShippedReader(SimulatedClient):
         """After healing: the last records, and a chunk from each kind of position."""
         count = self.rng.choice((1, 3))
         before = self.committed(self._partition)
-        least = 0 if before is None else before.end
+        least = 0 if before is None else before.first_of_last(count, before.end)
         try:
             chunk = await partition.read(-count)
         except RaftlogError as error:
@@ -179,8 +179,9 @@ class ShippedReader(SimulatedClient):
         offsets = [message.offset for message in chunk]
         first = offsets[0] if offsets else chunk.next_offset
         wanted = [row.offset for row in committed.between(first, chunk.next_offset)]
-        missed = committed.between(max(chunk.high_watermark - count, chunk.log_start_offset), first)
-        is_right = first >= least - count and not missed
+        last = committed.between(chunk.log_start_offset, chunk.high_watermark)[-count:]
+        missed = [row.offset for row in last if row.offset < first]
+        is_right = first >= least and not missed
         if not is_right or (offsets != wanted and first >= committed.known_from):
-            detail = f"{self.name}: the last {count} are {offsets} of {least}, not {wanted}, and {missed}"
+            detail = f"{self.name}: the last {count} are {offsets} from {least}, not {wanted}, and {missed}"
             self.cluster.violated(_ENDS, detail)

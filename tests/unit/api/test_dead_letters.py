@@ -170,6 +170,7 @@ class Appends:
         acks: Acks,
         timeout_ms: int,
         transactional_id: str | None = None,
+        client: str = "",
     ) -> AppendReceipt:
         kind = target.topic.rpartition(".")[2]
         if kind in self.errors:
@@ -255,7 +256,7 @@ async def test_a_long_answer_continues_and_a_longer_value_is_left_out(server: Ht
     assert offsets_of(first) == [0, 1]
     assert offsets_of(await server.get(f"{PATH}?cursor={first.json['next']}")) == [2]
     await server.call("PATCH", f"/v1/topics/{DEAD}/config", {"config": {"max.message.bytes": 2 << 20}})
-    await add(server, letter(9, value=bytes((1 << 20) + 1)))
+    await add(server, letter(9, value=bytes(1200 << 10)))
     (row,) = rows(await server.get(f"{PATH}?id=orders/0/9"))
     assert "value" not in row
     assert int(str(row["size"])) > 1 << 20
