@@ -236,8 +236,9 @@ def report(
 ) -> None:
     """Tell brokers up to which offset partitions are archived.
 
-    Retention of topics with retention.archive.required=true deletes nothing above that offset. The archive
-    sink of Spark reports after each batch, if it has bootstrap.servers. The offset never goes back.
+    Retention of topics with retention.archive.required=true deletes nothing above that offset. The command
+    archive write, and the archive sink of Spark if it has bootstrap.servers, report after each batch. The
+    offset never goes back.
 
     \b
     Examples:

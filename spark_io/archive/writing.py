@@ -41,6 +41,7 @@ from spark_io.stream_progress import (
     without_removed,
 )
 
+BUFFERED_BYTES: Final = 64 << 20  # of rows that wait for their file; a task of Spark has a process of its own
 READ_SCHEMA: Final = pa.schema([field for field in SCHEMA if field.name != "term"])  # as a source of Spark
 
 
@@ -125,7 +126,7 @@ class TopicWriter:
             self._at = end
 
     def _files(self, ranges: Sequence[Range]) -> list[Entry]:
-        writer = FileWriter(self._storage)
+        writer = FileWriter(self._storage, buffered_bytes=BUFFERED_BYTES)
         for rows in read_ranges(self._client, self._options, ranges, READ_SCHEMA):
             writer.add(rows)
         return writer.close()

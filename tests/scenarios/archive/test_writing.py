@@ -19,9 +19,10 @@ from spark_io.archive.options import archive_write_options
 from spark_io.archive.sink import Archived, ArchiveWriter, check_columns
 from spark_io.archive.storage import DirectoryStorage
 from spark_io.archive.verifying import verify
-from spark_io.archive.writing import TopicWriter, Written, write_options
+from spark_io.archive.writing import TopicWriter, Written, starts, write_options
 from spark_io.errors import ArchiveOverlap, DataLoss
 from spark_io.options import read_options
+from spark_io.partition_ends import Bounds, Removed
 from spark_io.planning import Range
 from spark_io.reading import read_ranges
 from spark_io.schemas import arrow_schema, schema_of
@@ -171,7 +172,7 @@ def test_a_run_goes_on_where_a_killed_run_ended(it: Archiving, part: str, when: 
     it.send(10, OTHER)
     storage = Meddled(it.folder, part, **{when: die})
     with pytest.raises(Interrupted):
-        it.write(storage, records=12)
+        it.write(storage)
     assert it.known == [0, 0]
     it.write()
     it.check()
@@ -221,10 +222,29 @@ def test_records_that_were_deleted_before_they_were_archived_are_an_error(it: Ar
     with pytest.raises(DataLoss, match=f"offsets 10 to {start - 1} of orders/0 are deleted"):
         it.write()
     assert offsets(it.storage) == [*range(10)]
-    it.write(fails=False)
+    writer = it.writer(fails=False)
+    assert len([*writer.write()]) == 1
+    assert writer.written[ORDERS].start == start
     assert offsets(it.storage)[10:] == [*range(start, start + 5)]
     assert [one.target for one in catalogue.load(it.storage).gaps()] == [ORDERS]
     assert it.known[0] == start + 5
+
+
+@pytest.mark.parametrize(
+    ("bounds", "removed", "expected"),
+    [
+        (Bounds(0, 30, 1.0), None, 10),
+        (Bounds(15, 30, 1.0, records_end=10), None, 15),  # only entries without records are deleted
+        (None, Removed(records_end=10, next_offset=12), None),
+        (Bounds(12, 30, 1.0), Removed(records_end=10, next_offset=12), 12),  # it was added again
+    ],
+)
+def test_a_run_begins_behind_what_is_archived(
+    bounds: Bounds | None, removed: Removed | None, expected: int | None
+) -> None:
+    present = {} if bounds is None else {ORDERS: bounds}
+    gone = {} if removed is None else {ORDERS: removed}
+    assert starts({ORDERS: 10}, present, gone, fails=True).get(ORDERS) == expected
 
 
 def test_an_archive_begins_where_the_log_begins(it: Archiving) -> None:
