@@ -524,14 +524,6 @@ PROMISES_OF_CLUSTERS = (
         seen_by="tests/scenarios/archive/test_archive.py::test_offsets_that_are_archived_are_refused",
     ),
     PlantedBug(
-        "a process whose batch another one has committed goes on",
-        "A8",
-        "spark_io.archive.writing:TopicWriter._commit",
-        "if not is_new and",
-        "if False and",
-        seen_by="tests/scenarios/archive/test_writing.py::test_of_two_runs_at_once_one_fails_and_disturbs_nothing",
-    ),
-    PlantedBug(
         "the checksum of a produced batch is not compared",
         "A9",
         "raftlog.records.batch:check_batch",
