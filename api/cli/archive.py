@@ -43,7 +43,6 @@ _BYTES_MAX = 128 << 20
 _OPTIONS_OF_SPARK = {
     "set failOnDataLoss=false": "give --skip-lost",
     "use a new checkpointLocation to read it from its beginning": "use another archive",
-    "this query": "the archive",
 }
 
 

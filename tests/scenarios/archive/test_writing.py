@@ -28,6 +28,7 @@ from spark_io.reading import read_ranges
 from spark_io.schemas import arrow_schema, schema_of
 from tests.helpers.archives import ORDERS, offsets
 from tests.helpers.async_tests import beside
+from tests.helpers.command_line import invoke
 from tests.helpers.whole_broker import whole_broker
 
 # requirement: A8
@@ -221,6 +222,8 @@ def test_records_that_were_deleted_before_they_were_archived_are_an_error(it: Ar
     it.client.topics.delete_before("orders", partition=0, offset=start)
     with pytest.raises(DataLoss, match=f"offsets 10 to {start - 1} of orders/0 are deleted"):
         it.write()
+    told = invoke(it.url, "archive", "write", "orders", str(it.folder), code=1).stderr
+    assert f"retention was faster than its reader; give --skip-lost to read on at {start}" in told
     assert offsets(it.storage) == [*range(10)]
     writer = it.writer(fails=False)
     assert len([*writer.write()]) == 1
