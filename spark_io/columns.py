@@ -32,7 +32,7 @@ def _column(messages: Sequence[Message], field: pa.Field) -> pa.Array:
             return pa.array(_each("offset", messages), pa.int64())
         case "timestamp":
             times = pa.array(_each("timestamp_ms", messages), pa.timestamp("ms", "UTC"))
-            return times.cast(pa.timestamp("us", "UTC"))
+            return times.cast(field.type)
         case "timestampType":
             types = map(_TIMESTAMP_TYPES.__getitem__, map(attrgetter("timestamp_type"), messages))
             return pa.array([*types], pa.int32())

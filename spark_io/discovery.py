@@ -112,13 +112,13 @@ def surviving(target: TopicPartition, wanted: int, log_start: int, fails: bool) 
     """Where a read begins that wants records below the log start. Raises ``DataLoss`` if it ``fails``."""
     lost = (
         f"offsets {wanted} to {log_start - 1} of {target} are deleted, the log begins at {log_start}: "
-        "retention was faster than this query"
+        "retention was faster than its reader"
     )
     if fails:
         raise DataLoss(
             f"{lost}; set failOnDataLoss=false to read on at {log_start}, or keep records for longer"
         )
-    _log.warning("%s; reading on at %d, since failOnDataLoss is false", lost, log_start)
+    _log.warning("%s; reading on at %d", lost, log_start)
     return log_start
 
 

@@ -112,7 +112,7 @@ def check_ends(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails: b
                 f"{lost}; use a new checkpointLocation to read it from its beginning, or set "
                 f"failOnDataLoss=false to wait for offset {start[one]}"
             )
-        _log.warning("%s; waiting for offset %d, since failOnDataLoss is false", lost, start[one])
+        _log.warning("%s; waiting for offset %d", lost, start[one])
 
 
 def _check_present(
@@ -128,7 +128,7 @@ def _check_present(
     if early is not None:
         lost = (
             f"{early} was read up to offset {start[early]}, and was removed with records up to offset "
-            f"{removed[early].records_end - 1}: retention was faster than this query"
+            f"{removed[early].records_end - 1}: retention was faster than its reader"
         )
     else:
         lost = (
@@ -136,7 +136,7 @@ def _check_present(
         )
     if fails:
         raise DataLoss(f"{lost}; set failOnDataLoss=false to go on without")
-    _log.warning("%s; going on without, since failOnDataLoss is false", lost)
+    _log.warning("%s; going on without", lost)
 
 
 def _within(limits: Limits, start: Offsets, end: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> Offsets:

@@ -1,4 +1,4 @@
-"""Commands about archives: ``archive list``, ``verify``, ``replay``, ``compact`` and ``report``.
+"""Commands about archives: ``archive write``, ``list``, ``verify``, ``replay``, ``compact`` and ``report``.
 
 Without Spark: they need pyarrow only, and fsspec for object stores.
 """
@@ -6,7 +6,7 @@ Without Spark: they need pyarrow only, and fsspec for object stores.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,17 +27,76 @@ from api.cli.output import (
     wrong_usage,
 )
 from api.cli.parameters import Argument, Option
+from raftlog.errors import RaftlogError
 from raftlog.units import counted, duration_ms
 
 if TYPE_CHECKING:
     from spark_io.archive.entries import Catalogue
     from spark_io.archive.storage import Storage
+    from spark_io.archive.writing import TopicWriter
     from spark_io.planning import Range
 
 ArchiveArgument = Annotated[
     str, Argument(help="A directory, or an address such as s3://bucket/prefix.", metavar="ARCHIVE")
 ]
 _BYTES_MAX = 128 << 20
+_OPTIONS_OF_SPARK = {
+    "set failOnDataLoss=false": "give --skip-lost",
+    "use a new checkpointLocation to read it from its beginning": "use another archive",
+}
+
+
+def write(
+    topics: Annotated[list[str], Argument(help="The topics to archive.", metavar="TOPIC...")],
+    archive: ArchiveArgument,
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on with new records until Ctrl-C.")] = False,
+    interval: Annotated[
+        str, Option("--interval", metavar="DURATION", help="With --follow, the time between batches.")
+    ] = "1m",
+    batch_records: Annotated[
+        int, Option("--batch-records", min=1, help="About the most records of a batch.")
+    ] = 1_000_000,
+    batch_bytes: Annotated[
+        int, Option("--batch-bytes", min=1, help="About the most bytes of a batch, as the log has them.")
+    ] = _BYTES_MAX,
+    skip_lost: Annotated[
+        bool, Option("--skip-lost", help="Go on behind records that were deleted before they were archived.")
+    ] = False,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Archive the committed records of topics as Parquet files, each offset once.
+
+    Goes on where the archive ends, also after a crash, and ends where each topic ended when it began. Brokers
+    learn up to which offset each partition is archived: retention.archive.required=true waits for it.
+
+    \b
+    Examples:
+      raftlog archive write orders /mnt/archive
+      raftlog archive write orders payments s3://history/topics --follow
+    """
+    pause_s = _seconds("--interval", interval)
+    with errors_reported(changing=True), _opened(archive) as (storage, _):
+        from spark_io.archive.writing import TopicWriter, write_options
+
+        with connected(server) as client:
+            for topic in topics:
+                client.topics.describe(topic)
+            writers = []
+            for topic in dict.fromkeys(topics):
+                options = write_options(
+                    server,
+                    topic,
+                    batch_records=batch_records,
+                    batch_bytes=batch_bytes,
+                    fails_on_loss=not skip_lost,
+                )
+                writers.append(TopicWriter(client, storage, topic, options))
+            try:
+                _write_all(writers, pause_s if follow else None)
+            finally:
+                if rows := _written(writers):
+                    show(rows, output)
 
 
 def list_all(
@@ -89,7 +148,7 @@ def verify(
         if not catalogue.files:
             note(f"error: there is no archive at {archive}; correct the address")
             raise click.exceptions.Exit(REFUSED)
-        grace_s = _seconds(older_than)
+        grace_s = _seconds("--older-than", older_than)
         found: list[Row] = [{"where": one.where, "problem": one.what} for one in problems(storage, catalogue)]
         if found or output is Format.JSON:
             show(found, output)
@@ -176,8 +235,9 @@ def report(
 ) -> None:
     """Tell brokers up to which offset partitions are archived.
 
-    Retention of topics with retention.archive.required=true deletes nothing above that offset. The archive
-    sink of Spark reports after each batch, if it has bootstrap.servers. The offset never goes back.
+    Retention of topics with retention.archive.required=true deletes nothing above that offset. The command
+    archive write, and the archive sink of Spark if it has bootstrap.servers, report after each batch. The
+    offset never goes back.
 
     \b
     Examples:
@@ -225,10 +285,47 @@ def _note_unlisted(
     note(f"{counted(len(chosen), 'file')} removed; the others are newer, or have offsets that no file has")
 
 
-def _seconds(duration: str) -> float:
+def _write_all(writers: Sequence[TopicWriter], pause_s: float | None) -> None:
+    """Archive what topics have, once, or with a pause again and again: errors that pass end nothing then."""
+    while True:
+        begun_s = time.monotonic()
+        for one in writers:
+            try:
+                _write_topic(one)
+            except RaftlogError as error:
+                if pause_s is None or not error.retryable:
+                    raise
+                note(f"{one.topic}: {error}; trying again")
+        if pause_s is None:
+            return
+        time.sleep(max(0.0, begun_s + pause_s - time.monotonic()))
+
+
+def _write_topic(writer: TopicWriter) -> None:
+    for files in writer.write():
+        records = counted(sum(one.rows for one in files), "record")
+        note(f"{writer.topic}: {records} in {counted(len(files), 'file')}")
+
+
+def _written(writers: Sequence[TopicWriter]) -> list[Row]:
+    return [
+        {
+            "topic": target.topic,
+            "partition": target.partition,
+            "from": one.start,
+            "to": one.end,
+            "records": one.records,
+            "bytes": one.bytes,
+        }
+        for writer in writers
+        for target, one in sorted(writer.written.items())
+    ]
+
+
+def _seconds(option: str, duration: str) -> float:
     found = duration_ms(duration)
     if found is None:
-        wrong_usage(f"--older-than is {duration}; give a duration such as 12h or 1d")
+        wrong_usage(f"{option} is {duration}; give a duration such as 12h or 1d")
     return found / 1000
 
 
@@ -240,16 +337,37 @@ def _opened(archive: str) -> Iterator[tuple[Storage, Catalogue]]:
 
         from spark_io.archive import catalogue
         from spark_io.archive.storage import open_storage
-        from spark_io.errors import ArchiveDamaged, ArchiveOverlap, ArchiveUnreachable
+        from spark_io.errors import (
+            ArchiveDamaged,
+            ArchiveOverlap,
+            ArchiveUnreachable,
+            DataLoss,
+            InvalidOption,
+        )
     except ModuleNotFoundError as error:
         note(f"error: archives need more packages ({error.name}): pip install 'raftlog[archive]'")
         raise click.exceptions.Exit(REFUSED) from None
     try:
         storage = open_storage(archive)
         yield storage, catalogue.load(storage)
-    except (ArchiveDamaged, ArchiveOverlap, ArchiveUnreachable, pa.ArrowException) as error:
-        note(f"error: {error}")
+    except (
+        ArchiveDamaged,
+        ArchiveOverlap,
+        ArchiveUnreachable,
+        DataLoss,
+        InvalidOption,
+        pa.ArrowException,
+    ) as error:
+        note(f"error: {_in_words(error)}")
         raise click.exceptions.Exit(REFUSED) from None
+
+
+def _in_words(error: Exception) -> str:
+    """The message of an error, with options of this command in place of those of Spark."""
+    text = str(error)
+    for of_spark, ours in _OPTIONS_OF_SPARK.items():
+        text = text.replace(of_spark, ours)
+    return text
 
 
 def _ranges(

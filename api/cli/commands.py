@@ -232,6 +232,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "Try dead letters again: the workers of the group get them from its retry topic.",
     ),
     "dlq discard": ("api.cli.dead_letters", "discard", "Discard dead letters: nothing tries them again."),
+    "archive write": (
+        "api.cli.archive",
+        "write",
+        "Archive the committed records of topics as Parquet files, each offset once.",
+    ),
     "archive list": (
         "api.cli.archive",
         "list_all",

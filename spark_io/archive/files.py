@@ -165,9 +165,8 @@ def _as_archived(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     table = pa.Table.from_batches([batch])
-    for pair in (
-        table.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([]).to_pylist()
-    ):
+    groups = table.select(["topic", "partition"]).group_by(["topic", "partition"], use_threads=False)
+    for pair in groups.aggregate([]).to_pylist():
         if pair["topic"] is None or pair["partition"] is None:
             raise InvalidRows("topic or partition is null in a row; archive records as they were read")
         is_its = pc.and_(

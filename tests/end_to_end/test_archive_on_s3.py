@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from chaos.cluster import Cluster
 from chaos.ports import free_ports
+from raftlog import Client
 from raftlog.testing.waits import LIMIT_S
 from spark_io.archive import catalogue
 from spark_io.archive.delta import DeltaArchive
@@ -19,8 +21,8 @@ from spark_io.archive.storage import open_storage
 from spark_io.archive.verifying import verify
 from spark_io.errors import ArchiveOverlap, InvalidOption
 from tests.helpers.archives import archived, file_of, offsets
-from tests.helpers.command_line import RAFTLOG
-from tests.helpers.real_cluster import eventually
+from tests.helpers.command_line import RAFTLOG, run
+from tests.helpers.real_cluster import create_topic, eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -83,6 +85,20 @@ def test_a_batch_counts_once_in_an_object_store(s3: str) -> None:
         [*RAFTLOG, "archive", "list", s3, "-o", "json"], env=os.environ, capture_output=True, check=True
     )
     assert json.loads(shown.stdout)[0]["end"] == 20
+
+
+# requirement: A8
+def test_topics_are_archived_in_an_object_store(s3: str, unbroken: Cluster) -> None:
+    create_topic(unbroken.urls[0], "orders")
+    address = s3.replace("topics", "written")
+    with Client(unbroken.bootstrap) as client:
+        for count in (10, 20):
+            for number in range(10):
+                client.send("orders", str(number))
+            run(unbroken, "archive", "write", "orders", address)
+            found = offsets(open_storage(address))
+            assert len(found) == len({*found}) == count
+    run(unbroken, "archive", "verify", address)
 
 
 # requirement: A8 D3

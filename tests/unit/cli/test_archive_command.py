@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,11 +36,34 @@ def test_an_address_without_an_archive_is_not_verified() -> None:
     ],
 )
 def test_a_missing_package_is_named_with_its_remedy(missing: str, address: str, remedy: str) -> None:
-    code, told = ended("list", address, without=missing)
-    assert code == 1
-    assert remedy in told
-    assert "Traceback" not in told
+    for arguments in (("list", address), ("write", "orders", address)):
+        code, told = ended(*arguments, without=missing)
+        assert code == 1
+        assert remedy in told
+        assert "Traceback" not in told
 
 
 def test_archives_are_listed_without_spark() -> None:
     assert ended("list", "/nowhere/archive", without="pyspark")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("/archive",), "Missing argument 'TOPIC...'"),
+        (("orders", "/archive", "--interval", "soon"), "--interval is soon; give a duration"),
+        (("orders", "/archive", "--batch-records", "0"), "--batch-records"),
+    ],
+)
+def test_a_wrong_call_of_write_names_what_is_wrong(given: tuple[str, ...], told: str) -> None:
+    code, errors = ended("write", *given)
+    assert code == 2
+    assert told in errors
+
+
+def test_an_archive_that_is_a_delta_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / "0.json").touch()
+    for arguments in (("list", str(tmp_path)), ("write", "orders", str(tmp_path))):
+        code, told = ended(*arguments)
+        assert (code, told.partition(";")[0]) == (1, "error: path is a Delta table")

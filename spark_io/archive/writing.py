@@ -1,0 +1,213 @@
+"""Archives topics without Spark: the committed records of a topic, batch by batch.
+
+Decides: where a run begins and ends, and that of two runs at once only one goes on. Leaves to others: what is
+lost where records are deleted (``spark_io.stream_progress``, as for a stream of Spark), files (``files``),
+and what counts (``catalogue``).
+
+The batches of a topic are those of the query ``write-TOPIC``, with consecutive numbers. A run numbers its
+batches from the manifests that it has found, and a manifest is created once: a second run of the same topic
+finds its number taken, and fails.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from raftlog.client import Client
+from raftlog.types import TopicPartition
+from spark_io.archive import catalogue
+from spark_io.archive.entries import Catalogue, Entry, Manifest
+from spark_io.archive.files import SCHEMA, FileWriter
+from spark_io.archive.reporting import first_record, report
+from spark_io.archive.storage import Storage
+from spark_io.discovery import POLL_S, discover, removed_since
+from spark_io.errors import ArchiveOverlap, DataLoss
+from spark_io.options import SERVERS, ReadOptions, read_options
+from spark_io.partition_ends import Bounds, Removed
+from spark_io.planning import Range
+from spark_io.reading import read_ranges
+from spark_io.stream_progress import (
+    Offsets,
+    behind,
+    check_ends,
+    check_starts,
+    next_end,
+    stream_ranges,
+    without_removed,
+)
+
+BUFFERED_BYTES: Final = 64 << 20  # of rows that wait for their file; a task of Spark has a process of its own
+READ_SCHEMA: Final = pa.schema([field for field in SCHEMA if field.name != "term"])  # as a source of Spark
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The records that a run has archived of a partition, ``end`` excluded, and the bytes of their files."""
+
+    target: TopicPartition
+    start: int
+    end: int
+    records: int = 0
+    bytes: int = 0
+
+
+def write_options(
+    server: str, topic: str, *, batch_records: int, batch_bytes: int, fails_on_loss: bool = True
+) -> ReadOptions:
+    """The options of a stream of Spark that reads this topic. ``batch_bytes`` are about those of the log."""
+    given = {
+        SERVERS: server,
+        "subscribe": topic,
+        "failOnDataLoss": str(fails_on_loss).lower(),
+        "maxOffsetsPerTrigger": str(batch_records),
+        "maxBytesPerTrigger": str(batch_bytes),
+    }
+    return read_options(given, is_stream=True)
+
+
+class TopicWriter:
+    """Archives a topic. ``written`` has each partition that was looked at."""
+
+    def __init__(self, client: Client, storage: Storage, topic: str, options: ReadOptions) -> None:
+        self._client = client
+        self._storage = storage
+        self.topic = topic
+        self._options = options
+        self._at: Offsets = {}  # where the next batch begins
+        self.written: dict[TopicPartition, Written] = {}
+
+    def write(self) -> Iterator[list[Entry]]:
+        """Archive what the topic has now, and yield the files of each batch once they count.
+
+        Begins where the archive ends, in each call. Raises ``DataLoss`` for records that were deleted before
+        they were archived, and ``ArchiveOverlap`` if another process archives the topic.
+        """
+        archived = catalogue.load(self._storage)
+        self._at = ends_of(archived, self.topic)
+        try:
+            yield from self._batches(archived)
+        except DataLoss as error:
+            if self._is_behind():  # retention has deleted what that one has archived
+                raise self._in_use() from error
+            raise
+
+    def _batches(self, archived: Catalogue) -> Iterator[list[Entry]]:
+        bounds, removed = self._discovered(self._at)
+        self._at = starts(self._at, bounds, removed, fails=self._options.fail_on_data_loss)
+        for target, offset in self._at.items():
+            self.written.setdefault(target, Written(target, offset, offset))
+        self._report(archived)  # a process that was killed behind its manifest has not
+        batch = archived.through.get(query_of(self.topic), -1) + 1
+        for ranges in self._planned(bounds, removed):
+            entries = self._files(ranges)
+            if entries:
+                self._commit(batch, entries)
+                self._count(entries)
+                self._report(catalogue.load(self._storage))
+                batch += 1
+                yield entries
+
+    def _planned(
+        self, bounds: Mapping[TopicPartition, Bounds], removed: Mapping[TopicPartition, Removed]
+    ) -> Iterator[list[Range]]:
+        """The offsets of each batch."""
+        limits, fails = self._options.limits, self._options.fail_on_data_loss
+        while True:
+            end = next_end(self._at, bounds, limits=limits, target=None, fails=fails, removed=removed)
+            ranges = stream_ranges(self._at, end)
+            if not ranges:
+                return
+            yield ranges
+            self._at = end
+
+    def _files(self, ranges: Sequence[Range]) -> list[Entry]:
+        writer = FileWriter(self._storage, buffered_bytes=BUFFERED_BYTES)
+        for rows in read_ranges(self._client, self._options, ranges, READ_SCHEMA):
+            writer.add(rows)
+        return writer.close()
+
+    def _commit(self, batch: int, entries: Sequence[Entry]) -> None:
+        query = query_of(self.topic)
+        try:
+            is_new = catalogue.commit(
+                self._storage, query, batch, entries, lambda gap: first_record(self._client, gap) >= gap.end
+            )
+        except ArchiveOverlap as error:
+            raise self._in_use() from error
+        if not is_new and not _is_of(catalogue.manifest_of(self._storage, query, batch), entries):
+            raise self._in_use()
+
+    def _is_behind(self) -> bool:
+        """Whether the archive has offsets that this run wants to read."""
+        ends = ends_of(catalogue.load(self._storage), self.topic)
+        return any(end > self._at.get(one, end) for one, end in ends.items())
+
+    def _in_use(self) -> ArchiveOverlap:
+        return ArchiveOverlap(
+            f"another process archives topic {self.topic}, and was faster; no offset is archived twice. Let "
+            "one process archive a topic, and run this command again"
+        )
+
+    def _count(self, entries: Sequence[Entry]) -> None:
+        for one in entries:
+            found = self.written[one.target]
+            self.written[one.target] = replace(
+                found,
+                end=max(found.end, one.end),
+                records=found.records + one.rows,
+                bytes=found.bytes + one.bytes,
+            )
+
+    def _report(self, archived: Catalogue) -> None:
+        report(self._client, archived, [self.topic])
+
+    def _discovered(
+        self, ends: Offsets
+    ) -> tuple[dict[TopicPartition, Bounds], dict[TopicPartition, Removed]]:
+        """The partitions, once new leaders know what is archived. Raises ``DataLoss``."""
+        client, options = self._client, self._options
+        deadline = time.monotonic() + options.fetch_timeout_s
+        while behind(ends, bounds := discover(client, options, ends)) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        check_ends(ends, bounds, options.fail_on_data_loss)
+        return bounds, removed_since(client, options, ends, bounds)
+
+
+def query_of(topic: str) -> str:
+    """The name by which manifests of these batches are kept, beside the ids of Spark's queries."""
+    return f"write-{topic}"
+
+
+def ends_of(archived: Catalogue, topic: str) -> Offsets:
+    """Where the archive ends, for each partition of a topic that it has."""
+    return {
+        one: max(file.end for file in archived.of(one)) for one in archived.partitions if one.topic == topic
+    }
+
+
+def starts(
+    ends: Offsets,
+    bounds: Mapping[TopicPartition, Bounds],
+    removed: Mapping[TopicPartition, Removed],
+    *,
+    fails: bool,
+) -> Offsets:
+    """Where a run begins: at the ``ends`` of the archive, or where the log begins.
+
+    Partitions that are gone stay, unless all of them is archived. Raises ``DataLoss`` if it ``fails``.
+    """
+    known, _ = without_removed(ends, bounds, removed)
+    check_starts(known, bounds, fails)
+    begin = {one: found.start for one, found in bounds.items()}
+    return {**begin, **{one: max(at, begin.get(one, at)) for one, at in known.items()}}
+
+
+def _is_of(manifest: Manifest | None, entries: Sequence[Entry]) -> bool:
+    """Whether a manifest is of these files: a store may repeat a request whose answer was lost."""
+    listed = () if manifest is None else manifest.files
+    return {one.path for one in listed} == {one.path for one in entries}
