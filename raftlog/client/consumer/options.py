@@ -12,9 +12,9 @@ from raftlog.assignors import ASSIGNORS
 from raftlog.assignors.values import Assignor
 from raftlog.client.delivery import Delivery, checked
 from raftlog.client.options import Duration, milliseconds, positive, positive_seconds
-from raftlog.client.values import checked_tags
+from raftlog.records.tags import TagSelection
 from raftlog.types import TopicPartition
-from raftlog.wire.tags import in_order
+from raftlog.wire.tags import checked_selection
 
 Reset = Literal["earliest", "latest", "fail"]
 TopicNames = Sequence[str] | str | re.Pattern[str]
@@ -27,7 +27,7 @@ TRANSACTIONAL_ID_MAX: Final = 249
 class ConsumerOptions:
     """A consumer's checked options. ``assignors`` has the client's own strategies, by name.
 
-    ``tags`` are in order, and none for all records. Without a ``group`` nothing is committed. ``assigned``
+    Without a ``selection`` all records are read. Without a ``group`` nothing is committed. ``assigned``
     partitions were chosen: there is no membership.
     """
 
@@ -48,7 +48,7 @@ class ConsumerOptions:
     max_records: int
     prefetch_bytes: int
     transaction_timeout: Duration
-    tags: tuple[str, ...]
+    selection: TagSelection | None
 
     @property
     def is_exactly_once(self) -> bool:
@@ -74,6 +74,8 @@ def consumer_options(
     prefetch_bytes: int = 8 << 20,
     transaction_timeout: Duration | None = None,
     tags: Sequence[str] | None = None,
+    tags_all: Sequence[str] | None = None,
+    tags_none: Sequence[str] | None = None,
 ) -> ConsumerOptions:
     """Check the options. Raises ``ValueError`` and ``TypeError`` that name the option and its choices."""
     names, pattern = _subscription(topics)
@@ -114,7 +116,7 @@ def consumer_options(
         max_records=positive("max_records", max_records),
         prefetch_bytes=positive("prefetch_bytes", prefetch_bytes),
         transaction_timeout=transaction_timeout or "60s",
-        tags=() if tags is None else in_order(checked_tags(tags)),
+        selection=checked_selection(tags, tags_all, tags_none),
     )
 
 

@@ -15,6 +15,7 @@ from raftlog.errors import (
     UnknownGroup,
     UnknownMember,
 )
+from raftlog.records.tags import TagSelection
 from tests.helpers.group_coordination import REBALANCE_MS, SESSION_MS, CoordinatedGroups
 
 COOPERATIVE = ("cooperative-sticky",)
@@ -290,23 +291,43 @@ def test_members_need_a_strategy_in_common(groups: CoordinatedGroups) -> None:
 # requirement: A1, A2
 def test_all_members_read_the_same_tags(groups: CoordinatedGroups) -> None:
     """Offsets are committed over what a member skips, so another member would never see it."""
-    groups.answered(groups.join("a", tags=("paid", "vip")), Joined)
+    groups.answered(groups.join("a", selection=TagSelection.of(("paid", "vip"))), Joined)
     for tags in ((), ("paid",), ("new", "paid", "vip")):
-        refused = groups.answered(groups.join("b", tags=tags), Conflict)
-        assert "tags: the other members of group g read paid, vip" in str(refused)
+        refused = groups.answered(groups.join("b", selection=TagSelection.of(tags)), Conflict)
+        assert "tags: the other members of group g read records with any of paid, vip" in str(refused)
         assert refused.details["field"] == "tags"
-    waiting = groups.join("b", tags=("paid", "vip"))
+    waiting = groups.join("b", selection=TagSelection.of(("paid", "vip")))
     assert waiting not in groups.answers
-    groups.answered(groups.join("c", tags=("vip",)), Conflict)  # also while the others join
-    groups.join("a", tags=("paid", "vip"), generation=1)
+    groups.answered(
+        groups.join("c", selection=TagSelection.of(("vip",))), Conflict
+    )  # also while the others join
+    groups.join("a", selection=TagSelection.of(("paid", "vip")), generation=1)
     groups.answered(waiting, Joined)
     leader = groups.committed.groups["g"].leader
     assert groups.answered(groups.sync(leader, 2, is_auto=True), Synced).tags == ("paid", "vip")
 
 
+# requirement: A10
+@pytest.mark.parametrize("field", ["tags", "tags_all", "tags_none"])
+def test_all_members_have_the_same_selection(groups: CoordinatedGroups, field: str) -> None:
+    lists = {"tags": ("paid",), "tags_all": ("eu",), "tags_none": ("test",)}
+    groups.answered(groups.join("a", selection=TagSelection.of(**lists)), Joined)
+    synced = groups.answered(groups.sync("a", 1, is_auto=True), Synced)
+    assert TagSelection.in_fields(synced) == TagSelection.of(**lists)
+    for tags in ((), ("other",)):
+        other = TagSelection.of(**{**lists, field: tags})
+        refused = groups.answered(groups.join("b", selection=other), Conflict)
+        said = (
+            f"{field}: the other members of group g read records with any of paid and all of eu and none of"
+        )
+        assert said in str(refused)
+        assert refused.details["field"] == field
+    assert groups.join("b", selection=TagSelection.of(**lists)) not in groups.answers
+
+
 def test_a_single_member_may_change_its_tags(groups: CoordinatedGroups) -> None:
-    groups.answered(groups.join("a", tags=("paid",)), Joined)
-    groups.answered(groups.join("a", tags=("new",), generation=1), Joined)
+    groups.answered(groups.join("a", selection=TagSelection.of(("paid",))), Joined)
+    groups.answered(groups.join("a", selection=TagSelection.of(("new",)), generation=1), Joined)
     assert groups.committed.groups["g"].members["a"].tags == ("new",)
     groups.answered(groups.join("b"), Conflict)
 
