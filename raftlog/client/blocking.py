@@ -374,10 +374,8 @@ class Client(SyncProxy[AsyncClient]):
         within ``transaction_timeout``. ``reset`` is where a partition without a committed offset begins.
         ``strategies`` are names, or objects with ``name`` and ``assign``, and the preferred one comes first.
         ``member_id`` and ``instance_id`` (of a static member) are chosen by brokers unless given.
-
-        The messages have any of ``tags``, all of ``tags_all`` and none of ``tags_none``, as far as these are
-        given, and offsets are committed over the others. So all members of a group have the same tags; a
-        member with others gets ``Conflict``.
+        With ``tags``, ``tags_all`` and ``tags_none`` (any, all, none of these) it skips other messages, and
+        commits offsets over them. So all members have the same tags; a member with others gets ``Conflict``.
         """
         options = consumer_options(
             group,

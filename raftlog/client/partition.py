@@ -116,20 +116,17 @@ class AsyncPartition:
         At the end of the partition it waits up to ``wait`` and may return an empty chunk. A chunk ends
         before a stored batch that cannot be decoded, and the next read raises ``UndecodableBatch``;
         ``undecodable="skip"`` skips it. ``isolation="uncommitted"`` also returns messages of open and aborted
-        transactions. The messages have any of ``tags``, all of ``tags_all`` and none of ``tags_none``, as far
-        as these are given; ``next_offset`` is past all that was skipped, and a chunk without messages may end
-        before the end of the partition, so that no read looks at all of it. With ``min_offset``, one past the
-        offset of a receipt, the response knows all records below, wherever it comes from: a reader sees what
-        it has written. Raises ``OffsetOutOfRange`` outside the log and ``CorruptBatch`` rather than damaged
-        messages.
+        transactions. With ``tags``, ``tags_all`` and ``tags_none`` (any, all, none of these) other messages
+        are skipped: ``next_offset`` is past them, and a chunk without messages may end before the end of the
+        partition. With ``min_offset``, one past the offset of a receipt, all records below are known. Raises
+        ``OffsetOutOfRange`` outside the log and ``CorruptBatch`` rather than damaged messages.
         """
         skips = _is_skipping(undecodable)
         _check_isolation(isolation)
         selection = checked_selection(tags, tags_all, tags_none)
-        count_left = None if limit is None else positive("limit", limit)
         _check_min_offset(min_offset)
-        bytes_left = positive("max_bytes", max_bytes)
-        wait_ms = milliseconds("wait", wait)
+        count_left = None if limit is None else positive("limit", limit)
+        bytes_left, wait_ms = positive("max_bytes", max_bytes), milliseconds("wait", wait)
         clock = self._session.clock
         at = await self._start(offset)
         ends_at = clock.monotonic() + wait_ms / 1_000

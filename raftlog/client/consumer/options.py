@@ -91,13 +91,6 @@ def consumer_options(
     if reset not in RESETS:
         raise ValueError(f"reset is {reset!r}; choose {', '.join(map(repr, RESETS))}")
     own = {each.name: each for each in strategies if not isinstance(each, str)}
-    words = tuple(each if isinstance(each, str) else each.name for each in strategies)
-    unknown = [name for name in words if name not in ASSIGNORS and name not in own]
-    if unknown or not words:
-        known = ", ".join(map(repr, ASSIGNORS))
-        raise ValueError(
-            f"strategies is {strategies!r}; choose {known}, or give an object with name and assign"
-        )
     return ConsumerOptions(
         group=group or "",
         topics=names,
@@ -106,7 +99,7 @@ def consumer_options(
         topics_refresh_s=positive_seconds("topics_refresh", topics_refresh),
         delivery=how,
         reset=RESETS[RESETS.index(reset)],
-        strategies=words,
+        strategies=_names_of(strategies, own),
         assignors=own,
         member_id=member_id,
         instance_id=instance_id,
@@ -142,6 +135,14 @@ def _check_contradictions(
         raise ValueError(f"delivery is {str(delivery)!r} and transaction_timeout is given; leave one out")
     if delivery is Delivery.EXACTLY_ONCE and commit_interval is not None:
         raise ValueError("delivery is 'exactly_once', which commits with each batch; omit commit_interval")
+
+
+def _names_of(strategies: Sequence[str | Assignor], own: dict[str, Assignor]) -> tuple[str, ...]:
+    words = tuple(each if isinstance(each, str) else each.name for each in strategies)
+    if words and all(name in ASSIGNORS or name in own for name in words):
+        return words
+    known = ", ".join(map(repr, ASSIGNORS))
+    raise ValueError(f"strategies is {strategies!r}; choose {known}, or give an object with name and assign")
 
 
 def _subscription(topics: TopicNames) -> tuple[tuple[str, ...], re.Pattern[str] | None]:

@@ -282,7 +282,7 @@ def as_earlier_releases_list(batch: Batch) -> Batch:
 def shared_runs(codec: Codec = Codec.ZSTD) -> tuple[list[list[str]], Batch]:
     """The tags of short records, most of which share a run with others, and their batch."""
     tags = [
-        [["paid"], ["new"], ["paid", "vip"], [], ["vip"]][number * number % 11 % 5] for number in range(400)
+        [["paid"], ["new"], ["paid", "vip"], [], ["vip"]][number * number % 13 % 5] for number in range(400)
     ]
     return tags, batch_of([tagged(b"%d" % number, *each) for number, each in enumerate(tags)], codec)
 
