@@ -42,7 +42,7 @@ def checked_selection(
     for name, some in zip(names, lists, strict=True):
         if some is not None and (why := why_no_tags(some)) is not None:
             raise InvalidSelection(name, why)
-    given = [(name, some) for name, some in zip(names, lists, strict=True) if some]
+    given = [(name, {*some}) for name, some in zip(names, lists, strict=True) if some]
     if (count := sum(len(some) for _, some in given)) > TAGS_MAX:
         together = " and ".join(name for name, _ in given)
         raise InvalidSelection(given[0][0], f"{together} have {count} tags; name {TAGS_MAX} at most together")
