@@ -29,15 +29,15 @@ class HasTags(Protocol):
 
     @property
     def tags(self) -> Sequence[str]:
-        """Any of these."""
+        """Tags of which a record has at least one."""
 
     @property
     def tags_all(self) -> Sequence[str]:
-        """All of these."""
+        """Tags that a record has, all of them."""
 
     @property
     def tags_none(self) -> Sequence[str]:
-        """None of these."""
+        """Tags that a record does not have."""
 
 
 class TagFields(TypedDict, total=False):
