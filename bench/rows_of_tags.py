@@ -17,7 +17,7 @@ from bench.report import Floor, Section, table
 from bench.suite import Bench
 from raftlog.aio import Client
 from raftlog.client.messages import read_messages
-from raftlog.records.tags import TagFilter
+from raftlog.records.tags import TagSelection
 from raftlog.units import counted
 from raftlog.wire import headers, media_types, paths
 
@@ -100,7 +100,7 @@ async def _fill(client: Client, topic: str, compression: str, count: int) -> Non
 
 async def _read(session: aiohttp.ClientSession, url: str, topic: str, *, on_broker: bool) -> _Read:
     """All of a partition, from its first record to its end."""
-    wanted = TagFilter(frozenset({WANTED.encode()}))
+    wanted = TagSelection(any=(WANTED,))
     path = url + paths.partition_records(topic, 0)
     offset, body_bytes, matches = 0, 0, 0
     began = time.perf_counter()

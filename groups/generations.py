@@ -15,6 +15,7 @@ from groups.records import Group, Member, by_topic
 from groups.requests import Join, Joined, MemberInfo, Plan, Synced
 from raftlog.assignors import ASSIGNORS, Subscription, problem_of
 from raftlog.assignors.ownership import owners
+from raftlog.records.tags import TagSelection
 from raftlog.types import TopicPartition
 
 COOPERATIVE: Final = "cooperative-sticky"
@@ -34,13 +35,15 @@ def rebalance_timeout_ms(group: Group) -> int:
 
 def is_same(member: Member, ask: Join) -> bool:
     """Whether a member asks for the subscription that it has."""
-    return (member.topics, member.strategies, member.tags) == (ask.topics, ask.strategies, ask.tags)
+    subscriptions = [(each.topics, each.strategies, TagSelection.in_fields(each)) for each in (member, ask)]
+    return subscriptions[0] == subscriptions[1]
 
 
 def size_of(member: Member | Join) -> int:
     """Bytes of a member in the record of its group, at most, without its assignment."""
     names = sum(len(name) + 5 for name in (*member.topics, *member.strategies))
-    names += sum(len(tag.encode()) + 5 for tag in member.tags)
+    tags = (*member.tags, *member.tags_all, *member.tags_none)
+    names += sum(len(tag.encode()) + 5 for tag in tags)
     owned = sum(len(topic) + 10 * len(numbers) for topic, numbers in (member.owned or {}).items())
     return len(member.metadata) + len(member.instance_id) + names + owned + 500
 
@@ -155,6 +158,8 @@ def _member(before: Group, member_id: str, ask: Join) -> Member:
         owned=owned,
         owned_generation=owned_generation,
         tags=ask.tags,
+        tags_all=ask.tags_all,
+        tags_none=ask.tags_none,
     )
 
 
@@ -254,4 +259,10 @@ def joined(group: Group, member_id: str) -> Joined:
 def synced(group: Group, member_id: str) -> Synced:
     """The partitions of a member."""
     member = group.members[member_id]
-    return Synced(generation=group.generation, assignment=member.assignment, tags=member.tags)
+    return Synced(
+        generation=group.generation,
+        assignment=member.assignment,
+        tags=member.tags,
+        tags_all=member.tags_all,
+        tags_none=member.tags_none,
+    )

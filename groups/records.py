@@ -95,7 +95,9 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     assignment: dict[str, tuple[int, ...]] = {}
     owned: dict[str, tuple[int, ...]] = {}  # at the end of the generation before
     owned_generation: int = -1
-    tags: tuple[str, ...] = ()  # the same for all members
+    tags: tuple[str, ...] = ()  # these three lists are the same for all members
+    tags_all: tuple[str, ...] = ()
+    tags_none: tuple[str, ...] = ()
 
 
 class Rebalance(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

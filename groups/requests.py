@@ -37,7 +37,9 @@ class Join(_Request, tag="join", frozen=True, kw_only=True):
     client: str = ""
     generation: int = -1
     owned: dict[str, tuple[int, ...]] | None = None  # since ``generation``; None: as the coordinator knows
-    tags: tuple[str, ...] = ()  # in order; none: all records
+    tags: tuple[str, ...] = ()  # in order, any of them; without any of the three lists: all records
+    tags_all: tuple[str, ...] = ()
+    tags_none: tuple[str, ...] = ()
 
 
 class Sync(_Request, tag="sync", frozen=True, kw_only=True):
@@ -171,6 +173,8 @@ class Synced(msgspec.Struct, frozen=True, array_like=True, tag="synced", kw_only
     generation: int
     assignment: dict[str, tuple[int, ...]]
     tags: tuple[str, ...] = ()
+    tags_all: tuple[str, ...] = ()
+    tags_none: tuple[str, ...] = ()
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat", kw_only=True):

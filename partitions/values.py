@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from raftlog.acks import acks_word
 from raftlog.errors import InvalidRequest
+from raftlog.records.tags import TagSelection
 from raftlog.types import GroupId, NodeId, Offset, Term, TopicPartition
 
 
@@ -101,8 +102,9 @@ Position = Offset | Start | AtTime | LastRecords
 class FetchRequest(Struct, frozen=True, kw_only=True):
     """One read. ``wait_ms`` > 0 parks until ``bytes_min`` are there (long poll).
 
-    With ``tags`` only what has one of them counts and is returned: parts of batches, and whole batches whose
-    tags are not listed. The reader looks at the records again: a leader of an earlier version returns all.
+    With ``tags`` (any of), ``tags_all`` and ``tags_none`` only what they select counts and is returned: parts
+    of batches, and whole batches whose tags are not listed. The reader looks at the records again: a leader
+    of an earlier version returns more.
     """
 
     position: Position
@@ -117,6 +119,13 @@ class FetchRequest(Struct, frozen=True, kw_only=True):
     min_offset: Offset = Offset(0)  # the replica knows all records below, such as the reader's own writes
     rack: str | None = None  # of the reader, with ``max_staleness_ms``; None: that of the broker asked
     is_local: bool = False  # with ``max_staleness_ms``: only the broker asked may serve
+    tags_all: tuple[str, ...] = ()
+    tags_none: tuple[str, ...] = ()
+
+    @property
+    def selection(self) -> TagSelection | None:
+        """The tags of the records to return; None for all records."""
+        return TagSelection.in_fields(self)
 
 
 UNSTABLE: Final = Offset(-1)  # the last stable offset from a broker of an earlier version

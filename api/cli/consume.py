@@ -26,8 +26,9 @@ from api.cli.output import (
 from api.cli.parameters import Argument, Option
 from api.cli.positions import parse_position
 from raftlog.errors import UndecodableBatch
+from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.units import counted
-from raftlog.wire.tags import SEPARATOR, why_no_tags
+from raftlog.wire.tags import SEPARATOR, InvalidSelection, checked_selection
 
 if TYPE_CHECKING:
     from api.cli.message_format import Render
@@ -88,7 +89,19 @@ DeliveryOption = Annotated[
 
 TagsOption = Annotated[
     str | None,
-    Option("--tags", metavar="TAGS", help="Only messages with one of these tags, such as paid,refunded."),
+    Option(
+        "--tags", metavar="TAGS", help="Only messages with at least one of these tags, such as paid,refunded."
+    ),
+]
+
+
+TagsAllOption = Annotated[
+    str | None, Option("--tags-all", metavar="TAGS", help="Only messages with all of these tags.")
+]
+
+
+TagsNoneOption = Annotated[
+    str | None, Option("--tags-none", metavar="TAGS", help="Only messages with none of these tags.")
 ]
 
 
@@ -108,7 +121,7 @@ class _Wanted:
     max_count: int | None
     follow: bool
     undecodable: Undecodable
-    tags: Sequence[str] | None
+    selection: TagSelection | None
     rack: str | None
 
 
@@ -124,6 +137,8 @@ def consume(
     group: GroupOption = None,
     delivery: DeliveryOption = None,
     tags: TagsOption = None,
+    tags_all: TagsAllOption = None,
+    tags_none: TagsNoneOption = None,
     rack: RackOption = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
@@ -139,13 +154,13 @@ def consume(
       raftlog consume orders --follow --from latest --format '%t %p:%o %k %v\\n'
       raftlog consume orders --format json | raftlog produce copy --format json
       raftlog consume orders --group billing --follow
-      raftlog consume orders --tags paid,refunded
+      raftlog consume orders --tags paid,refunded --tags-none test
     """
-    wanted_tags = _tags(tags)
+    selection = _selection(tags, tags_all, tags_none)
     _check_delivery(delivery, group)
     if group is not None:
         _check_group_options(partition, start, end, skip_undecodable)
-        _print_as_member(server, rack, group, topics, start, max_count, follow, form, wanted_tags, delivery)
+        _print_as_member(server, rack, group, topics, start, max_count, follow, form, selection, delivery)
         return
     first, last = _range(start, end, follow)
     with errors_reported():
@@ -161,7 +176,7 @@ def consume(
             max_count=max_count,
             follow=follow,
             undecodable="skip" if skip_undecodable else "fail",
-            tags=wanted_tags,
+            selection=selection,
             rack=rack,
         )
         _print_all(server, wanted, render)
@@ -195,7 +210,7 @@ def _print_as_member(
     max_count: int | None,
     follow: bool,
     form: str,
-    tags: Sequence[str] | None,
+    selection: TagSelection | None,
     delivery: str | None,
 ) -> None:
     with errors_reported(), connected(server, rack) as client:
@@ -204,7 +219,11 @@ def _print_as_member(
 
         with options_checked():
             consumer = client.consumer(
-                group, topics, reset=start, tags=tags, delivery=delivery or "at_least_once"
+                group,
+                topics,
+                reset=start,
+                delivery=delivery or "at_least_once",
+                **tag_fields(selection),
             )
         print_as_member(client, consumer, topics, max_count, follow, renderer(form, topics))
 
@@ -216,9 +235,9 @@ async def _print(server: str, wanted: _Wanted, render: Render) -> None:
     async with Client(server, retry_timeout=RETRY_TIMEOUT, rack=wanted.rack) as client:
         partitions = [client.partition(topic, number) for topic, number in wanted.partitions]
         if wanted.follow:
-            source = followed(partitions, wanted.start, wanted.undecodable, wanted.tags)
+            source = followed(partitions, wanted.start, wanted.undecodable, wanted.selection)
         else:
-            source = present(partitions, wanted.start, wanted.end, wanted.undecodable, wanted.tags)
+            source = present(partitions, wanted.start, wanted.end, wanted.undecodable, wanted.selection)
         left = wanted.max_count
         with _Skips() as skips:
             async with aclosing(source) as pieces:
@@ -234,14 +253,13 @@ async def _print(server: str, wanted: _Wanted, render: Render) -> None:
                     skips.tell(partition, skipped)
 
 
-def _tags(text: str | None) -> list[str] | None:
-    """The tags of the option."""
-    if text is None:
-        return None
-    names = text.split(SEPARATOR) if text else []
-    if (why := why_no_tags(names)) is not None:
-        wrong_usage(f"--tags: {why}")
-    return names
+def _selection(*texts: str | None) -> TagSelection | None:
+    """The tags of the three options."""
+    lists = [None if text is None else text.split(SEPARATOR) if text else [] for text in texts]
+    try:
+        return checked_selection(*lists, names=("--tags", "--tags-all", "--tags-none"))
+    except InvalidSelection as error:
+        wrong_usage(str(error))
 
 
 class _Skips:

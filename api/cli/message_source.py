@@ -13,6 +13,7 @@ from typing import NamedTuple
 from raftlog.client.messages import Message
 from raftlog.client.partition import AsyncPartition, Position, Undecodable
 from raftlog.errors import OffsetOutOfRange, RaftlogError
+from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.wire.bodies import SkippedRange
 
 
@@ -29,7 +30,7 @@ async def present(
     position: Position,
     to: Position | None,
     undecodable: Undecodable,
-    tags: Sequence[str] | None = None,
+    selection: TagSelection | None = None,
 ) -> AsyncGenerator[Piece, None]:
     """All messages up to where committed ones end now and, if given, before the position ``to``."""
     ends = await asyncio.gather(*(partition.offsets("latest") for partition in partitions))
@@ -43,7 +44,7 @@ async def present(
                 end=high_watermark,
             )
         while at < end:
-            chunk = await partition.read(at, undecodable=undecodable, tags=tags)
+            chunk = await partition.read(at, undecodable=undecodable, **tag_fields(selection))
             messages = [message for message in chunk.messages if message.offset < end]
             yield Piece(partition, messages, [lost for lost in chunk.skipped if lost.offset < end])
             if chunk.next_offset == at:
@@ -55,7 +56,7 @@ async def followed(
     partitions: Sequence[AsyncPartition],
     position: Position,
     undecodable: Undecodable,
-    tags: Sequence[str] | None = None,
+    selection: TagSelection | None = None,
 ) -> AsyncGenerator[Piece, None]:
     """Existing and new messages of all partitions at once; never ends by itself.
 
@@ -67,7 +68,7 @@ async def followed(
         try:
             first = await _offset(partition, position)
             at = min(first, await partition.offsets("latest"))  # wait for an offset above the end
-            async for chunk in partition.chunks(at, undecodable=undecodable, tags=tags):
+            async for chunk in partition.chunks(at, undecodable=undecodable, **tag_fields(selection)):
                 await queue.put(
                     Piece(
                         partition,

@@ -16,8 +16,9 @@ from partitions.values import QUORUM, Acks, AtTime, LastRecords, Position, Start
 from raftlog import units
 from raftlog.errors import InvalidRequest, PreconditionFailed
 from raftlog.records.batch import EPOCH_MAX, SEQUENCE_MAX
+from raftlog.records.tags import TagSelection
 from raftlog.types import Offset
-from raftlog.wire.tags import SEPARATOR, why_no_tags
+from raftlog.wire.tags import FIELDS, SEPARATOR, InvalidSelection, checked_selection
 
 OFFSET_MAX = (1 << 63) - 1
 ISOLATION = ("committed", "uncommitted")
@@ -123,15 +124,16 @@ def committed_only(query: Mapping[str, str]) -> bool:
     return one_of(query, "isolation", ISOLATION) == "committed"
 
 
-def tags(query: Mapping[str, str]) -> tuple[str, ...]:
-    """``tags=paid,refunded``; none without the parameter."""
-    text = query.get("tags")
-    if text is None:
-        return ()
-    names = text.split(SEPARATOR) if text else []
-    if (why := why_no_tags(names)) is not None:
-        raise InvalidRequest(f"tags: {why}, such as tags=paid,refunded", field="tags")
-    return tuple(dict.fromkeys(names))
+def selection(query: Mapping[str, str]) -> TagSelection | None:
+    """``tags=paid,refunded``, ``tags_all`` and ``tags_none``; None without these parameters."""
+    if query.keys().isdisjoint(FIELDS):
+        return None  # nearly always
+    texts = [query.get(name) for name in FIELDS]
+    lists = [None if text is None else text.split(SEPARATOR) if text else [] for text in texts]
+    try:
+        return checked_selection(*lists)
+    except InvalidSelection as error:
+        raise InvalidRequest(str(error), field=error.field) from None
 
 
 def acks(query: Mapping[str, str]) -> Acks:

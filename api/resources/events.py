@@ -44,7 +44,7 @@ async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamRes
         raise InvalidRequest("limit is for JSON; an event stream does not end", field="limit")
     with call.admission.parked.hold(call.request.remote or "", 1):
         # A read of one batch finds errors; its records are read again by the stream.
-        one = replace(request, bytes_max=1, wait_ms=0, tags=())
+        one = replace(request, bytes_max=1, wait_ms=0, tags=(), tags_all=(), tags_none=())
         first = (await read_at_once(call, view.target, one)).offset
         request = replace(request, position=first, wait_ms=0)
         response = web.StreamResponse(headers=HEADERS)
@@ -84,7 +84,7 @@ async def _follow(
             # Records of foreign producers may all be skipped, for a long time.
             is_silent = not has_events and clock.monotonic() >= written_s + heartbeat_ms / 1000
             if not result.data or is_silent:
-                is_past = bool(request.tags) and next_offset > 0
+                is_past = view.wanted is not None and next_offset > 0
                 await _write(call, response, heartbeat(next_offset, result.high_watermark, has_id=is_past))
             if has_events or not result.data or is_silent:
                 written_s = clock.monotonic()

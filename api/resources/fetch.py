@@ -44,7 +44,7 @@ from partitions.replica.selection import LOOKED_AT_BYTES_MAX
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange
-from raftlog.records.tags import TagFilter
+from raftlog.records.tags import tag_fields
 from raftlog.types import Offset, TopicPartition
 from raftlog.wire import bodies, headers, media_types, paths
 from raftlog.wire.limits import RECORDS_MAX, TAG_CHARACTERS_MAX, TAGS_MAX
@@ -161,7 +161,7 @@ def _view(call: Call, target: TopicPartition, limit: int) -> View:
         format=parameters.one_of(call.query, "format", FORMATS),
         limit=limit,
         skips_undecodable=parameters.one_of(call.query, "undecodable", UNDECODABLE) == "skip",
-        wanted=TagFilter.of(parameters.tags(call.query)),
+        wanted=parameters.selection(call.query),
     )
 
 
@@ -188,7 +188,7 @@ async def _first_page(call: Call, view: View, request: FetchRequest, turn: Turn)
         if page.records or page.skipped or not result.data:
             return result, page
         looked_at_bytes += len(result.data)  # of producers that do not list their tags
-        if request.tags and looked_at_bytes >= LOOKED_AT_BYTES_MAX:
+        if view.wanted is not None and looked_at_bytes >= LOOKED_AT_BYTES_MAX:
             return result, page
         left_ms = max(0, round((ends_at - clock.monotonic()) * 1000))
         request = structs.replace(request, position=Offset(page.next_offset), wait_ms=left_ms)
@@ -239,7 +239,7 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
     json_bytes = min(limits.fetch_json_bytes_max, limits.fetch_bytes_max)
     bytes_max = limits.fetch_bytes_max if call.media_type == media_types.BATCH else json_bytes
     last_id = call.request.headers.get("Last-Event-ID", "") if headers_too else ""
-    tags = parameters.tags(query)
+    selection = parameters.selection(query)
     position: Position
     if last_id:
         position = Offset(
@@ -249,7 +249,7 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
         position = parameters.position(query["offset"], "offset")
     else:
         position = Start.EARLIEST
-    if tags and isinstance(position, LastRecords):
+    if selection is not None and isinstance(position, LastRecords):
         raise InvalidRequest(
             f"offset is {query['offset']}, which counts records of all tags; with tags send a number, "
             "earliest, latest or timestamp:2026-01-01T00:00:00Z",
@@ -265,7 +265,7 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
         bytes_min=min(max(bytes_min, 1), wanted),
         wait_ms=call.wait_ms(),
         committed_only=parameters.committed_only(call.query),
-        tags=tags,
+        **tag_fields(selection),
     )
     return with_closest(call, request)
 
@@ -303,12 +303,26 @@ _UNDECODABLE = Parameter(
     "`skip` skips it and lists its offsets",
     {"type": "string", "enum": list(UNDECODABLE), "default": "fail"},
 )
-TAGS = Parameter(
-    "tags",
-    f"only records with one of these tags, with commas between them; 1 to {TAGS_MAX} tags of 1 to "
-    f"{TAG_CHARACTERS_MAX} characters without commas and control characters. The next offset is past what "
-    "was skipped, also in a response without records; binary responses may have other records, too",
-    {"type": "string"},
+_SELECTION = (
+    Parameter(
+        "tags",
+        f"only records with at least one of these tags, with commas between them; 1 to {TAGS_MAX} tags of 1 "
+        f"to {TAG_CHARACTERS_MAX} characters without commas and control characters. The next offset is past "
+        "what was skipped, also in a response without records; binary responses may have other records, too",
+        {"type": "string"},
+    ),
+    Parameter(
+        "tags_all",
+        "only records with all of these tags; may be combined with `tags` and `tags_none`, "
+        f"{TAGS_MAX} tags at most together",
+        {"type": "string"},
+    ),
+    Parameter(
+        "tags_none",
+        "only records with none of these tags, and so also records without tags; a tag of `tags` or "
+        "`tags_all` is refused here",
+        {"type": "string"},
+    ),
 )
 _PARAMETERS = (
     Parameter(
@@ -329,7 +343,7 @@ _PARAMETERS = (
         lambda limits: _bytes_min(limits).schema,
     ),
     duration("wait", "how long to wait for records, such as `30s`", lambda _: 0),
-    TAGS,
+    *_SELECTION,
     _FORMAT,
     _UNDECODABLE,
     ISOLATION,

@@ -15,8 +15,10 @@ from groups.records import by_topic
 from groups.requests import Commit, GroupView
 from raftlog import units
 from raftlog.errors import InvalidRequest
+from raftlog.records.tags import TagSelection
 from raftlog.wire import groups as wire
 from raftlog.wire.limits import NAME_CHARACTERS_MAX, NAME_PATTERN
+from raftlog.wire.tags import InvalidSelection, checked_selection
 
 SESSION_MS = (100, 1_800_000)  # the shortest, the longest
 REBALANCE_MS = (100, 3_600_000)
@@ -91,6 +93,14 @@ def metadata_of(raw: msgspec.Raw | msgspec.UnsetType) -> bytes:
     return metadata
 
 
+def selection_of(wanted: wire.JoinGroup | wire.PollGroup) -> TagSelection | None:
+    """The tags of the records that a member reads; an empty list is no condition."""
+    try:
+        return checked_selection(wanted.tags or None, wanted.tags_all or None, wanted.tags_none or None)
+    except InvalidSelection as error:
+        raise InvalidRequest(str(error), field=error.field) from None
+
+
 def partitions_of(given: Iterable[wire.TopicPartitions]) -> dict[str, tuple[int, ...]]:
     """Partitions by topic. One that is named twice stays twice."""
     return by_topic((each.topic, number) for each in given for number in each.partitions)
@@ -119,6 +129,8 @@ def group_body(
             client=member.client,
             instance_id=member.instance_id,
             tags=list(member.tags),
+            tags_all=list(member.tags_all),
+            tags_none=list(member.tags_none),
         )
         for member_id, member in sorted(group.members.items())
     ]

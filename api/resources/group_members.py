@@ -24,12 +24,13 @@ from api.resources.group_bodies import (
     name_of,
     new_member_id,
     partitions_of,
+    selection_of,
 )
 from groups.requests import Beat, Heartbeat, Join, Joined, Leave, MemberInfo, Request, Sync, Synced
 from raftlog import errors
+from raftlog.records.tags import tag_fields
 from raftlog.wire import groups as wire
 from raftlog.wire import media_types, paths
-from raftlog.wire.tags import in_order
 
 Expected = TypeVar("Expected")
 
@@ -50,7 +51,7 @@ async def join(call: Call) -> web.StreamResponse:
         client=call.request.remote or "",
         generation=wanted.generation,
         owned=None if wanted.owned is None else partitions_of(wanted.owned),
-        tags=in_order(wanted.tags),
+        **tag_fields(selection_of(wanted)),
     )
     joined = await asked(call, request, Joined, call.services.limits.wait_ms_max)
     return json_response(

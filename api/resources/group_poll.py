@@ -19,7 +19,7 @@ from aiohttp import web
 from api.http.bodies import read_json
 from api.http.disconnects import has_client
 from api.http.routes import Call, Route, json_answer, json_response
-from api.resources.group_bodies import GROUP, MEMBER, SESSION_MS, listed, milliseconds, name_of
+from api.resources.group_bodies import GROUP, MEMBER, SESSION_MS, listed, milliseconds, name_of, selection_of
 from api.resources.group_members import asked
 from api.resources.json_answers import View
 from api.resources.json_values import FORMATS
@@ -39,11 +39,10 @@ from groups.requests import (
 from partitions.values import FetchRequest, FetchResult, Start
 from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange
-from raftlog.records.tags import TagFilter
+from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.types import Offset, TopicPartition
 from raftlog.wire import bodies, media_types, paths
 from raftlog.wire import groups as wire
-from raftlog.wire.tags import in_order
 
 Partitions = Mapping[str, tuple[int, ...]]
 MUST_JOIN = (errors.UnknownGroup, errors.UnknownMember, errors.StaleGeneration, errors.RebalanceInProgress)
@@ -65,7 +64,7 @@ class _Poll:
     generation: int
     ack_error: str = ""  # the code of the error, where the acknowledgement was refused
     assignment: Partitions = field(default_factory=dict)
-    tags: tuple[str, ...] = ()  # of the member
+    selection: TagSelection | None = None  # of the member
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     deleted: list[wire.DeletedRange] = field(default_factory=list)
 
@@ -158,7 +157,7 @@ async def _synced(state: _Poll) -> bool:
         synced = await asked(state.call, request, Synced, max(state.left_ms(), JOIN_MS_MIN))
     except MUST_JOIN:
         return False
-    state.assignment, state.tags = synced.assignment, synced.tags
+    state.assignment, state.selection = synced.assignment, TagSelection.in_fields(synced)
     state.positions.clear()
     return True
 
@@ -184,7 +183,7 @@ async def _join_request(state: _Poll) -> Join:
         session_timeout_ms=milliseconds(wanted.session_timeout, "session_timeout", SESSION_MS),
         client=state.call.request.remote or "",
         generation=state.generation,
-        tags=in_order(wanted.tags),
+        **tag_fields(selection_of(wanted)),
     )
     if wanted.topics is not None:
         return request
@@ -205,6 +204,8 @@ async def _join_request(state: _Poll) -> Join:
                 metadata=known.metadata,
                 instance_id=known.instance_id,
                 tags=known.tags,
+                tags_all=known.tags_all,
+                tags_none=known.tags_none,
             )
     raise InvalidRequest(
         f"topics: {state.member!r} is no member of group {state.group}; name the topics to join with",
@@ -279,7 +280,9 @@ async def _records(state: _Poll) -> list[bodies.Message]:
             if limit <= 0 or size_bytes >= BYTES_MAX:
                 break
             position = Offset(state.positions[target])
-            request = FetchRequest(position=position, bytes_max=BYTES_PER_PARTITION, tags=state.tags)
+            request = FetchRequest(
+                position=position, bytes_max=BYTES_PER_PARTITION, **tag_fields(state.selection)
+            )
             try:
                 result = await read_in_turn(partial(read_at_once, call, target), request, turn)
             except OffsetOutOfRange as error:
@@ -288,7 +291,7 @@ async def _records(state: _Poll) -> list[bodies.Message]:
             except errors.UnknownPartition:
                 del state.positions[target]  # it was removed, and the group is about to rebalance
                 continue
-            view = View(target=target, format=FORMATS[0], limit=limit, wanted=TagFilter.of(state.tags))
+            view = View(target=target, format=FORMATS[0], limit=limit, wanted=state.selection)
             page = await view.page(result, turn)
             state.positions[target] = page.next_offset
             size_bytes += sum(record.size for record in page.records)
@@ -322,7 +325,9 @@ async def _waited(state: _Poll) -> bool:
     fetches = [
         call.services.gateway.fetch(
             target,
-            FetchRequest(position=Offset(offset), bytes_max=1, wait_ms=wait_ms, tags=state.tags),
+            FetchRequest(
+                position=Offset(offset), bytes_max=1, wait_ms=wait_ms, **tag_fields(state.selection)
+            ),
         )
         for target, offset in state.positions.items()
     ]

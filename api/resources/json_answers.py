@@ -19,7 +19,7 @@ from partitions.values import FetchResult
 from raftlog.errors import CorruptBatch, UndecodableBatch
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.reader import RECORD_MEMORY_BYTES, StoredRecord, iter_opened, open_batch, opens_fast
-from raftlog.records.tags import TagFilter
+from raftlog.records.tags import TagSelection
 from raftlog.types import TopicPartition
 from raftlog.wire import bodies
 
@@ -73,7 +73,7 @@ class View:
     format: str
     limit: int
     skips_undecodable: bool = False
-    wanted: TagFilter | None = None  # of a reader of tags, who gets no other records
+    wanted: TagSelection | None = None  # of a reader of tags, who gets no other records
 
     async def page(self, result: FetchResult, turn: Turn) -> Page:
         """The first page."""

@@ -225,7 +225,7 @@ class BoundedReads:
                     raise self.freshness.not_in_sync("the offset is not known here to be committed")
                 await self._newer(min(reached_by, fresh_until))
                 continue
-            has_looked_enough = bool(request.tags) and result.next_offset < result.end
+            has_looked_enough = request.selection is not None and result.next_offset < result.end
             if len(result.data) >= goal or loop.time() >= deadline or has_looked_enough:
                 return result
             # An offset means the same when it reads again; what has no wanted tag is not looked at again.

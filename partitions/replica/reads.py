@@ -46,7 +46,7 @@ from raftlog.node.reading import (
 from raftlog.records.aborted import AbortedRanges
 from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.compaction import ending_at
-from raftlog.records.tags import TagFilter
+from raftlog.records.tags import TagSelection
 from raftlog.types import Index, Offset, TopicPartition
 
 Found = TypeVar("Found")
@@ -157,8 +157,8 @@ class Reads:
         return offset
 
     async def _fetched(self, offset: Offset, request: FetchRequest, deadline: float) -> FetchResult:
-        if request.tags:
-            return await self._selected(offset, request, deadline)
+        if (wanted := request.selection) is not None:
+            return await self._selected(offset, request, wanted, deadline)
         if request.wait_ms > 0:
             try:
                 async with asyncio.timeout_at(deadline):
@@ -175,10 +175,10 @@ class Reads:
         next_offset = offset if found is None else Offset(found.last + 1)
         return self._result(offset, data, next_offset, high_watermark, stable, request.committed_only)
 
-    async def _selected(self, offset: Offset, request: FetchRequest, deadline: float) -> FetchResult:
-        """What has one of the tags. With ``wait_ms`` it waits for ``bytes_min`` of that, not of the log."""
-        wanted = TagFilter.of(request.tags)
-        assert wanted is not None
+    async def _selected(
+        self, offset: Offset, request: FetchRequest, wanted: TagSelection, deadline: float
+    ) -> FetchResult:
+        """What has the wanted tags. With ``wait_ms`` it waits for ``bytes_min`` of that, not of the log."""
         committed_only = request.committed_only
         goal = min(request.bytes_min, request.bytes_max)
         selection = Selection(offset, wanted, request.bytes_max)

@@ -11,7 +11,7 @@ from typing import Final
 
 from raftlog.records.batch import Buffer, split_batches
 from raftlog.records.tag_directory import select
-from raftlog.records.tags import TagFilter
+from raftlog.records.tags import TagSelection
 from raftlog.types import Index, Offset
 
 LOOKED_AT_BYTES_MAX: Final = 16 << 20  # of the log, by one read
@@ -21,7 +21,7 @@ STEP_BYTES: Final = 256 << 10  # at a time, so that others have their turn
 class Selection:
     """What was found so far from an offset on."""
 
-    def __init__(self, offset: Offset, wanted: TagFilter, bytes_max: int) -> None:
+    def __init__(self, offset: Offset, wanted: TagSelection, bytes_max: int) -> None:
         self.next_offset = offset
         self.size_bytes = 0
         self._wanted = wanted

@@ -150,9 +150,19 @@ class Partition(SyncProxy[AsyncPartition]):
         max_bytes: int = CHUNK_BYTES,
         undecodable: Undecodable = "fail",
         tags: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        tags_none: Sequence[str] | None = None,
     ) -> Iterator[Message]:
         """Every message from a position on, without end; by default new messages only."""
-        for chunk in self.chunks(offset, max_bytes=max_bytes, undecodable=undecodable, tags=tags):
+        source = self.chunks(
+            offset,
+            max_bytes=max_bytes,
+            undecodable=undecodable,
+            tags=tags,
+            tags_all=tags_all,
+            tags_none=tags_none,
+        )
+        for chunk in source:
             yield from chunk.messages
 
     def chunks(
@@ -162,9 +172,18 @@ class Partition(SyncProxy[AsyncPartition]):
         max_bytes: int = CHUNK_BYTES,
         undecodable: Undecodable = "fail",
         tags: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        tags_none: Sequence[str] | None = None,
     ) -> Iterator[Chunk]:
         """The same in chunks, each with messages or with skipped offsets."""
-        source = self._core.chunks(offset, max_bytes=max_bytes, undecodable=undecodable, tags=tags)
+        source = self._core.chunks(
+            offset,
+            max_bytes=max_bytes,
+            undecodable=undecodable,
+            tags=tags,
+            tags_all=tags_all,
+            tags_none=tags_none,
+        )
         try:
             while True:
                 yield self._portal.call(source.__anext__)
@@ -339,6 +358,8 @@ class Client(SyncProxy[AsyncClient]):
         prefetch_bytes: int = 8 << 20,
         transaction_timeout: Duration | None = None,
         tags: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        tags_none: Sequence[str] | None = None,
         key: Decoder | None = None,
         value: Decoder | None = None,
     ) -> Consumer:
@@ -353,9 +374,8 @@ class Client(SyncProxy[AsyncClient]):
         within ``transaction_timeout``. ``reset`` is where a partition without a committed offset begins.
         ``strategies`` are names, or objects with ``name`` and ``assign``, and the preferred one comes first.
         ``member_id`` and ``instance_id`` (of a static member) are chosen by brokers unless given.
-
-        With ``tags`` it gets messages with one of these tags only, and offsets are committed over the others.
-        So all members of a group have the same tags; a member with others gets ``Conflict``.
+        With ``tags``, ``tags_all`` and ``tags_none`` (any, all, none of these) it skips other messages, and
+        commits offsets over them. So all members have the same tags; a member with others gets ``Conflict``.
         """
         options = consumer_options(
             group,
@@ -374,6 +394,8 @@ class Client(SyncProxy[AsyncClient]):
             prefetch_bytes=prefetch_bytes,
             transaction_timeout=transaction_timeout,
             tags=tags,
+            tags_all=tags_all,
+            tags_none=tags_none,
         )
         making = Making(lambda: self._core.consumer_core(options, Decoders(key, value)))
         return Consumer(making.called(self._portal), self._portal)

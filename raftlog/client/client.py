@@ -274,6 +274,8 @@ class AsyncClient:
         prefetch_bytes: int = 8 << 20,
         transaction_timeout: Duration | None = None,
         tags: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        tags_none: Sequence[str] | None = None,
         key: Decoder | None = None,
         value: Decoder | None = None,
     ) -> AsyncConsumer:
@@ -295,6 +297,8 @@ class AsyncClient:
             prefetch_bytes=prefetch_bytes,
             transaction_timeout=transaction_timeout,
             tags=tags,
+            tags_all=tags_all,
+            tags_none=tags_none,
         )
         portal, second = await self._background()
         making = Making(lambda: second.consumer_core(options, Decoders(key, value)))

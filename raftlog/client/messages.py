@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from raftlog.client.user_code import called, described
 from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
 from raftlog.records.batch import CODEC_MASK, Batch, check_batch, split_batches
-from raftlog.records.tags import TAG_RECORD_HEADER, TagFilter
+from raftlog.records.tags import TAG_RECORD_HEADER, TagSelection
 from raftlog.wire.bodies import SkippedRange
 
 DECODED_BYTES_MAX = 64 << 20  # of one chunk, in memory; a chunk ends after the batch that exceeds it
@@ -101,7 +101,7 @@ def read_messages(
     next_offset: int,
     limit: int | None = None,
     skips_undecodable: bool = False,
-    tags: TagFilter | None = None,
+    tags: TagSelection | None = None,
 ) -> Found:
     """The messages of fetched batches, from ``first_offset`` on; ``next_offset`` is the broker's.
 

@@ -23,12 +23,12 @@ from raftlog.client.options import BATCH_BYTES_MAX, Duration, milliseconds, posi
 from raftlog.client.reader_place import ReaderPlace
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Reply, Session
-from raftlog.client.values import checked_tags, timestamp_ms
+from raftlog.client.values import timestamp_ms
 from raftlog.errors import RaftlogError, UnknownTopic
 from raftlog.records.batch import parse_header
-from raftlog.records.tags import TagFilter
+from raftlog.records.tags import TagSelection
 from raftlog.wire import bodies, headers, paths
-from raftlog.wire.tags import SEPARATOR
+from raftlog.wire.tags import FIELDS, SEPARATOR, checked_selection
 
 CHUNK_BYTES = 1 << 20
 TAIL_WAIT_MS = 30_000
@@ -107,6 +107,8 @@ class AsyncPartition:
         undecodable: Undecodable = "fail",
         isolation: Isolation = "committed",
         tags: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        tags_none: Sequence[str] | None = None,
         min_offset: int | None = None,
     ) -> Chunk:
         """All messages from a position on, up to ``limit`` messages or about ``max_bytes``.
@@ -114,19 +116,17 @@ class AsyncPartition:
         At the end of the partition it waits up to ``wait`` and may return an empty chunk. A chunk ends
         before a stored batch that cannot be decoded, and the next read raises ``UndecodableBatch``;
         ``undecodable="skip"`` skips it. ``isolation="uncommitted"`` also returns messages of open and aborted
-        transactions. With ``tags`` it returns only messages with one of them; ``next_offset`` is past all
-        that was skipped, and a chunk without messages may end before the end of the partition, so that no
-        read looks at all of it. With ``min_offset``, one past the offset of a receipt, the response knows all
-        records below, wherever it comes from: a reader sees what it has written. Raises ``OffsetOutOfRange``
-        outside the log and ``CorruptBatch`` rather than damaged messages.
+        transactions. With ``tags``, ``tags_all`` and ``tags_none`` (any, all, none of these) other messages
+        are skipped: ``next_offset`` is past them, and a chunk without messages may end before the end of the
+        partition. With ``min_offset``, one past the offset of a receipt, all records below are known. Raises
+        ``OffsetOutOfRange`` outside the log and ``CorruptBatch`` rather than damaged messages.
         """
         skips = _is_skipping(undecodable)
         _check_isolation(isolation)
-        wanted_tags = None if tags is None else TagFilter.of(checked_tags(tags))
-        count_left = None if limit is None else positive("limit", limit)
+        selection = checked_selection(tags, tags_all, tags_none)
         _check_min_offset(min_offset)
-        bytes_left = positive("max_bytes", max_bytes)
-        wait_ms = milliseconds("wait", wait)
+        count_left = None if limit is None else positive("limit", limit)
+        bytes_left, wait_ms = positive("max_bytes", max_bytes), milliseconds("wait", wait)
         clock = self._session.clock
         at = await self._start(offset)
         ends_at = clock.monotonic() + wait_ms / 1_000
@@ -141,7 +141,7 @@ class AsyncPartition:
                     limit=count_left,
                     skips=skips,
                     isolation=isolation,
-                    tags=wanted_tags,
+                    tags=selection,
                     min_offset=min_offset,
                 )
             except RaftlogError:
@@ -151,7 +151,7 @@ class AsyncPartition:
             read = read.then(part)
             if part.chunk.next_offset <= at or (read.has_content and read.is_enough(limit, max_bytes)):
                 return read.chunk
-            if wanted_tags is not None and not read.has_content and clock.monotonic() >= ends_at:
+            if selection is not None and not read.has_content and clock.monotonic() >= ends_at:
                 return read.chunk  # all was skipped, and there may be much more
             at = read.chunk.next_offset
             bytes_left = max(1, max_bytes - read.body_bytes)
@@ -165,9 +165,19 @@ class AsyncPartition:
         max_bytes: int = CHUNK_BYTES,
         undecodable: Undecodable = "fail",
         tags: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        tags_none: Sequence[str] | None = None,
     ) -> AsyncGenerator[Message, None]:
         """Every message from a position on, without end; by default new messages only."""
-        async for chunk in self.chunks(offset, max_bytes=max_bytes, undecodable=undecodable, tags=tags):
+        source = self.chunks(
+            offset,
+            max_bytes=max_bytes,
+            undecodable=undecodable,
+            tags=tags,
+            tags_all=tags_all,
+            tags_none=tags_none,
+        )
+        async for chunk in source:
             for message in chunk.messages:
                 yield message
 
@@ -178,11 +188,13 @@ class AsyncPartition:
         max_bytes: int = CHUNK_BYTES,
         undecodable: Undecodable = "fail",
         tags: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        tags_none: Sequence[str] | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """The same in chunks, each with messages or with skipped offsets."""
         skips = _is_skipping(undecodable)
         positive("max_bytes", max_bytes)
-        wanted = None if tags is None else TagFilter.of(checked_tags(tags))
+        wanted = checked_selection(tags, tags_all, tags_none)
         at = await self._start(offset)
         while True:
             chunk = (await self._fetch(at, max_bytes, TAIL_WAIT_MS, skips=skips, tags=wanted)).chunk
@@ -216,15 +228,14 @@ class AsyncPartition:
         limit: int | None = None,
         skips: bool = False,
         isolation: Isolation = "committed",
-        tags: TagFilter | None = None,
+        tags: TagSelection | None = None,
         min_offset: int | None = None,
     ) -> _Part:
         path = paths.partition_records(self.topic, self.number)
         query = f"?offset={offset}&max_bytes={max_bytes}"
         if isolation != "committed":
             query += f"&isolation={isolation}"
-        if tags is not None:
-            query += f"&tags={quote(SEPARATOR.encode().join(sorted(tags.names)))}"
+        query += _written(tags)
         if min_offset:
             query += f"&min_offset={min_offset}"
         reply = await self._ask(path + query, offset, wait_ms, max_bytes + _OVER_MAX_BYTES)
@@ -322,3 +333,11 @@ def _check_isolation(isolation: str) -> None:
 def _check_min_offset(min_offset: int | None) -> None:
     if min_offset is not None and (type(min_offset) is not int or min_offset < 0):
         raise ValueError(f"min_offset is {min_offset!r}; give an offset, such as receipt.offset + 1")
+
+
+def _written(selection: TagSelection | None) -> str:
+    """A selection in a query."""
+    if selection is None:
+        return ""
+    lists = zip(FIELDS, (selection.any, selection.all, selection.none), strict=True)
+    return "".join(f"&{name}={quote(SEPARATOR.join(tags))}" for name, tags in lists if tags)

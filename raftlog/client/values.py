@@ -23,7 +23,6 @@ __all__ = [
     "Headers",
     "Key",
     "Value",
-    "checked_tags",
     "encode_headers",
     "encode_json",
     "encode_key",
@@ -108,15 +107,6 @@ def _header_pairs(headers: object) -> list[tuple[str, bytes | str | None]]:
             errors=["/headers"],
         )
     return [*pairs]
-
-
-def checked_tags(tags: Sequence[str]) -> Sequence[str]:
-    """The tags that a reader wants. Raises ``ValueError`` with the remedy."""
-    if isinstance(tags, str):
-        raise ValueError(f"tags is {tags!r}; give a list of tags, not one string")
-    if (why := why_no_tags(tags)) is not None:
-        raise ValueError(f"tags: {why}")
-    return tags
 
 
 def headers_bytes(pairs: Sequence[tuple[str, bytes | None]]) -> int:

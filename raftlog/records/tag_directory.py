@@ -4,7 +4,7 @@ A batch whose producer sets ``TAGS_KNOWN_BIT`` lists its tags a second time: its
 of neighbours with equal tags, each run is a zstd frame of its own, and a skippable frame in front of them,
 the directory, has the length, the number of records and the tags of each run. Readers of zstd skip the
 directory and join the runs, so for them it is an ordinary batch. With the bit and without a directory no
-record has a tag. Where tags change too often, neighbours share a run, which has the tags of all of them;
+record has a tag. Where tags change too often, neighbours share a run, which lists each of their sets of tags;
 compressed records with a rare set of tags do not.
 
 Decides: the layout of the directory, and which part of a batch matches wanted tags. Leaves to others: what is
@@ -29,7 +29,7 @@ from raftlog.records.batch import (
     parse_header,
 )
 from raftlog.records.compression import compress
-from raftlog.records.tags import BETWEEN_SETS, BETWEEN_TAGS, TAG_RECORD_HEADER, TagFilter, tag_set
+from raftlog.records.tags import BETWEEN_SETS, BETWEEN_TAGS, TagSelection
 
 RUNS_MAX: Final = 16_384  # of one batch; above, neighbours with different tags share a run
 COMPRESSED_RUN_BYTES: Final = 2_048  # on average, before compression: shorter runs would compress badly
@@ -39,8 +39,9 @@ DIRECTORY_BYTES_MAX: Final = 512 << 10
 
 _FRAME = struct.Struct("<II")  # of zstd: magic and length
 _DIRECTORY_MAGIC: Final = 0x184D2A54  # one of the sixteen that readers of zstd skip
-_HEAD = struct.Struct(">BxH")  # version, number of runs
+_HEAD = struct.Struct(">BBH")  # version, flags, number of runs
 _VERSION: Final = 1
+_LISTS_EACH_SET: Final = 1  # a flag; without it neighbours that share a run are listed as one set
 _BYTES_PER_RUN: Final = 10
 _COMPRESSED_BYTES_MIN: Final = 256  # a shorter run is stored: compression takes 25 µs and gains little
 
@@ -49,7 +50,7 @@ _STORED_BLOCK_BYTES: Final = 1 << 17
 
 
 class Run(NamedTuple):
-    """Neighbouring records: the ``tag_set`` of all, their number and their bytes."""
+    """Neighbouring records: their ``tag_set``, or several in order, their number and their bytes."""
 
     tags: bytes
     record_count: int
@@ -65,7 +66,7 @@ def tagged_body(runs: Sequence[Run], *, is_compressed: bool) -> bytes | None:
     count = len(runs)
     directory = b"".join(
         (
-            _HEAD.pack(_VERSION, count),
+            _HEAD.pack(_VERSION, _LISTS_EACH_SET, count),
             struct.pack(f">{count}I", *map(len, frames)),
             struct.pack(f">{count}I", *(run.record_count for run in runs)),
             struct.pack(f">{count}H", *of_run),
@@ -77,7 +78,7 @@ def tagged_body(runs: Sequence[Run], *, is_compressed: bool) -> bytes | None:
     return b"".join((_FRAME.pack(_DIRECTORY_MAGIC, len(directory)), directory, *frames))
 
 
-def select(batch: Batch, wanted: TagFilter) -> Batch | None:
+def select(batch: Batch, wanted: TagSelection) -> Batch | None:
     """The part of a batch to send to a reader of tags; None if no record in it matches.
 
     Reads the header and the directory, never a record. A batch whose tags are not known is returned whole,
@@ -88,11 +89,9 @@ def select(batch: Batch, wanted: TagFilter) -> Batch | None:
         return None
     if not header.attributes & TAGS_KNOWN_BIT:
         return batch
-    if header.attributes & CODEC_MASK != Codec.ZSTD or len(batch.data) < HEADER_BYTES + _FRAME.size:
-        return None
-    magic, length = _FRAME.unpack_from(batch.data, HEADER_BYTES)
-    if magic != _DIRECTORY_MAGIC:
-        return None
+    length = _directory_bytes(batch)
+    if length is None:
+        return batch if wanted.selects(b"") else None
     view = memoryview(batch.data)
     start = HEADER_BYTES + _FRAME.size
     directory = _Directory.parse(view[start : start + length])
@@ -116,9 +115,18 @@ def select(batch: Batch, wanted: TagFilter) -> Batch | None:
     return Batch(data, parse_header(data))
 
 
-class _Directory(NamedTuple):
-    """Of each run: the bytes of its frame, the number of its records, the number of its set."""
+def _directory_bytes(batch: Batch) -> int | None:
+    """The length of the directory; None without a directory."""
+    if batch.header.attributes & CODEC_MASK != Codec.ZSTD or len(batch.data) < HEADER_BYTES + _FRAME.size:
+        return None
+    magic, length = _FRAME.unpack_from(batch.data, HEADER_BYTES)
+    return int(length) if magic == _DIRECTORY_MAGIC else None
 
+
+class _Directory(NamedTuple):
+    """Of each run: the bytes of its frame, the number of its records, the number of its tags in ``sets``."""
+
+    lists_each_set: bool
     lengths: tuple[int, ...]
     counts: tuple[int, ...]
     of_run: tuple[int, ...]
@@ -129,7 +137,7 @@ class _Directory(NamedTuple):
         """None for bytes that are no directory of this version."""
         if len(data) < _HEAD.size:
             return None
-        version, count = _HEAD.unpack_from(data)
+        version, flags, count = _HEAD.unpack_from(data)
         at = _HEAD.size
         if version != _VERSION or len(data) < at + _BYTES_PER_RUN * count:
             return None
@@ -137,7 +145,7 @@ class _Directory(NamedTuple):
         counts = struct.unpack_from(f">{count}I", data, at + 4 * count)
         of_run = struct.unpack_from(f">{count}H", data, at + 8 * count)
         sets = bytes(data[at + _BYTES_PER_RUN * count :]).split(BETWEEN_SETS)
-        return cls(lengths, counts, of_run, sets)
+        return cls(bool(flags & _LISTS_EACH_SET), lengths, counts, of_run, sets)
 
     def fits(self, frames_bytes: int, record_count: int) -> bool:
         """Whether it describes these frames."""
@@ -147,8 +155,10 @@ class _Directory(NamedTuple):
             and max(self.of_run, default=0) < len(self.sets)
         )
 
-    def runs_of(self, wanted: TagFilter) -> list[int]:
-        """The runs that match."""
+    def runs_of(self, wanted: TagSelection) -> list[int]:
+        """The runs with a record that matches, as far as the directory says."""
+        if not self.lists_each_set and wanted.none:
+            wanted = wanted.without_none
         matching = {number for number, tags in enumerate(self.sets) if wanted.selects(tags)}
         return [run for run, number in enumerate(self.of_run) if number in matching] if matching else []
 
@@ -193,9 +203,9 @@ def _rare_sets(runs: Sequence[Run]) -> Set[bytes]:
 
 
 def _joined(runs: Sequence[Run]) -> Run:
-    names = {name for run in runs for name in run.tags.split(BETWEEN_TAGS) if name}
+    sets = sorted({run.tags for run in runs})
     return Run(
-        tag_set([(TAG_RECORD_HEADER, name) for name in names]) or b"",
+        b"".join(tags or BETWEEN_TAGS for tags in sets),  # between two sets are two bytes 0
         sum(run.record_count for run in runs),
         b"".join(run.encoded for run in runs),
     )

@@ -1,4 +1,4 @@
-"""Tags of records, and the filter of a reader that wants some of them.
+"""Tags of records, and the selection of a reader that wants some of them.
 
 A tag is a record header with the name ``raftlog.tag``; a record has one for each of its tags. So tags are
 part of the format that every client of Kafka reads. ``tag_directory`` shows them to a broker that opens no
@@ -7,46 +7,119 @@ record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, Protocol, TypedDict
 
 TAG_RECORD_HEADER: Final = "raftlog.tag"
 """The record header that holds one tag. A record has one such header for each of its tags."""
 
 BETWEEN_TAGS: Final = b"\0"  # no tag has the bytes 0 and 10: they are control characters
 BETWEEN_SETS: Final = b"\n"
+BETWEEN_SETS_OF_RUN: Final = BETWEEN_TAGS + BETWEEN_TAGS  # no tag is empty
 
 RUN_OVERHEAD_BYTES: Final = 32  # upper bound of a run's frame and its entry in the directory, beside the tags
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-@dataclass(frozen=True)
-class TagFilter:
-    """Records with any of these tags."""
+class HasTags(Protocol):
+    """A request, a member or a body with the three lists of a selection."""
 
-    names: frozenset[bytes]
+    @property
+    def tags(self) -> Sequence[str]:
+        """Tags of which a record has at least one."""
+
+    @property
+    def tags_all(self) -> Sequence[str]:
+        """Tags that a record has, all of them."""
+
+    @property
+    def tags_none(self) -> Sequence[str]:
+        """Tags that a record does not have."""
+
+
+class TagFields(TypedDict, total=False):
+    """The lists of a selection that have tags, as the fields of requests and members are named."""
+
+    tags: tuple[str, ...]
+    tags_all: tuple[str, ...]
+    tags_none: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TagSelection:
+    """Records with any of some tags, all of some, and none of some. An empty list is no condition.
+
+    Each list is in order and has a tag once, so that equal selections are equal values.
+    """
+
+    any: tuple[str, ...] = ()
+    all: tuple[str, ...] = ()
+    none: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, tags: Iterable[str]) -> TagFilter | None:
-        """The filter of these tags; None without any."""
-        names = frozenset(tag.encode() for tag in tags)
-        return cls(names) if names else None
+    def of(
+        cls, tags: Iterable[str] = (), tags_all: Iterable[str] = (), tags_none: Iterable[str] = ()
+    ) -> TagSelection | None:
+        """The selection of three lists of tags; None, which is all records, without any tag."""
+        lists = [tuple(sorted(set(names))) for names in (tags, tags_all, tags_none)]
+        return cls(*lists) if any(lists) else None
+
+    @classmethod
+    def in_fields(cls, holder: HasTags) -> TagSelection | None:
+        """The selection that a request, a member or a body has; None without any tag."""
+        if not (holder.tags or holder.tags_all or holder.tags_none):
+            return None  # nearly always
+        return cls.of(holder.tags, holder.tags_all, holder.tags_none)
+
+    def __str__(self) -> str:
+        parts = (("any of", self.any), ("all of", self.all), ("none of", self.none))
+        return " and ".join(f"{words} {', '.join(names)}" for words, names in parts if names)
 
     def matches(self, headers: Headers) -> bool:
-        """Whether a record with these headers has one of the tags."""
-        names = self.names
-        return any(name == TAG_RECORD_HEADER and value in names for name, value in headers)
+        """Whether a record with these headers is selected."""
+        return self._fits({value for name, value in headers if name == TAG_RECORD_HEADER})
 
     def selects(self, tags: bytes) -> bool:
-        """Whether a ``tag_set`` has one of the tags."""
-        return any(needle in tags for needle in self._needles)
+        """Whether one of the sets of tags of a run is selected."""
+        if self.any and not any(needle in tags for needle in self._needles):
+            return False
+        if not self.all and not self.none:
+            return True
+        sets = tags.split(BETWEEN_SETS_OF_RUN)
+        return any(self._fits({*each.split(BETWEEN_TAGS)}) for each in sets)
+
+    @cached_property
+    def without_none(self) -> TagSelection:
+        """The selection for sets of tags that may be those of several records together."""
+        return replace(self, none=())
+
+    def _fits(self, names: Set[bytes | None]) -> bool:
+        some, every, no = self._names
+        return (not some or not some.isdisjoint(names)) and every <= names and no.isdisjoint(names)
+
+    @cached_property
+    def _names(self) -> tuple[frozenset[bytes | None], ...]:
+        return tuple(frozenset(tag.encode() for tag in names) for names in (self.any, self.all, self.none))
 
     @cached_property
     def _needles(self) -> tuple[bytes, ...]:
-        return tuple(BETWEEN_TAGS + name + BETWEEN_TAGS for name in sorted(self.names))
+        return tuple(BETWEEN_TAGS + tag.encode() + BETWEEN_TAGS for tag in self.any)
+
+
+def tag_fields(selection: TagSelection | None) -> TagFields:
+    """The fields of a request with this selection; nothing for an empty list."""
+    fields = TagFields()
+    if selection is not None:
+        if selection.any:
+            fields["tags"] = selection.any
+        if selection.all:
+            fields["tags_all"] = selection.all
+        if selection.none:
+            fields["tags_none"] = selection.none
+    return fields
 
 
 def listed_bytes(headers: Headers) -> int:

@@ -56,8 +56,9 @@ ManyPartitions = Annotated[list[TopicPartitions], msgspec.Meta(max_length=TOPICS
 class JoinGroup(Request):
     """Body of ``POST /v1/groups/{group}/members``. Without ``member_id`` the broker chooses one.
 
-    ``generation`` is the newest one that the member knows, and ``owned`` its partitions in that. ``tags`` say
-    which records the members read, none for all. They are those of the other members.
+    ``generation`` is the newest one that the member knows, and ``owned`` its partitions in that. The members
+    read the records with any of ``tags``, all of ``tags_all`` and none of ``tags_none``; an empty list is no
+    condition. The three lists are those of the other members.
     """
 
     topics: Topics
@@ -70,6 +71,8 @@ class JoinGroup(Request):
     generation: Generation = -1
     owned: ManyPartitions | None = None
     tags: Tags = msgspec.field(default_factory=list)
+    tags_all: Tags = msgspec.field(default_factory=list)
+    tags_none: Tags = msgspec.field(default_factory=list)
 
 
 class GroupMemberInfo(Answer, omit_defaults=True):
@@ -138,9 +141,9 @@ Places = Annotated[list[Place], msgspec.Meta(max_length=OFFSETS_MAX)]
 class PollGroup(Request):
     """Body of ``:poll``. ``positions`` say where to read from instead of the committed offsets.
 
-    ``topics``, ``tags`` and the time-outs count when the poll joins the group, whose members have the same
-    ``tags``. ``reset`` is for partitions without a committed offset; with ``fail`` they are an error, and so
-    are positions whose records were deleted.
+    ``topics``, ``tags``, ``tags_all``, ``tags_none`` and the time-outs count when the poll joins the group,
+    whose members have the same tags. ``reset`` is for partitions without a committed offset; with ``fail``
+    they are an error, and so are positions whose records were deleted.
     """
 
     generation: Generation = -1
@@ -152,6 +155,8 @@ class PollGroup(Request):
     session_timeout: Duration = "30s"
     reset: Literal["earliest", "latest", "fail"] = "earliest"
     tags: Tags = msgspec.field(default_factory=list)
+    tags_all: Tags = msgspec.field(default_factory=list)
+    tags_none: Tags = msgspec.field(default_factory=list)
 
 
 class DeletedRange(Answer):
@@ -296,6 +301,8 @@ class GroupMemberBody(Answer, omit_defaults=True):
     client: str
     instance_id: str = ""
     tags: list[str] = msgspec.field(default_factory=list)
+    tags_all: list[str] = msgspec.field(default_factory=list)
+    tags_none: list[str] = msgspec.field(default_factory=list)
 
 
 class GroupBody(Answer):

@@ -1,11 +1,12 @@
-"""Which texts are tags, and which lists of them a record or a reader may have."""
+"""Which texts are tags, which lists of tags a record may have, and which selections a reader may have."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from raftlog.records.tags import TagSelection
 from raftlog.wire.limits import TAG_CHARACTERS_MAX, TAG_PATTERN, TAGS_MAX
 
 SEPARATOR: Final = ","  # in a query and in a header
@@ -14,15 +15,50 @@ _SHOWN_CHARACTERS: Final = 64
 _SHAPE: Final = f"1 to {TAG_CHARACTERS_MAX} characters, without commas and control characters"
 
 
-def in_order(tags: Iterable[str]) -> tuple[str, ...]:
-    """Tags in the order in which a group has them, each once."""
-    return tuple(sorted(set(tags)))
+FIELDS: Final = ("tags", "tags_all", "tags_none")
+"""The names of the three lists of a selection: any of, all of, none of."""
+
+
+class InvalidSelection(ValueError):
+    """A selection that no reader may have; ``field`` is the name of a list."""
+
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(f"{field}: {why}")
+        self.field = field
+
+
+def checked_selection(
+    tags: Sequence[str] | None,
+    tags_all: Sequence[str] | None,
+    tags_none: Sequence[str] | None,
+    *,
+    names: Sequence[str] = FIELDS,
+) -> TagSelection | None:
+    """The selection of three lists, None for a list that is not given. Raises ``InvalidSelection``.
+
+    ``names`` are those of the lists in errors.
+    """
+    lists = (tags, tags_all, tags_none)
+    for name, some in zip(names, lists, strict=True):
+        if some is not None and (why := why_no_tags(some)) is not None:
+            raise InvalidSelection(name, why)
+    given = [(name, {*some}) for name, some in zip(names, lists, strict=True) if some]
+    if (count := sum(len(some) for _, some in given)) > TAGS_MAX:
+        together = " and ".join(name for name, _ in given)
+        raise InvalidSelection(given[0][0], f"{together} have {count} tags; name {TAGS_MAX} at most together")
+    for name, some in zip(names[:2], lists[:2], strict=True):
+        if twice := set(some or ()) & set(tags_none or ()):
+            tag = min(twice)[:_SHOWN_CHARACTERS]
+            raise InvalidSelection(names[2], f"{tag!r} is in {name}, too; leave it out of one of them")
+    return TagSelection.of(tags or (), tags_all or (), tags_none or ())
 
 
 def why_no_tags(tags: Sequence[object], *, may_be_empty: bool = False) -> str | None:
     """What is wrong with a list of tags, and the remedy; None if nothing is."""
+    if isinstance(tags, str):
+        return f"{tags[:_SHOWN_CHARACTERS]!r} is one text; give a list of tags"
     if not tags and not may_be_empty:
-        return f"there is no tag; name 1 to {TAGS_MAX}, or leave tags out"
+        return f"there is no tag; name 1 to {TAGS_MAX}, or leave the list out"
     if len(tags) > TAGS_MAX:
         return f"{len(tags)} tags are too many; name {TAGS_MAX} at most"
     for tag in tags:

@@ -49,7 +49,7 @@ from raftlog.errors import (
 from raftlog.records.batch import SEQUENCE_MAX, Batch, BatchHeader, stamp
 from raftlog.records.control import Archived, leader_change_batch
 from raftlog.records.reader import read_records
-from raftlog.records.tags import TagFilter
+from raftlog.records.tags import TagSelection
 from raftlog.types import Index, NodeId, Offset, Term, TopicPartition
 from tests.helpers.fake_admin import FakeAdmin
 from tests.helpers.fake_controller import FakeController
@@ -160,8 +160,8 @@ class FakeGateway:
         ends_at = asyncio.get_running_loop().time() + request.wait_ms / 1000
         while True:
             data, next_offset = self._data(log, begin, request.bytes_max), Offset(-1)
-            if request.tags:
-                data, next_offset = self._selected(log, begin, request)
+            if (wanted := request.selection) is not None:
+                data, next_offset = self._selected(log, begin, request, wanted)
             left_s = ends_at - asyncio.get_running_loop().time()
             if len(data) >= request.bytes_min or left_s <= 0:
                 break
@@ -311,10 +311,10 @@ class FakeGateway:
             data += bytes(batch.data)
         return data
 
-    def _selected(self, log: FakeLog, begin: int, request: FetchRequest) -> tuple[bytes, Offset]:
-        """What has one of the tags, and where to continue."""
-        wanted = TagFilter.of(request.tags)
-        assert wanted is not None
+    def _selected(
+        self, log: FakeLog, begin: int, request: FetchRequest, wanted: TagSelection
+    ) -> tuple[bytes, Offset]:
+        """What has the wanted tags, and where to continue."""
         selection = Selection(Offset(begin), wanted, request.bytes_max)
         for batch in log.batches:
             if batch.last_offset >= begin and not selection.is_complete:

@@ -31,6 +31,7 @@ from groups.state import GroupsState
 from groups.tally import Tally
 from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, RequestId, Write
+from raftlog.records.tags import TagSelection, tag_fields
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -163,7 +164,7 @@ class CoordinatedGroups:
         strategies: tuple[str, ...] = ("range",),
         instance: str = "",
         owned: dict[str, tuple[int, ...]] | None = None,
-        tags: tuple[str, ...] = (),
+        selection: TagSelection | None = None,
         session_ms: int = SESSION_MS,
     ) -> RequestId:
         """Join, or join again."""
@@ -178,7 +179,7 @@ class CoordinatedGroups:
                 generation=generation,
                 instance_id=instance,
                 owned=owned,
-                tags=tags,
+                **tag_fields(selection),
             )
         )
 

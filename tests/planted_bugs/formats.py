@@ -65,14 +65,6 @@ FORMATS = (
         ),
     ),
     PlantedBug(
-        "a part of a batch counts all of its records",
-        "record batch: tags",
-        "raftlog.records.tag_directory:select",
-        "record_count=sum(directory.counts[run] for run in chosen),",
-        "record_count=header.record_count,",
-        seen_by="tests/unit/records/test_tag_directory.py::test_exactly_the_matching_records_are_selected",
-    ),
-    PlantedBug(
         "a compacted batch loses the headers of its records",
         "record batch: after compaction",
         "raftlog.records.compaction:retain",

@@ -434,7 +434,7 @@ PROMISES_OF_CLUSTERS = (
     PlantedBug(
         "a tag matches every tag that begins with it",
         "A1",
-        "raftlog.records.tags:TagFilter.selects",
+        "raftlog.records.tags:TagSelection.selects",
         "needle in tags",
         "needle[:-1] in tags",
         seen_by="tests/unit/records/test_tag_directory.py::test_exactly_the_matching_records_are_selected",

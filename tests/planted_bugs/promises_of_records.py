@@ -522,4 +522,12 @@ PROMISES_OF_RECORDS = (
         "message.offset",
         seen_by="tests/unit/client/test_consuming.py::test_a_seek_back_outlasts_a_commit_that_is_on_its_way",
     ),
+    PlantedBug(
+        "records that share a run are selected as if each had the tags of all",
+        "A10",
+        "raftlog.records.tags:TagSelection.selects",
+        "tags.split(BETWEEN_SETS_OF_RUN)",
+        "[tags]",
+        seen_by="tests/unit/client/test_tags.py::test_combined_tags_give_exactly_the_messages_that_match[0]",
+    ),
 )

@@ -14,6 +14,7 @@ import msgspec
 
 from chaos.simulator.http.committed import Row
 from chaos.simulator.http.known_partitions import Answered
+from chaos.simulator.http.wanted_tags import is_wanted, selection_in
 from partitions.values import FetchResult, key_of
 from raftlog.records.batch import check_batch, split_batches
 from raftlog.records.reader import StoredRecord, read_records
@@ -49,7 +50,7 @@ def check_fetch(answered: Answered) -> None:
             answered.wrong(_ENDS, f"nothing is there, {following} comes next and {high_watermark} is the end")
         _check_patience(answered)
     if headers.get("content-type") == _BATCH:
-        if "tags" in exchange.query:
+        if selection_in(exchange.query) is not None:
             _check_parts(answered, following)
         else:
             _check_batches(answered, reported)
@@ -88,7 +89,7 @@ def check_event(answered: Answered, event: bytes) -> None:
     if fields["event"] == "heartbeat":
         following = data["next_offset"]
         _check_ends(answered, following, data["high_watermark"], 0)
-        if following != data["high_watermark"] and "tags" not in answered.exchange.query:
+        if following != data["high_watermark"] and selection_in(answered.exchange.query) is None:
             answered.wrong(_EVENTS, f"a heartbeat at {following}, and {data['high_watermark']} is the end")
         missed = [] if at is None else _rows(answered, at, following)
         if missed or (at is not None and following < at):
@@ -217,7 +218,8 @@ def _check_shown(answered: Answered, wanted: list[Row], shown: list[dict[str, An
     for row, one in zip(wanted, shown, strict=True):
         kind = "append" if row.is_append_time else "create"
         headers, tags = _headers_of(row)
-        crc = row.crc if _tags_of(answered) else one["crc"]  # with tags it is that of a part of the batch
+        is_part = selection_in(answered.exchange.query) is not None  # of a batch, with its own checksum
+        crc = row.crc if is_part else one["crc"]
         found = (_key_of(one), _value_of(one), one["timestamp"], one["timestamp_type"], crc)
         is_equal = found == (row.key, row.value, row.timestamp_ms, kind, row.crc)
         if not is_equal or (one["headers"], one["tags"]) != (headers, tags):
@@ -252,10 +254,10 @@ def _check_parts(answered: Answered, following: int) -> None:
     if first < answered.committed.known_from:
         return
     wanted = [row.offset for row in _rows(answered, first, following)]
-    names = _tags_of(answered)
-    matching = [one.offset for one in found if one.offset >= first and names & _tags_in(one.headers)]
+    selection = selection_in(exchange.query)
+    matching = [one.offset for one in found if one.offset >= first and is_wanted(one.headers, selection)]
     if matching != wanted:
-        answered.wrong(_SHOWN, f"{matching} have a tag of {names}, committed up to {following} are {wanted}")
+        answered.wrong(_SHOWN, f"{matching} have {selection}, committed up to {following} are {wanted}")
     for one in found:
         row = answered.committed.at(one.offset)
         is_known = one.offset >= answered.committed.known_from
@@ -306,18 +308,10 @@ def _check_refused(answered: Answered) -> None:
 
 
 def _rows(answered: Answered, first: int, end: int) -> list[Row]:
-    """What the request asks for; with tags only what has one of them."""
+    """What the request asks for; with tags only what they select."""
     rows = answered.committed.between(max(first, answered.committed.known_from), end)
-    names = _tags_of(answered)
-    return [row for row in rows if names & _tags_in(row.headers)] if names else rows
-
-
-def _tags_of(answered: Answered) -> frozenset[bytes]:
-    return frozenset(answered.exchange.query.get("tags", "").encode().split(b",")) - {b""}
-
-
-def _tags_in(headers: tuple[tuple[str, bytes | None], ...]) -> frozenset[bytes]:
-    return frozenset(value for name, value in headers if name == _TAG and value is not None)
+    selection = selection_in(answered.exchange.query)
+    return [row for row in rows if is_wanted(row.headers, selection)]
 
 
 def _start(answered: Answered) -> int:

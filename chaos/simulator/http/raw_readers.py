@@ -76,9 +76,12 @@ class JsonReader(SimulatedClient):
         target, headers = rng.choice(
             (
                 (f"{here}/records?offset={offset}&tags={rng.choice(('red', 'blue,red', 'none'))}", accept),
-                (f"{here}/records?offset={max(0, offset - 20)}&tags=red&max_bytes=400", accept),
+                (f"{here}/records?offset={max(0, offset - 20)}&tags_none=red&max_bytes=400", accept),
                 (f"{here}/records?offset={self._position}&tags=red&wait=400ms", accept),
-                (f"{here}/records?offset={max(0, offset - 20)}&tags=blue&limit=1", {}),
+                (
+                    f"{here}/records?offset={max(0, offset - 20)}&tags_all=red,blue&tags_none=green&limit=1",
+                    {},
+                ),
                 (f"{here}/records?offset=-{rng.choice((1, 2, 5, 30))}", {}),
                 (f"{here}/records?offset=-4&limit=2", {}),
                 (f"{here}/records?offset=latest", {}),

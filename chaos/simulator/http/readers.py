@@ -10,13 +10,19 @@ from msgspec.structs import astuple
 from chaos.history import Look
 from chaos.simulator.http.side import HttpSide
 from chaos.simulator.http.simulated_client import SimulatedClient
+from chaos.simulator.http.wanted_tags import is_wanted
 from raftlog import aio
 from raftlog.client.messages import Chunk, Message
 from raftlog.errors import OffsetOutOfRange, RaftlogError
-from raftlog.records.tags import TAG_RECORD_HEADER
+from raftlog.records.tags import TagSelection, tag_fields
 
 _ONCE: Final = "C4 a reader gets every record once"
 _ENDS: Final = "C6 the offsets of a chunk are correct"
+_SELECTIONS: Final = (
+    TagSelection(any=("green", "red")),
+    TagSelection(all=("blue", "red")),
+    TagSelection(any=("blue", "green"), none=("red",)),
+)
 
 
 class ShippedReader(SimulatedClient):
@@ -144,23 +150,24 @@ class ShippedReader(SimulatedClient):
                 self.cluster.violated(_ONCE, f"{self.name}: a read at {at} is {chunk}, {wanted} comes next")
 
     async def _check_tags(self, partition: aio.Partition) -> None:
-        """From any position on exactly the messages with a tag, whoever has sent them."""
+        """From any position on exactly the messages with the wanted tags, whoever has sent them."""
         committed = self.committed(self._partition)
         if committed is None or not committed.rows:
             return
         first = max(committed.known_from, committed.rows[-1].offset - 200)
-        tags = self.rng.choice((("blue",), ("red", "green"), ("none",)))
+        wanted = self.rng.choice(_SELECTIONS)
         limit = self.rng.choice((None, 2))
         try:
-            chunk = await partition.read(first, tags=tags, limit=limit, max_bytes=self._max_bytes())
+            chunk = await partition.read(
+                first, limit=limit, max_bytes=self._max_bytes(), **tag_fields(wanted)
+            )
         except RaftlogError:
             return  # it may be deleted
-        wanted = {(TAG_RECORD_HEADER, tag.encode()) for tag in tags}
         rows = committed.between(first, chunk.next_offset)
-        offsets = [row.offset for row in rows if wanted.intersection(row.headers)]
+        offsets = [row.offset for row in rows if is_wanted(row.headers, wanted)]
         found = [message.offset for message in chunk]
         if found != offsets or chunk.next_offset < first:
-            detail = f"{self.name}: tags {tags} from {first} to {chunk.next_offset}: {found}, not {offsets}"
+            detail = f"{self.name}: {wanted} from {first} to {chunk.next_offset}: {found}, not {offsets}"
             self.cluster.violated(_ONCE, detail)
 
     async def _check_positions(self, partition: aio.Partition) -> None:

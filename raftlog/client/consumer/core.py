@@ -79,7 +79,7 @@ class ConsumerCore:
             options.prefetch_bytes,
             awaits_topics=options.pattern is not None,
             awaits_rebalance=not options.assigned,
-            tags=options.tags,
+            selection=options.selection,
             fails=options.reset == "fail",
         )
         self._acknowledged: dict[TopicPartition, int] = {}
@@ -202,7 +202,7 @@ class ConsumerCore:
     def _over_skipped(self) -> dict[TopicPartition, int]:
         """The next offset to hand out, where all before it was acknowledged or skipped for its tags."""
         found: dict[TopicPartition, int] = {}
-        if not self.options.tags or self.options.is_exactly_once:
+        if self.options.selection is None or self.options.is_exactly_once:
             return found  # nearly always
         for target, position in (self._fetching.positions or self._stopped_at).items():
             acknowledged = self._acknowledged.get(target, -1)

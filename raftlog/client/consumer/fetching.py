@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raftlog.client.logs import client_logger
@@ -23,6 +23,7 @@ from raftlog.client.messages import Message
 from raftlog.client.options import Duration
 from raftlog.client.partition import AsyncPartition
 from raftlog.errors import OffsetOutOfRange, RaftlogError, UnknownPartition, UnknownTopic
+from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.types import TopicPartition
 from raftlog.wire.lag import records_left
 
@@ -80,13 +81,13 @@ class Fetching:
         *,
         awaits_topics: bool = False,
         awaits_rebalance: bool = False,
-        tags: Sequence[str] = (),
+        selection: TagSelection | None = None,
         fails: bool = False,
     ) -> None:
         """``fails``: a position whose record was deleted is an error, not read on behind it."""
         self._open = open_partition
         self._prefetch_bytes = prefetch_bytes
-        self._tags = tags or None
+        self._lists = tag_fields(selection)
         self._fails = fails
         self._awaits_topics = awaits_topics  # they may be new, or deleted by now
         self._awaits_rebalance = awaits_rebalance  # which follows when a partition is removed
@@ -202,7 +203,7 @@ class Fetching:
         """Read a chunk; whether there is more. Raises an error that stays."""
         try:
             chunk = await source.partition.read(
-                source.position, max_bytes=bytes_max, wait=wait, tags=self._tags
+                source.position, max_bytes=bytes_max, wait=wait, **self._lists
             )
         except OffsetOutOfRange as error:
             if self._fails:

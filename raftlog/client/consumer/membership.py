@@ -19,6 +19,7 @@ from raftlog.client.consumer.options import ConsumerOptions
 from raftlog.client.session import Reply, Session
 from raftlog.client.user_code import called, shown
 from raftlog.errors import RebalanceInProgress, UnknownGroup, UnknownMember
+from raftlog.records.tags import tag_fields
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
 from raftlog.wire import paths
@@ -152,6 +153,7 @@ class Membership:
 
     async def _join(self, topics: Sequence[str], owned: list[wire.TopicPartitions] | None) -> wire.JoinedBody:
         options = self._options
+        lists = tag_fields(options.selection)
         body = wire.JoinGroup(
             topics=[*topics],
             strategies=[*options.strategies],
@@ -161,7 +163,9 @@ class Membership:
             instance_id=options.instance_id,
             generation=self.generation,
             owned=owned,
-            tags=[*options.tags],
+            tags=[*lists.get("tags", ())],
+            tags_all=[*lists.get("tags_all", ())],
+            tags_none=[*lists.get("tags_none", ())],
         )
         path = paths.of_group(paths.GROUP_MEMBERS, options.group)
         while True:

@@ -12,9 +12,9 @@ from raftlog.assignors import ASSIGNORS
 from raftlog.assignors.values import Assignor
 from raftlog.client.delivery import Delivery, checked
 from raftlog.client.options import Duration, milliseconds, positive, positive_seconds
-from raftlog.client.values import checked_tags
+from raftlog.records.tags import TagSelection
 from raftlog.types import TopicPartition
-from raftlog.wire.tags import in_order
+from raftlog.wire.tags import checked_selection
 
 Reset = Literal["earliest", "latest", "fail"]
 TopicNames = Sequence[str] | str | re.Pattern[str]
@@ -27,7 +27,7 @@ TRANSACTIONAL_ID_MAX: Final = 249
 class ConsumerOptions:
     """A consumer's checked options. ``assignors`` has the client's own strategies, by name.
 
-    ``tags`` are in order, and none for all records. Without a ``group`` nothing is committed. ``assigned``
+    Without a ``selection`` all records are read. Without a ``group`` nothing is committed. ``assigned``
     partitions were chosen: there is no membership.
     """
 
@@ -48,7 +48,7 @@ class ConsumerOptions:
     max_records: int
     prefetch_bytes: int
     transaction_timeout: Duration
-    tags: tuple[str, ...]
+    selection: TagSelection | None
 
     @property
     def is_exactly_once(self) -> bool:
@@ -74,6 +74,8 @@ def consumer_options(
     prefetch_bytes: int = 8 << 20,
     transaction_timeout: Duration | None = None,
     tags: Sequence[str] | None = None,
+    tags_all: Sequence[str] | None = None,
+    tags_none: Sequence[str] | None = None,
 ) -> ConsumerOptions:
     """Check the options. Raises ``ValueError`` and ``TypeError`` that name the option and its choices."""
     names, pattern = _subscription(topics)
@@ -89,13 +91,6 @@ def consumer_options(
     if reset not in RESETS:
         raise ValueError(f"reset is {reset!r}; choose {', '.join(map(repr, RESETS))}")
     own = {each.name: each for each in strategies if not isinstance(each, str)}
-    words = tuple(each if isinstance(each, str) else each.name for each in strategies)
-    unknown = [name for name in words if name not in ASSIGNORS and name not in own]
-    if unknown or not words:
-        known = ", ".join(map(repr, ASSIGNORS))
-        raise ValueError(
-            f"strategies is {strategies!r}; choose {known}, or give an object with name and assign"
-        )
     return ConsumerOptions(
         group=group or "",
         topics=names,
@@ -104,7 +99,7 @@ def consumer_options(
         topics_refresh_s=positive_seconds("topics_refresh", topics_refresh),
         delivery=how,
         reset=RESETS[RESETS.index(reset)],
-        strategies=words,
+        strategies=_names_of(strategies, own),
         assignors=own,
         member_id=member_id,
         instance_id=instance_id,
@@ -114,7 +109,7 @@ def consumer_options(
         max_records=positive("max_records", max_records),
         prefetch_bytes=positive("prefetch_bytes", prefetch_bytes),
         transaction_timeout=transaction_timeout or "60s",
-        tags=() if tags is None else in_order(checked_tags(tags)),
+        selection=checked_selection(tags, tags_all, tags_none),
     )
 
 
@@ -140,6 +135,14 @@ def _check_contradictions(
         raise ValueError(f"delivery is {str(delivery)!r} and transaction_timeout is given; leave one out")
     if delivery is Delivery.EXACTLY_ONCE and commit_interval is not None:
         raise ValueError("delivery is 'exactly_once', which commits with each batch; omit commit_interval")
+
+
+def _names_of(strategies: Sequence[str | Assignor], own: dict[str, Assignor]) -> tuple[str, ...]:
+    words = tuple(each if isinstance(each, str) else each.name for each in strategies)
+    if words and all(name in ASSIGNORS or name in own for name in words):
+        return words
+    known = ", ".join(map(repr, ASSIGNORS))
+    raise ValueError(f"strategies is {strategies!r}; choose {known}, or give an object with name and assign")
 
 
 def _subscription(topics: TopicNames) -> tuple[tuple[str, ...], re.Pattern[str] | None]:

@@ -64,6 +64,8 @@ class ConsumerSettings(TypedDict, total=False):
     max_records: int
     prefetch_bytes: int
     tags: Sequence[str] | None
+    tags_all: Sequence[str] | None
+    tags_none: Sequence[str] | None
 
 
 class WorkerSettings(ConsumerSettings, total=False):

@@ -17,7 +17,7 @@ from tests.helpers.fetching import PATH, offsets_of
 from tests.helpers.http_server import HttpServer, served
 from tests.helpers.tagged import tagged, tagged_batch
 
-# requirement: A1, A2
+# requirement: A1, A2, A10
 
 BINARY = {"Content-Type": media_types.BATCH}
 
@@ -146,7 +146,46 @@ async def test_a_list_that_has_no_tags_is_refused(server: HttpServer, tags: str)
     for accept in (media_types.JSON, media_types.BATCH, media_types.EVENT_STREAM):
         got = await server.get(f"{PATH}?tags={tags}", Accept=accept)
         assert (got.status, got.code, got.json["field"]) == (422, "invalid_request", "tags")
-        assert "such as tags=paid,refunded" in got.json["detail"]
+        assert got.json["detail"].startswith("tags: ")
+
+
+COMBINED = [
+    ("tags=paid,refunded&tags_all=eu", [1, 3]),
+    ("tags_all=paid,eu", [1]),
+    ("tags_none=paid", [2, 3, 5]),
+    ("tags=paid&tags_none=eu", [0, 4]),
+    ("tags_all=eu&tags_none=paid,refunded", [5]),
+]
+
+
+@pytest.mark.parametrize(("query", "expected"), COMBINED)
+@served(Limits(heartbeat_ms=50), partitions=1)
+async def test_tags_are_combined(server: HttpServer, query: str, expected: list[int]) -> None:
+    await store(server, ["paid"], ["paid", "eu"], [], ["refunded", "eu"])
+    await store_foreign(server, ["paid", "test"], ["eu"])
+    assert offsets_of(await server.get(f"{PATH}?{query}")) == expected
+    got = await server.get(f"{PATH}?{query}", Accept=media_types.BATCH)
+    sent = {record.offset for batch in split_batches(got.body) for record in read_records(batch)}
+    assert sent == {*expected, 4, 5}, "foreign batches are sent whole"
+    async with stream(server, f"?{query}") as events:
+        await events.until(rb"event: heartbeat")
+        assert [each for each in events.ids if each in range(5)] == [each for each in expected if each < 5]
+
+
+@pytest.mark.parametrize("accept", [media_types.JSON, media_types.BATCH, media_types.EVENT_STREAM])
+@served(partitions=1)
+async def test_selections_that_cannot_be_are_refused(server: HttpServer, accept: str) -> None:
+    many = ",".join(f"t{number}" for number in range(20))
+    for query, field, said in (
+        ("tags_all=", "tags_all", "there is no tag"),
+        ("tags_none=a,,b", "tags_none", "'' is not a tag"),
+        ("tags=a,b&tags_none=b", "tags_none", "tags_none: 'b' is in tags, too"),
+        ("tags_all=a,b&tags_none=b", "tags_none", "tags_none: 'b' is in tags_all, too"),
+        (f"tags_all={many}&tags_none=a{many}", "tags_all", "tags_all and tags_none have 40 tags; name 32"),
+    ):
+        got = await server.get(f"{PATH}?{query}", Accept=accept)
+        assert (got.status, got.code, got.json["field"]) == (422, "invalid_request", field)
+        assert said in got.json["detail"]
 
 
 @served(partitions=1)

@@ -211,11 +211,11 @@ def test_several_topics_are_printed_one_after_the_other(raftlog: Records) -> Non
     assert "'none'" in raftlog.ended("first", "none", code=1).stderr
 
 
-# requirement: A1, A2
+# requirement: A1, A2, A10
 def test_messages_of_some_tags_are_printed(raftlog: Records) -> None:
     raftlog.topic("tagged", 2)
     records = [
-        json.dumps({"key": str(n % 5), "value": n, "tags": ["paid" if n % 10 == 3 else "new"]})
+        json.dumps({"key": str(n % 5), "value": n, "tags": ["paid" if n % 10 == 3 else "new", f"mod{n % 3}"]})
         for n in range(60)
     ]
     raftlog.produce("tagged", "\n".join(records).encode(), "--json")
@@ -225,8 +225,13 @@ def test_messages_of_some_tags_are_printed(raftlog: Records) -> None:
     assert sorted(map(int, raftlog.consume(*in_group).split())) == expected
     assert raftlog.consume(*in_group) == b""
     assert call(raftlog.url, "GET", "/v1/groups/of-paid").json["lag"] == 0
+    combined = ("tagged", "--tags", "paid,refunded", "--tags-all", "mod0", "--tags-none", "new")
+    for options in ((), ("--group", "of-mod0")):
+        assert sorted(map(int, raftlog.consume(*combined, *options).split())) == [3, 33]
     told = raftlog.ended("tagged", "--tags", "paid,,new", code=2).stderr
     assert "--tags: '' is not a tag; a tag has 1 to 255 characters" in told
+    told = raftlog.ended("tagged", "--tags-all", "a", "--tags-none", "a", code=2).stderr
+    assert "--tags-none: 'a' is in --tags-all, too" in told
 
 
 # requirement: G3 C5 D2

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Sequence
 from contextlib import aclosing
+from functools import partial
 
 import aiohttp
 import pytest
 
 from raftlog.aio import Client, Consumer
-from raftlog.errors import Conflict
+from raftlog.errors import Conflict, InvalidRequest
 from raftlog.records.batch import Codec
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
@@ -18,7 +21,7 @@ from tests.helpers.tagged import tagged, tagged_batch
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, whole_broker
 
-# requirement: A1, A2
+# requirement: A1, A2, A10
 
 PATH = f"/v1/topics/{TOPIC}/partitions/0/records"
 
@@ -84,6 +87,44 @@ async def test_records_of_other_producers_are_filtered_by_the_client() -> None:
         assert ([message.offset for message in first], first.next_offset) == ([0], 1)
 
 
+def is_wanted(
+    tags: Sequence[str], any_of: Sequence[str], all_of: Sequence[str], none_of: Sequence[str]
+) -> bool:
+    """The rule, for the tags of one record."""
+    has_any = not any_of or bool({*any_of} & {*tags})
+    return has_any and {*all_of} <= {*tags} and not {*none_of} & {*tags}
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_combined_tags_give_exactly_the_messages_that_match(seed: int) -> None:
+    """Whoever lists the tags, and whether neighbours share a run: nothing is lost, and nothing else comes."""
+    rng, names = random.Random(seed), ["paid", "new", "vip", "eu", "us"]
+    stored: list[list[str]] = []
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
+        for compression in ("zstd", "none", "gzip"):
+            some = [rng.sample(names, rng.choice((0, 1, 1, 2, 3))) for _ in range(rng.randrange(80, 200))]
+            async with client.producer(TOPIC, compression=compression) as producer:
+                for tags in some:
+                    await producer.send("x", partition=0, tags=tags)
+            await store_foreign(broker.url, *names)
+            stored += [*some, *([name] for name in names)]
+        partition = client.partition(TOPIC, 0)
+        for _ in range(25):
+            lists = [rng.sample(names, rng.choice((0, 0, 1, 2))) for _ in range(3)]
+            lists[2] = [tag for tag in lists[2] if tag not in (*lists[0], *lists[1])]
+            given = dict(
+                zip(("tags", "tags_all", "tags_none"), (each or None for each in lists), strict=True)
+            )
+            at, found = rng.randrange(len(stored)), list[int]()
+            expected = [n for n, tags in enumerate(stored) if n >= at and is_wanted(tags, *lists)]
+            while at < len(stored):
+                chunk = await partition.read(at, limit=rng.choice((None, 7)), max_bytes=5_000, **given)
+                assert chunk.next_offset > at
+                at = chunk.next_offset
+                found += [message.offset for message in chunk]
+            assert found == expected, given
+
+
 async def test_a_tail_of_tags_follows() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 20)
@@ -104,6 +145,29 @@ async def test_bad_tags_are_refused_before_anything_is_sent(tags: list[str]) -> 
             await client.partition(TOPIC, 0).read(0, tags=tags)
         with pytest.raises(ValueError, match="tags"):
             await client.consumer("g", TOPIC, tags=tags)
+        with pytest.raises(ValueError, match="tags_none"):
+            await client.partition(TOPIC, 0).read(0, tags_none=tags)
+
+
+@pytest.mark.parametrize("other", ["tags", "tags_all"])
+async def test_contradicting_and_too_many_tags_are_refused(other: str) -> None:
+    """Before anything is sent by the client, and by the broker that lets a member join."""
+    twice = {other: ["new", "paid"], "tags_none": ["paid", "test"]}
+    many = {other: [f"t{n}" for n in range(20)], "tags_none": [f"n{n}" for n in range(13)]}
+    for lists, said in ((twice, f"tags_none: 'paid' is in {other}, too"), (many, "have 33 tags; name 32 at")):
+        async with VirtualClient("http://localhost:1") as client:
+            for call in (client.partition(TOPIC, 0).read, partial(client.consumer, "g", TOPIC)):
+                with pytest.raises(ValueError, match=said):
+                    await call(**lists)
+            with pytest.raises(ValueError, match=said):
+                client.worker(TOPIC, group="g", **lists)
+        async with whole_broker() as broker, VirtualClient(broker.url) as client:
+            for path, body in (
+                ("/v1/groups/g/members", wire.JoinGroup(topics=[TOPIC], **lists)),
+                ("/v1/groups/g/members/m:poll", wire.PollGroup(topics=[TOPIC], wait="0s", **lists)),
+            ):
+                with pytest.raises(InvalidRequest, match=said):
+                    await client._session.ask_any("POST", path, body=body)
 
 
 async def consumer(client: Client, *tags: str, **options: str) -> Consumer:
@@ -165,9 +229,9 @@ async def test_a_member_with_other_tags_is_refused() -> None:
         async with asyncio.timeout(20):
             while not first.is_assigned:
                 await first.poll("50ms")
-        for tags in (["paid"], None):
-            other = await client.consumer("g", TOPIC, tags=tags)
-            with pytest.raises(Conflict, match=r"tags: .* read paid, vip"):
+        for tags, more in ((["paid"], {}), (None, {}), (["paid", "vip"], {"tags_none": ["new"]})):
+            other = await client.consumer("g", TOPIC, tags=tags, **more)
+            with pytest.raises(Conflict, match=r"tags(_none)?: .* read records with any of paid, vip"):
                 await other.poll("10s")
             await other.close()
         async with await consumer(client, "vip", "paid") as same:
@@ -199,3 +263,24 @@ async def test_a_poll_over_http_reads_and_commits_by_tags() -> None:
         await poll(wire.PollGroup(wait="0s"))  # it joins again, with what is known of it
         members = (await client._session.ask_any("GET", "/v1/groups/g")).read(wire.GroupBody).members
         assert members[0].tags == ["paid"]
+
+
+async def test_members_read_and_commit_by_combined_tags() -> None:
+    """A consumer of a group, and a member that polls over HTTP, of records 0 to 29."""
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
+        await fill(client, 30)
+        expected = [n for n in range(30) if n % 10 != 3 and n % 3 == 0]
+        lists = {"tags_all": ["new", "vip"], "tags_none": ["paid"]}
+        async with await client.consumer("g", TOPIC, commit_interval="50ms", **lists) as consumer:
+            found = [await consumer.poll("10s") for _ in expected]
+            assert [message.offset for message in found if message is not None] == expected
+            assert await consumer.poll("100ms") is None
+            await becomes(client, 30)
+        path = "/v1/groups/polling/members/m-1:poll"
+        body = wire.PollGroup(topics=[TOPIC], wait="0s", **lists)
+        for _ in range(2):  # the second one says nothing of tags
+            polled = (await client._session.ask_any("POST", path, body=body)).read(wire.PolledBody)
+            assert [record.offset for record in polled.records] == expected
+            body = wire.PollGroup(generation=polled.generation, wait="0s")
+        shown = (await client._session.ask_any("GET", "/v1/groups/polling")).read(wire.GroupBody).members[0]
+        assert (shown.tags, shown.tags_all, shown.tags_none) == ([], ["new", "vip"], ["paid"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from groups.coordination import KNOWN_SPARE
@@ -15,6 +17,7 @@ from raftlog.errors import (
     UnknownGroup,
     UnknownMember,
 )
+from raftlog.records.tags import TagSelection
 from tests.helpers.group_coordination import REBALANCE_MS, SESSION_MS, CoordinatedGroups
 
 COOPERATIVE = ("cooperative-sticky",)
@@ -287,26 +290,29 @@ def test_members_need_a_strategy_in_common(groups: CoordinatedGroups) -> None:
     assert joined.strategy == "mine"
 
 
-# requirement: A1, A2
+# requirement: A1, A2, A10
 def test_all_members_read_the_same_tags(groups: CoordinatedGroups) -> None:
     """Offsets are committed over what a member skips, so another member would never see it."""
-    groups.answered(groups.join("a", tags=("paid", "vip")), Joined)
-    for tags in ((), ("paid",), ("new", "paid", "vip")):
-        refused = groups.answered(groups.join("b", tags=tags), Conflict)
-        assert "tags: the other members of group g read paid, vip" in str(refused)
-        assert refused.details["field"] == "tags"
-    waiting = groups.join("b", tags=("paid", "vip"))
+    wanted = TagSelection(any=("paid", "vip"), none=("test",))
+    groups.answered(groups.join("a", selection=wanted), Joined)
+    others = (None, replace(wanted, any=("vip",)), replace(wanted, all=("eu",)), replace(wanted, none=()))
+    for other, field in zip(others, ("tags", "tags", "tags_all", "tags_none"), strict=True):
+        refused = groups.answered(groups.join("b", selection=other), Conflict)
+        assert f"{field}: the other members of group g read records with {wanted}, and" in str(refused)
+        assert refused.details["field"] == field
+    waiting = groups.join("b", selection=wanted)
     assert waiting not in groups.answers
-    groups.answered(groups.join("c", tags=("vip",)), Conflict)  # also while the others join
-    groups.join("a", tags=("paid", "vip"), generation=1)
+    groups.answered(groups.join("c", selection=others[1]), Conflict)  # also while the others join
+    groups.join("a", selection=wanted, generation=1)
     groups.answered(waiting, Joined)
     leader = groups.committed.groups["g"].leader
-    assert groups.answered(groups.sync(leader, 2, is_auto=True), Synced).tags == ("paid", "vip")
+    synced = groups.answered(groups.sync(leader, 2, is_auto=True), Synced)
+    assert TagSelection.in_fields(synced) == wanted
 
 
 def test_a_single_member_may_change_its_tags(groups: CoordinatedGroups) -> None:
-    groups.answered(groups.join("a", tags=("paid",)), Joined)
-    groups.answered(groups.join("a", tags=("new",), generation=1), Joined)
+    groups.answered(groups.join("a", selection=TagSelection.of(("paid",))), Joined)
+    groups.answered(groups.join("a", selection=TagSelection.of(("new",)), generation=1), Joined)
     assert groups.committed.groups["g"].members["a"].tags == ("new",)
     groups.answered(groups.join("b"), Conflict)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 
 import cramjam
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from raftlog.records.batch import (
@@ -31,13 +32,13 @@ from raftlog.records.tag_directory import (
     select,
     tagged_body,
 )
-from raftlog.records.tags import TAG_RECORD_HEADER, TagFilter, listed_bytes, tag_set
+from raftlog.records.tags import TAG_RECORD_HEADER, TagSelection, listed_bytes, tag_set
 from raftlog.types import NodeId
 from tests.unit.records.samples import DefaultRecordBatch, one_batch
 
-# requirement: A1, A2
+# requirement: A1, A2, A10
 
-PAID = TagFilter(frozenset({b"paid"}))
+PAID = TagSelection(any=("paid",))
 
 
 def tagged(value: bytes, *tags: str) -> Record:
@@ -53,11 +54,11 @@ def runs_in(batch: Batch) -> int:
     return int.from_bytes(batch.data[HEADER_BYTES + 10 : HEADER_BYTES + 12], "big")
 
 
-def matching(batch: Batch, wanted: TagFilter) -> list[StoredRecord]:
+def matching(batch: Batch, wanted: TagSelection) -> list[StoredRecord]:
     return [record for record in read_records(batch) if wanted.matches(record.headers)]
 
 
-def selected(batch: Batch, wanted: TagFilter = PAID) -> list[StoredRecord]:
+def selected(batch: Batch, wanted: TagSelection = PAID) -> list[StoredRecord]:
     part = select(batch, wanted)
     if part is None:
         return []
@@ -81,8 +82,8 @@ def test_exactly_the_matching_records_are_selected(codec: Codec) -> None:
     batch = batch_of(MIXED, codec)
     assert [record.offset for record in selected(batch)] == [1, 3]
     assert selected(batch) == matching(batch, PAID)
-    assert [record.offset for record in selected(batch, TagFilter(frozenset({b"vip", b"new"})))] == [0, 1, 4]
-    assert selected(batch, TagFilter(frozenset({b"pai", b"paid2", b"id"}))) == []
+    assert [record.offset for record in selected(batch, TagSelection(any=("new", "vip")))] == [0, 1, 4]
+    assert selected(batch, TagSelection(any=("id", "pai", "paid2"))) == []
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -182,7 +183,7 @@ def test_very_many_runs_are_joined() -> None:
     count = RUNS_MAX * 2 + 3
     records = [tagged(b"%d" % number, f"t{number % 97}") for number in range(count)]
     batch = batch_of(records)
-    found = selected(batch, TagFilter(frozenset({b"t5"})))
+    found = selected(batch, TagSelection(any=("t5",)))
     assert {record.offset for record in found} >= set(range(5, count, 97))
     assert len(found) <= 3 * len(range(5, count, 97))
 
@@ -195,10 +196,10 @@ def test_compressed_runs_are_not_too_short() -> None:
     plain = batch_of(records, Codec.ZSTD, lists_tags=False)
     batch = batch_of(records, Codec.ZSTD)
     assert len(batch.data) < 4 * len(plain.data)
-    found = selected(batch, TagFilter(frozenset({b"t5"})))
+    found = selected(batch, TagSelection(any=("t5",)))
     assert {record.offset for record in found} >= set(range(5, 2_000, 97))
     rare = [tagged(b"%060d" % n, "rare" if n % 100 == 7 else "often") for n in range(2_000)]
-    assert len(selected(batch_of(rare, Codec.ZSTD), TagFilter(frozenset({b"rare"})))) < 200
+    assert len(selected(batch_of(rare, Codec.ZSTD), TagSelection(any=("rare",)))) < 200
 
 
 @pytest.mark.parametrize("size_bytes", [60, 250, 2_000])
@@ -264,19 +265,79 @@ def test_stored_frames_are_readable_at_every_length() -> None:
         assert bytes(cramjam.zstd.decompress(body)) == content
 
 
-TAGS = st.lists(st.sampled_from(["paid", "new", "vip", "späť"]), max_size=3)
+LISTS = [("any", "paid"), ("all", "paid vip"), ("none", "new"), ("none", "paid vip")]
+
+
+def as_earlier_releases_list(batch: Batch) -> Batch:
+    """The batch with a directory that has one set for each run: the tags of all of its records."""
+    body = bytes(batch.data[HEADER_BYTES:])
+    size, head = 8 + int.from_bytes(body[4:8], "little"), 8 + 4 + 10 * runs_in(batch)
+    names = [sorted({*some.split(b"\0")} - {b""}) for some in body[head:size].split(b"\n")]
+    sets = b"\n".join(b"\0%b\0" % b"\0".join(some) if some else b"" for some in names)
+    directory = b"\1\0" + body[10:head] + sets  # no flags
+    head_of_frame = body[:4] + len(directory).to_bytes(4, "little")
+    return one_batch(encode_batch(batch.header, head_of_frame + directory + body[size:]))
+
+
+def shared_runs(codec: Codec = Codec.ZSTD) -> tuple[list[list[str]], Batch]:
+    """The tags of short records, most of which share a run with others, and their batch."""
+    tags = [
+        [["paid"], ["new"], ["paid", "vip"], [], ["vip"]][number * number % 13 % 5] for number in range(400)
+    ]
+    return tags, batch_of([tagged(b"%d" % number, *each) for number, each in enumerate(tags)], codec)
+
+
+@pytest.mark.parametrize(("condition", "names"), LISTS)
+def test_neighbours_that_share_a_run_hide_no_record(condition: str, names: str) -> None:
+    """None of them has all of the tags of the run, and a tag of one is no tag of the others."""
+    tags, batch = shared_runs()
+    assert runs_in(batch) < len(tags) / 4
+    wanted = TagSelection(**{condition: tuple(names.split())})
+    expected = {number for number, each in enumerate(tags) if is_wanted(each, wanted)}
+    for each in (batch, as_earlier_releases_list(batch)):
+        assert {record.offset for record in selected(each, wanted)} >= expected
+
+
+def test_a_run_without_a_set_that_is_wanted_is_not_sent() -> None:
+    _, batch = shared_runs()
+    assert select(batch, TagSelection(all=("new", "paid"))) is None, "many runs have both, but no record"
+    _, exact = shared_runs(Codec.NONE)
+    assert selected(exact, TagSelection(none=("new",))) == matching(exact, TagSelection(none=("new",)))
+
+
+def test_records_without_tags_match_none_of_some() -> None:
+    batch = batch_of([Record(b"a"), Record(b"b")])
+    assert select(batch, TagSelection(none=("paid",))) is batch
+    assert select(batch, TagSelection(any=("new",), none=("paid",))) is None
+    assert select(batch, TagSelection(all=("new",))) is None
+
+
+def is_wanted(tags: Collection[str], wanted: TagSelection) -> bool:
+    """The rule, in words: any of some, all of some, none of some."""
+    if wanted.any and not [tag for tag in tags if tag in wanted.any]:
+        return False
+    return all(tag in tags for tag in wanted.all) and not [tag for tag in tags if tag in wanted.none]
+
+
+NAMES = ["paid", "new", "vip", "späť"]
+TAGS = st.lists(st.sampled_from(NAMES), max_size=3)
+WANTED = st.lists(st.sampled_from([*NAMES, "pai"]), max_size=2)
 
 
 @given(
-    st.lists(TAGS, min_size=1, max_size=30),
-    st.sampled_from(list(Codec)),
-    st.sets(st.sampled_from(["paid", "new", "späť"]), min_size=1),
+    st.lists(TAGS, min_size=1, max_size=60),
+    st.sampled_from([Codec.NONE, Codec.ZSTD]),
+    st.tuples(WANTED, WANTED, WANTED),
 )
-def test_selecting_equals_opening_and_looking(tags: list[list[str]], codec: Codec, wanted: set[str]) -> None:
+def test_selecting_equals_opening_and_looking(
+    tags: list[list[str]], codec: Codec, lists: tuple[list[str], list[str], list[str]]
+) -> None:
+    wanted = TagSelection.of(*lists)
+    assume(wanted is not None)
+    assert wanted is not None
     batch = batch_of([tagged(b"%d" % number, *each) for number, each in enumerate(tags)], codec)
-    tag_filter = TagFilter.of(wanted)
-    assert tag_filter is not None
-    found = selected(batch, tag_filter)
-    assert [record for record in found if tag_filter.matches(record.headers)] == matching(batch, tag_filter)
+    expected = [number for number, each in enumerate(tags) if is_wanted(each, wanted)]
+    found = selected(batch, wanted)
+    assert [record.offset for record in found if wanted.matches(record.headers)] == expected
     if codec is Codec.NONE:
-        assert found == matching(batch, tag_filter)
+        assert [record.offset for record in found] == expected
