@@ -139,7 +139,8 @@ class Hosts:
 
     def _is_reached(self, machine: Machine) -> bool:
         peers = [each for each in self._cluster.members if each is not machine]
-        return machine.broker is not None and all(each.reaches(machine.node) for each in peers)
+        is_here = machine.is_up and not machine.is_stopping
+        return is_here and all(each.reaches(machine.node) for each in peers)
 
     def start_copy(self, original: Machine, files: dict[str, bytes]) -> Machine:
         """Start a process with these files and the settings of the original, at an address of its own."""

@@ -51,7 +51,7 @@ CLIENTS = (
         "raftlog.client.partitioners:Router.route",
         "if partition is not None:",
         "if partition is not None and key is None:",
-        seen_by="http:0",
+        seen_by="http:5",
     ),
     PlantedBug(
         "a read returns control records",

@@ -162,7 +162,10 @@ CONVERGENCE = (
         "partitions.hosting.peer_addresses:PeerAddresses._pass_on",
         "if self._told.get(sender) != told:",
         "if False:",
-        seen_by="brokers-hosts:36",
+        seen_by=(
+            "tests/unit/partitions/test_peer_addresses.py::"
+            "test_what_a_broker_tells_of_its_move_is_passed_on_to_those_that_it_does_not_reach"
+        ),
     ),
     PlantedBug(
         "a leader that the active controller does not hear goes on leading",
@@ -170,7 +173,7 @@ CONVERGENCE = (
         "raftlog.node.room_watch:ControllerWatch.look",
         "return since > 0 and since % LOOKS_MIN == 0",
         "return False",
-        seen_by="brokers-hosts:4",
+        seen_by="brokers-hosts:134",
         more=(
             Edit(
                 "raftlog.node.room_watch:ControllerWatch.declines",

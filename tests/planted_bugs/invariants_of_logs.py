@@ -164,7 +164,7 @@ LOGS = (
         "raftlog.hosting.retention:RetentionManager._first_kept",
         "now_ms=self._host.clock.trusted_ms()",
         "now_ms=self._host.clock.reading().wall_ms",
-        seen_by="brokers:7",
+        seen_by="brokers-group:7",
     ),
     PlantedBug(
         "a leader without a quorum stays",

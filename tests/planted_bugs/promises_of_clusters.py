@@ -162,8 +162,8 @@ PROMISES_OF_CLUSTERS = (
         "a new coordinator has lost committed offsets",
         "ST2",
         "raftlog.hosting.keyed_records:KeyedState.put",
-        "if self._rows is not None:",
-        "if self._rows is not None and 'Group' in type(key).__name__:",
+        "if rows is not None:",
+        "if rows is not None and 'Group' in type(key).__name__:",
         seen_by="tests/unit/groups/test_committed_offsets.py::test_offsets_survive_a_fail_over",
     ),
     PlantedBug(

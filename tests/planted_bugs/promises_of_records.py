@@ -281,8 +281,8 @@ PROMISES_OF_RECORDS = (
         "the size limit of a topic is not kept",
         "RT3",
         "raftlog.storage.retention:first_index_to_keep",
-        "not (is_old or is_excess)",
-        "not is_old",
+        "not (is_old or is_excess or is_consumed)",
+        "not (is_old or is_consumed)",
         seen_by="tests/unit/storage/test_compaction.py::test_the_oldest_segments_go_until_the_log_fits",
     ),
     PlantedBug(
