@@ -31,6 +31,7 @@ class LogStarts:
 
     def __init__(self, run: Run, machines: Sequence[Machine], checker: Checker) -> None:
         self._run = run
+        self._largest_batch = 100 + 5 * (30 + run.odds.padding_bytes)  # a segment has one batch at least
         self._machines = machines
         self._checker = checker
         self._replicated: dict[GroupId, int] = {}  # the highest that a replica has applied
@@ -112,8 +113,10 @@ class LogStarts:
         ):
             return
         wanted = int(topic.config.get("retention.bytes", -1))
-        segment = max(int(topic.config["segment.bytes"]), self._largest_batch)
         kept = max(_bytes_from(record, one, start) for one in record.replicas.values())
+        sizes = (header.size_bytes for one in record.replicas.values() for header in one.headers())
+        self._largest_batch = max(self._largest_batch, *sizes, 0)
+        segment = max(int(topic.config["segment.bytes"]), self._largest_batch)
         if wanted < 0 or kept + segment <= wanted:
             detail = f"{where}; {kept} bytes are left, {wanted} shall be kept but for a segment of {segment}"
             self._run.violated(_INVARIANT, detail)
@@ -169,10 +172,6 @@ class LogStarts:
         if (start := max(_applied_start(group) or 0, group.log.first_index)) < wanted:
             where = f"group {record.group_id} on {replica.machine.name}"
             self._run.violated(_RISES, f"{where} begins at {start}, and is deleted up to {wanted}")
-
-    @property
-    def _largest_batch(self) -> int:
-        return 100 + 5 * (30 + self._run.odds.padding_bytes)
 
     def _topic_of(self, record: GroupRecord, replica: ReplicaRecord) -> TopicInfo | None:
         """None for a log without retention, or whose topic is unknown."""
