@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from raftlog.node.network.framing import HEADER_BYTES
-from raftlog.node.network.tcp_links import TransportLimits
+from raftlog.node.network.tcp_links import SMALL_FRAME_BYTES, SMALL_FRAMES_BYTES_MAX, TransportLimits
 from raftlog.node.network.transport import FrameReceiver
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
@@ -224,7 +224,8 @@ class FakeTransport:
         link = self._network.link(self.node_id, peer)
         if not self._is_running or not link.is_connected:
             return False
-        if not limits.has_room(link.queued_bytes, length):
+        most = limits.queue_bytes_max + (SMALL_FRAMES_BYTES_MAX if length <= SMALL_FRAME_BYTES else 0)
+        if link.queued_bytes + HEADER_BYTES + length > most:
             return False
         self._network.send(link, memoryview(b"".join(buffers)))
         return True

@@ -238,16 +238,16 @@ class OutboundConnection(Connection):
             return 0
         return self._queue_bytes + self._transport.get_write_buffer_size()
 
-    def send(self, buffers: Sequence[Buffer], length: int, has_room: Callable[[int, int], bool]) -> bool:
+    def send(self, buffers: Sequence[Buffer], length: int, queue_bytes_max: int) -> bool:
         """Queue one frame; everything queued within one turn of the loop leaves in one write.
 
-        False where frames may not travel, or where a queue of so many bytes ``has_room`` for no such frame.
+        False where frames may not travel, or would make the queue longer than ``queue_bytes_max``.
         """
         transport = self._transport
         if not self.is_proven or self.is_closed or transport is None:
             return False
         queued_bytes = self._queue_bytes + transport.get_write_buffer_size()
-        if not has_room(queued_bytes, length):
+        if queued_bytes + HEADER_BYTES + length > queue_bytes_max:
             return False
         self._queue.append(frame_header(buffers, length))
         if length <= WRITE_BYTES:

@@ -67,14 +67,6 @@ class TransportLimits:
         if not 0 < self.redial_ms_min <= self.redial_ms_max:
             raise ValueError("redial_ms_min: give a number above 0 and not above redial_ms_max")
 
-    def has_room(self, queued_bytes: int, length: int) -> bool:
-        """Whether a frame of this length may join a queue of so many bytes.
-
-        Small frames, such as heartbeats and answers, find room where records fill the queue.
-        """
-        more_bytes = SMALL_FRAMES_BYTES_MAX if length <= SMALL_FRAME_BYTES else 0
-        return queued_bytes + HEADER_BYTES + length <= self.queue_bytes_max + more_bytes
-
 
 @dataclass(frozen=True, slots=True)
 class LinkContext:

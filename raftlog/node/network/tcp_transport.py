@@ -19,6 +19,8 @@ from raftlog.clock import Clock, SystemClock
 from raftlog.node.network.handshake import Credentials
 from raftlog.node.network.rejected_connections import LogEvent, Refusals, log_to_standard_logging
 from raftlog.node.network.tcp_links import (
+    SMALL_FRAME_BYTES,
+    SMALL_FRAMES_BYTES_MAX,
     InboundConnections,
     LinkContext,
     OutboundLink,
@@ -131,8 +133,10 @@ class TcpTransport:
         length = sum(map(len, buffers))
         if length > self._limits.frame_bytes_max:
             raise ValueError(f"frame has {length} bytes: send at most {self._limits.frame_bytes_max}")
-        link = self._links.get(peer)
-        return link is not None and link.connection.send(buffers, length, self._limits.has_room)
+        link, most = self._links.get(peer), self._limits.queue_bytes_max
+        if length <= SMALL_FRAME_BYTES:  # heartbeats and answers find room where records fill the queue
+            most += SMALL_FRAMES_BYTES_MAX
+        return link is not None and link.connection.send(buffers, length, most)
 
     def queued_bytes(self, peer: NodeId) -> int:
         """Bytes queued for this peer."""
