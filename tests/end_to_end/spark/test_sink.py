@@ -70,7 +70,7 @@ def test_a_version_of_an_application_is_written_once(
     for version in ("3", "3", "2", "4"):
         save(frame, servers, topic="versions", txnAppId="daily", txnVersion=version)
     assert len(visible(client, "versions")) == 20
-    save(frame, servers, topic="versions", delivery="at_least_once", acks="1")
+    save(frame, servers, topic="versions", delivery="at_least_once", acks="every")
     assert len(visible(client, "versions")) == 30
     assert open_ids(client) == []
 
