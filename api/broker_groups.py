@@ -173,9 +173,9 @@ class ConsumedTopics:
                 request = FetchRequest(position=Offset(offset), bytes_max=bytes_max)
                 result = await self._gateway.fetch(where, request)
             except OffsetOutOfRange as error:
-                if (start := int(str(error.details["start"]))) <= offset:
+                if (nearest := error.nearest(offset)) <= offset:
                     raise
-                offset = start  # retention was faster
+                offset = nearest  # retention was faster
                 continue
             for batch in split_batches(result.data):
                 if (found := _first_record(batch, offset)) is not None:

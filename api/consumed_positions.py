@@ -1,4 +1,4 @@
-"""How far the groups that a topic names have consumed the partitions led here (``retention.consumed.by``).
+"""Committed offsets of the groups that topics name (``retention.consumed.by``), of the partitions led here.
 
 Decides: when groups are asked, and what holds a partition back: the named group that has consumed least, or
 that does not exist yet, or that could not be asked. Leaves to others: the offsets (``groups``), and which
@@ -77,9 +77,17 @@ class ConsumedPositions:
                     yield target, groups
 
     async def _positions(self, group: str, targets: list[Target]) -> dict[Target, Offset]:
-        """A group that does not exist, or cannot be asked, has consumed nothing as far as is known."""
+        """The committed offsets of a group; none if it does not exist or cannot be asked.
+
+        Offsets of open transactions do not count yet, and hold nothing else up.
+        """
         try:
-            found = await self._offsets.positions(group, targets, timeout_ms=ASK_MS)
+            view = await self._offsets.view(group, timeout_ms=ASK_MS)
         except RaftlogError:
             return {}
-        return {target: Offset(offset) for target, offset in found.items()}
+        wanted = frozenset(targets)
+        return {
+            (topic, partition): Offset(committed.offset)
+            for topic, partition, committed in view.offsets
+            if (topic, partition) in wanted
+        }

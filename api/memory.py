@@ -1,4 +1,4 @@
-"""How much memory this process may use: of the machine, of its control group, by its own limits.
+"""The memory limit of this process: that of the machine, of its control group, or its own.
 
 Decides: the defaults of settings that bound what clients leave in memory, so that all of them together fit
 into a small machine. A setting that is given counts as it is.

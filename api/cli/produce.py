@@ -233,7 +233,7 @@ def _was_interrupted(
 
 
 def _outcome(transaction: Transaction | None) -> tuple[str, int]:
-    """What to say instead of the summary, if anything, and the exit code."""
+    """The line that replaces the summary, empty for none, and the exit code."""
     if transaction is None or transaction.outcome == "committed":
         return "", 0
     if transaction.outcome == "unknown":

@@ -77,7 +77,7 @@ async def _read(
             wanted = set(missing)
             have = {record.offset: record for record in page.records if record.offset in wanted}
         except OffsetOutOfRange as error:
-            is_behind = int(str(error.details.get("start", 0))) <= first
+            is_behind = error.nearest(first) <= first
         else:
             is_behind = result.next_offset <= first
         if is_behind:  # a leader that is deposed, and does not know it yet

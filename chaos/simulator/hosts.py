@@ -226,7 +226,7 @@ class Hosts:
         self._restart_all()
 
     def _may_move(self, machine: Machine) -> bool:
-        """A broker whose disk is not registered is not believed: an operator lets it join anew."""
+        """Whether the disk of a broker is registered: others ignore the address of another disk."""
         known, broker = self._known(machine), machine.broker
         if known is None or broker is None or machine.is_on_older_copy:
             return False

@@ -1,4 +1,4 @@
-"""What ``delivery=`` sets in producers and consumers, and which options contradict it.
+"""The option ``delivery``: the settings of producers and consumers that it selects, and its contradictions.
 
 ============================  =======================  ==========================  =======================
 what is set                   ``at_most_once``         ``at_least_once``           ``exactly_once``
@@ -18,7 +18,7 @@ from typing import Final
 
 
 class Delivery(enum.StrEnum):
-    """How often a record is delivered. The texts may be used as well."""
+    """The delivery of a record: at most, at least, or exactly once. The texts may be used as well."""
 
     AT_LEAST_ONCE = "at_least_once"
     AT_MOST_ONCE = "at_most_once"

@@ -115,13 +115,14 @@ class ClusterTime:
     def look(self, brokers: int) -> None:
         """Compare the clocks, with every round of heartbeats. ``brokers`` counts this one too."""
         now_s, wall_ms = self._clock.monotonic(), self._clock.wall_ms()
-        readings = [
-            ClockReading(_advanced(wall_ms, at_s, now_s), _advanced(time_ms, at_s, now_s))
-            for at_s, (wall_ms, time_ms) in self._heard.values()
-            if now_s - at_s <= RECENT_S
-        ]
-        self._note_agreement(now_s, wall_ms, [reading.wall_ms for reading in readings], brokers)
-        times = [reading.time_ms for reading in readings if reading.time_ms != UNKNOWN_MS]
+        walls, times = list[int](), list[int]()
+        for at_s, (peer_wall_ms, peer_time_ms) in self._heard.values():
+            if now_s - at_s <= RECENT_S:
+                since_ms = round((now_s - at_s) * 1000)
+                walls.append(peer_wall_ms + since_ms)
+                if peer_time_ms != UNKNOWN_MS:
+                    times.append(peer_time_ms + since_ms)
+        self._note_agreement(now_s, wall_ms, walls, brokers)
         own_ms = self._expected_ms()
         if own_ms != UNKNOWN_MS:
             times.append(own_ms)

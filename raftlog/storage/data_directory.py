@@ -91,7 +91,7 @@ def _warn_of_readers(path: str) -> None:
 
 
 def found_identity(filesystem: Filesystem, path: str) -> Identity | None:
-    """Whose directory this is; None if one of the two files that say it is damaged. Nothing is written."""
+    """The broker that owns this directory; None if one of its two files is damaged. Nothing is written."""
     if twin_file.damaged(filesystem, path, IDENTITY_NAME):
         return None
     return twin_file.load(filesystem, path, IDENTITY_NAME, Identity)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from raftlog.aio import Client
@@ -13,6 +14,7 @@ from raftlog.client.portal import Portal
 from raftlog.clock import Clock
 from raftlog.errors import NotSent
 from tests.helpers.virtual_time import VirtualClock
+from tests.helpers.whole_broker import TOPIC, WholeBroker, whole_broker
 
 Result = TypeVar("Result")
 
@@ -64,3 +66,14 @@ class VirtualClient(Client):
     ) -> None:
         environment = Environment(clock=clock or VirtualClock(), rng=random.Random(7), portal=LoopPortal)
         super().__init__(bootstrap, environment=environment, **options)
+
+
+@asynccontextmanager
+async def filled(*counts: int) -> AsyncIterator[tuple[WholeBroker, Client]]:
+    """A broker with so many numbered records in each partition of ``orders``."""
+    async with whole_broker(partitions=len(counts)) as broker, VirtualClient(broker.url) as client:
+        async with client.producer(TOPIC) as producer:
+            for partition, count in enumerate(counts):
+                for number in range(count):
+                    await producer.send(str(number), partition=partition)
+        yield broker, client

@@ -105,10 +105,12 @@ def consumer_options(
         instance_id=instance_id,
         session_timeout_ms=milliseconds("session_timeout", session_timeout),
         rebalance_timeout_ms=milliseconds("rebalance_timeout", rebalance_timeout),
-        commit_interval_s=positive_seconds("commit_interval", commit_interval or "1s"),
+        commit_interval_s=positive_seconds(
+            "commit_interval", "1s" if commit_interval is None else commit_interval
+        ),
         max_records=positive("max_records", max_records),
         prefetch_bytes=positive("prefetch_bytes", prefetch_bytes),
-        transaction_timeout=transaction_timeout or "60s",
+        transaction_timeout="60s" if transaction_timeout is None else transaction_timeout,
         selection=checked_selection(tags, tags_all, tags_none),
     )
 
@@ -133,6 +135,8 @@ def _check_contradictions(
 ) -> None:
     if delivery is not Delivery.EXACTLY_ONCE and transaction_timeout is not None:
         raise ValueError(f"delivery is {str(delivery)!r} and transaction_timeout is given; leave one out")
+    if transaction_timeout is not None:
+        positive_seconds("transaction_timeout", transaction_timeout)
     if delivery is Delivery.EXACTLY_ONCE and commit_interval is not None:
         raise ValueError("delivery is 'exactly_once', which commits with each batch; omit commit_interval")
 

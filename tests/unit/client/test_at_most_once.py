@@ -5,31 +5,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 
 import pytest
 
 from raftlog.aio import Client, Consumer
 from raftlog.client.messages import Message
 from raftlog.types import TopicPartition
-from tests.helpers.virtual_client import VirtualClient
+from tests.helpers.virtual_client import VirtualClient, filled
 from tests.helpers.virtual_time import eventually
-from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
+from tests.helpers.whole_broker import TOPIC, Trouble
 from tests.helpers.worker_world import World
 
 COMMITS = "PUT /v1/groups/g/offsets"
-
-
-@contextlib.asynccontextmanager
-async def filled(*counts: int) -> AsyncIterator[tuple[WholeBroker, Client]]:
-    """A broker with so many records in each partition of ``orders``."""
-    async with whole_broker(partitions=len(counts)) as broker, VirtualClient(broker.url) as client:
-        async with client.producer(TOPIC) as producer:
-            for partition, count in enumerate(counts):
-                for number in range(count):
-                    await producer.send(str(number), partition=partition)
-        yield broker, client
 
 
 async def consumer(client: Client, **options: object) -> Consumer:

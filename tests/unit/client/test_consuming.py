@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
 
 import pytest
@@ -19,20 +18,9 @@ from raftlog.client.partition import AsyncPartition
 from raftlog.errors import InvalidRecord, NotSent, OffsetOutOfRange
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
-from tests.helpers.virtual_client import VirtualClient
+from tests.helpers.virtual_client import VirtualClient, filled
 from tests.helpers.virtual_time import eventually
-from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
-
-
-@asynccontextmanager
-async def filled(*counts: int) -> AsyncIterator[tuple[WholeBroker, Client]]:
-    """A broker with so many numbered records in each partition of ``orders``."""
-    async with whole_broker(partitions=len(counts)) as broker, VirtualClient(broker.url) as client:
-        async with client.producer(TOPIC) as producer:
-            for partition, count in enumerate(counts):
-                for number in range(count):
-                    await producer.send(str(number), partition=partition)
-        yield broker, client
+from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
 
 
 async def cancelled(call: Awaitable[object], is_so: Callable[[], bool]) -> None:

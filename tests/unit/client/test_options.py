@@ -189,6 +189,16 @@ def test_a_consumers_option_that_contradicts_its_delivery_is_refused(delivery: s
         consumer_options("g", "t", delivery=delivery, **{option: "5s"})  # type: ignore[arg-type]
 
 
+# requirement: D4
+@pytest.mark.parametrize(
+    ("delivery", "option"), [("at_least_once", "commit_interval"), ("exactly_once", "transaction_timeout")]
+)
+def test_no_time_at_all_is_no_default(delivery: str, option: str) -> None:
+    for nothing in (0, "", timedelta(0)):
+        with pytest.raises(ValueError, match=option):
+            consumer_options("g", "t", delivery=delivery, **{option: nothing})  # type: ignore[arg-type]
+
+
 def test_an_unknown_option_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="linger_ms"):
         AioClient("raftlog://localhost").producer("orders", linger_ms=5)  # type: ignore[call-arg]

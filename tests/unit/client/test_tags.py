@@ -97,7 +97,7 @@ def is_wanted(
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_combined_tags_give_exactly_the_messages_that_match(seed: int) -> None:
-    """Whoever lists the tags, and whether neighbours share a run: nothing is lost, and nothing else comes."""
+    """Readers get each matching record and no other, whoever lists the tags, in runs of any length."""
     rng, names = random.Random(seed), ["paid", "new", "vip", "eu", "us"]
     stored: list[list[str]] = []
     async with whole_broker() as broker, VirtualClient(broker.url) as client:

@@ -38,7 +38,7 @@ class NoText(Exception):
 
 
 class NoClass(Exception):
-    """Nobody can ask what it is."""
+    """An exception whose class cannot be read."""
 
     @property
     def __class__(self) -> type:  # type: ignore[override]
