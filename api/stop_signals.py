@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
@@ -18,13 +23,20 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 
 _received: list[int] = []  # signals that interrupted this process in place of Ctrl-C
+_REPEATED_AFTER_S = 0.01
 
 
 def interrupt_on_signals() -> None:
-    """From now on SIGTERM and SIGHUP interrupt this process as Ctrl-C does; ``nohup`` stays."""
+    """From now on SIGTERM and SIGHUP interrupt this process as Ctrl-C does; ``nohup`` stays.
+
+    Python drops an exception that is raised in a finalizer or in the callback of a weak reference, and
+    ``KeyboardInterrupt`` with it. An interruption that is dropped is raised again shortly afterwards.
+    """
     for number in stop_signals():
         if number != signal.SIGINT:
             signal.signal(number, _interrupt)
+    signal.signal(signal.SIGALRM, _interrupt_again)
+    sys.unraisablehook = _note_unraisable
 
 
 def interruption_code() -> int:
@@ -42,6 +54,17 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if not callable(handler):  # a job in the background ignores SIGINT
         raise KeyboardInterrupt
     handler(signal.SIGINT, frame)
+
+
+def _note_unraisable(dropped: UnraisableHookArgs) -> None:
+    if issubclass(dropped.exc_type, KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, _REPEATED_AFTER_S)
+    else:
+        sys.__unraisablehook__(dropped)
+
+
+def _interrupt_again(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def stop_with_stdin() -> None:
