@@ -15,6 +15,9 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 # A shell's background job ignores SIGINT, and all processes that it starts do. Ctrl-C is tested all the same.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Under nohup all processes that a test starts would ignore SIGHUP; with a handler here they do not.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # How long an example takes tells of the neighbours on this machine, not of the code.
 hypothesis.settings.register_profile(
