@@ -15,17 +15,23 @@ BROKER_TESTS_AT_ONCE ?= 5
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 
-.PHONY: demo test check fix bench scale planted-bugs mutants sim explore corruption abuse fuzz reliability slow soak clean
+.PHONY: demo test test-with-processes test-with-seeds check fix bench scale planted-bugs mutants sim explore corruption abuse fuzz reliability slow soak clean
 
 # The last act needs Spark, which needs Java.
 demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
 	$(PY) -m chaos.demo
 
+# Tests with brokers and with Spark wait now and then: the fixed seeds, whose time is virtual, run meanwhile.
 test: check
 	$(call stage,programs of the tests,$(MAKE) -s .cache/toxiproxy-server .cache/system.stamp)
+	@$(MAKE) -s -j2 test-with-processes test-with-seeds
+
+test-with-processes:
 	$(call stage,tests with real brokers,$(PY) -m pytest tests/end_to_end -m "e2e and not slow and not spark" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
 	$(call stage,tests with Spark,$(PY) -m pytest tests/end_to_end/spark -m "e2e and not slow" -q -n auto --dist loadfile)
-	$(call stage,fixed seeds,$(PY) -m chaos.simulator --fixed)
+
+test-with-seeds:
+	$(call stage,fixed seeds,nice -n 19 $(PY) -m chaos.simulator --fixed)
 
 check:
 	$(call stage,set-up,$(MAKE) -s .venv/dev.stamp)
@@ -108,8 +114,8 @@ clean:
 	fi
 	touch $@
 
-# Each stamp is one set of extras in the same virtual environment.
+# Each stamp is one set of extras in the same virtual environment. Python compiles what is imported.
 .venv/%.stamp: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv .venv
-	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[$*]'
 	touch $@
