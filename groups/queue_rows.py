@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from groups.outputs import Outputs, Row
 from groups.records import CommittedOffset, Group, GroupKey, Job, JobKey, OffsetKey, Queue, QueueKey
 
@@ -41,25 +43,18 @@ class QueueRows:
         """The row of an open job, or the end of one."""
         return JobKey(self._group, self._topic, slot), job
 
-    def progress(
-        self, partition: int, topic_id: str, start: int, end: int, *, is_ordered: bool, wall_ms: int
-    ) -> list[Row]:
-        """What is new: jobs below ``end`` were opened, and those below ``start`` are done."""
+    def progress(self, partition: int, queue: Queue, start: int, wall_ms: int) -> list[Row]:
+        """What is new: the row of the queue, and that jobs below ``start`` are done."""
         rows: list[Row] = []
         state, place = self._outputs.state, (self._topic, partition)
         before = state.queues.get(self._group, {}).get(place)
         used_ms = 0 if before is None else before.used_ms
-        queue = Queue(
-            topic_id=topic_id,
-            next_offset=end,
-            is_ordered=is_ordered,
-            used_ms=wall_ms if abs(wall_ms - used_ms) >= USED_MS else used_ms,
-        )
+        queue = replace(queue, used_ms=wall_ms if abs(wall_ms - used_ms) >= USED_MS else used_ms)
         if queue != before:
             rows.append((QueueKey(self._group, *place), queue))
         known = state.offsets.get(self._group, {}).get(place)
-        if known is None or (known.offset, known.topic_id) != (start, topic_id):
-            committed = CommittedOffset(offset=start, topic_id=topic_id, committed_ms=wall_ms)
+        if known is None or (known.offset, known.topic_id) != (start, queue.topic_id):
+            committed = CommittedOffset(offset=start, topic_id=queue.topic_id, committed_ms=wall_ms)
             rows.append((OffsetKey(self._group, *place), committed))
         return rows
 
