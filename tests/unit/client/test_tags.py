@@ -6,20 +6,25 @@ import asyncio
 import random
 from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 
 import aiohttp
 import pytest
 
+from api.broker_jobs import BrokerJobs
+from groups.queue_effects import Found, Look, Looked
 from raftlog.aio import Client, Consumer
 from raftlog.errors import Conflict, InvalidRequest
 from raftlog.records.batch import Codec
+from raftlog.records.tags import TagSelection
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
 from raftlog.wire import media_types
 from raftlog.wire.dead_letters import SettleDeadLetters
 from tests.helpers.tagged import tagged, tagged_batch
 from tests.helpers.virtual_client import VirtualClient
+from tests.helpers.virtual_time import clock_of_loop
 from tests.helpers.whole_broker import TOPIC, whole_broker
 
 # requirement: A1, A2, A10
@@ -328,3 +333,16 @@ async def test_a_queue_of_some_tags() -> None:
             await client._session.ask_any("POST", f"{letters}:redrive", body=SettleDeadLetters(all=True))
         await queue.delete()
         assert [job.message.offset for job in await queue.poll(max=10, **paid)] == [23]
+
+
+async def test_a_look_for_jobs_says_whether_it_has_seen_the_end() -> None:
+    """Else a queue that waits looks again at once, and writes a row for each few records that it skips."""
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
+        await fill(client, 20)
+        parts = broker.broker
+        topic_id = parts.controller.image.topics[TOPIC].topic_id
+        jobs = BrokerJobs(parts.controller, parts.gateway, clock_of_loop())
+        look = Look("g", TOPIC, topic_id, 0, 0, 0, with_keys=False, selection=TagSelection(any=("paid",)))
+        assert await jobs.look(look) == Looked(0, 20, (Found(3), Found(13)), is_at_end=True)
+        others = replace(look, selection=TagSelection(any=("refunded",)))
+        assert await jobs.look(others) == Looked(0, 20, (), is_at_end=True)
