@@ -165,8 +165,9 @@ def _size_of(key: Key, value: Value | None) -> int:
 
 
 def tags_bytes(holder: HasTags) -> int:
-    """About the memory of the tags of a queue."""
-    return sum(TAG_BYTES + _bytes_of(tag) for tag in (*holder.tags, *holder.tags_all, *holder.tags_none))
+    """About the memory of the tags of a queue, which nearly always has none."""
+    names = (*holder.tags, *holder.tags_all, *holder.tags_none)
+    return sum(TAG_BYTES + _bytes_of(tag) for tag in names) if names else 0
 
 
 def _reason_bytes(value: Value | None) -> int:

@@ -423,12 +423,9 @@ class WorkQueue:
         if self._jobs.is_ordered != ask.is_ordered:
             flag = str(self._jobs.is_ordered).lower()
             raise Conflict(f"this queue has ordered_by_key={flag}: receive with that, or delete it first")
-        check_same_tags(
-            ask,
-            self._row_of_queue(0),
-            "this queue delivers",
-            "receive with the tags of the queue, use another group, or delete the queue first",
-        )
+        if TagSelection.in_fields(ask) != self._selection:
+            remedy = "receive with the tags of the queue, use another group, or delete the queue first"
+            check_same_tags(ask, self.view(), "this queue delivers", remedy)
 
     def _not_known_yet(self) -> NoLeader:
         return NoLeader(
@@ -442,17 +439,20 @@ class WorkQueue:
             end = self._ahead.next_offset(partition)
             if end is not None:
                 start = self._jobs.start(partition, end)
-                rows += self._rows.progress(partition, self._row_of_queue(end), start, wall_ms)
+                rows += self._rows.progress(
+                    partition, self._row_of_queue(partition, end, wall_ms), start, wall_ms
+                )
         self._rows.write(rows, wall_ms, self._client)
         for burial in self._burials:
             self._outputs.perform(burial)
         self._burials.clear()
 
-    def _row_of_queue(self, end: int) -> Queue:
+    def _row_of_queue(self, partition: int, end: int, wall_ms: int) -> Queue:
         return Queue(
             topic_id=self._topic_id,
             next_offset=end,
             is_ordered=self._jobs.is_ordered,
+            used_ms=self._rows.used_ms(partition, wall_ms),
             **tag_fields(self._selection),
         )
 

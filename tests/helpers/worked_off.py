@@ -97,16 +97,16 @@ class WorkedOff(CoordinatedGroups):
 
     def jobs(self, partition: int, selection: TagSelection | None) -> list[Found]:
         """The records of a partition that a selection finds; nobody knows what is in a spoiled batch."""
-        tags = {
-            offset: [(TAG_RECORD_HEADER, tag.encode()) for tag in tags]
-            for (at, offset), tags in self.tags.items()
-            if at == partition
-        }
+        if selection is None:
+            return self.records[partition]
         return [
             each
             for each in self.records[partition]
-            if selection is None or each.problem or selection.matches(tags[each.offset])
+            if each.problem or selection.matches(self._headers(partition, each.offset))
         ]
+
+    def _headers(self, partition: int, offset: int) -> list[tuple[str, bytes | None]]:
+        return [(TAG_RECORD_HEADER, tag.encode()) for tag in self.tags[partition, offset]]
 
     def redrive(self, *offsets: int, key: bytes = b"", redrives: int = 1) -> None:
         """Dead letters of partition 0 are to be tried again."""
