@@ -132,7 +132,8 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         """See ``LeaderSearch.ask``. Raises ``NoLeader`` when no leader is found in time."""
 
         def candidates() -> tuple[NodeId | None, ...]:
-            return self.leader_of(partition), *self.topic.candidates(partition)
+            known = self.topic.candidates(partition)
+            return *known[:1], self._leaders.get(partition), *known[1:]
 
         async def ask_known(node: NodeId) -> Answer:
             try:
