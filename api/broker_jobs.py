@@ -34,6 +34,7 @@ from raftlog.records.batch import NO_TIMESTAMP, Batch, Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.failures import BATCH_HEADER, LIMIT, FailedRecord, Origin, dead_letter_topic, limit_for
 from raftlog.records.reader import StoredRecord, iter_opened, open_batch, opens_fast
+from raftlog.records.tags import tag_fields
 from raftlog.types import Offset, TopicPartition
 
 LOOK_COUNT: Final = 200  # jobs that are remembered of one partition
@@ -57,7 +58,12 @@ class BrokerJobs:
         """See the port. Raises ``UnknownTopic`` for a topic that was made again."""
         if await self._topic(look.topic, look.topic_id) is None:
             raise UnknownTopic(f"the topic {look.topic} was deleted", topic=look.topic)
-        request = FetchRequest(position=Offset(look.offset), bytes_max=LOOK_BYTES, wait_ms=look.wait_ms)
+        request = FetchRequest(
+            position=Offset(look.offset),
+            bytes_max=LOOK_BYTES,
+            wait_ms=look.wait_ms,
+            **tag_fields(look.selection),
+        )
         try:
             result = await self._gateway.fetch(TopicPartition(look.topic, look.partition), request)
         except OffsetOutOfRange as error:
@@ -193,7 +199,10 @@ def _limit_of(topic: TopicInfo) -> int:
 
 
 def _jobs_of(look: Look, result: FetchResult) -> Looked:
-    """The records that a reader of committed records gets, as many as are remembered."""
+    """The records that a reader of committed records gets, as many as are remembered.
+
+    A batch that cannot be read, and whose tags are not listed, may have records that are selected.
+    """
     found: list[Found] = []
     for batch in split_batches(result.data):
         if batch.header.is_control or batch.last_offset < look.offset:
@@ -202,6 +211,9 @@ def _jobs_of(look: Look, result: FetchResult) -> Looked:
         try:
             opened = open_batch(batch)
             for stored in iter_opened(batch.header, opened, Offset(look.offset)):
+                if look.selection is not None and not look.selection.matches(stored.headers):
+                    unread = stored.offset + 1
+                    continue
                 if len(found) == LOOK_COUNT:
                     return Looked(look.offset, stored.offset, tuple(found))
                 found.append(Found(stored.offset, key_digest(stored.key) if look.with_keys else b""))
@@ -221,7 +233,8 @@ def _jobs_of(look: Look, result: FetchResult) -> Looked:
                 error,
             )
             found.append(Found(Offset(unread), problem=f"the batch cannot be read as records: {error}"))
-    return Looked(look.offset, result.next_offset, tuple(found))
+    is_at_end = result.next_offset >= result.end >= 0
+    return Looked(look.offset, result.next_offset, tuple(found), is_at_end)
 
 
 def _record_at(result: FetchResult, offset: int) -> StoredRecord | Batch | None:

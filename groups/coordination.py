@@ -36,7 +36,7 @@ from groups.requests import (
     Request,
     Sync,
 )
-from groups.state import ROW_BYTES, GroupsState
+from groups.state import ROW_BYTES, GroupsState, tags_bytes
 from groups.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError, RebalanceInProgress, UnknownGroup
 from raftlog.hosting.budget import Budget
@@ -268,7 +268,7 @@ class Coordination:
         """What a new queue adds: for each partition how far it has come, and an offset."""
         if self.queues.has(ask.group, ask.topic):
             return 0
-        return ROW_BYTES * (1 + 2 * self._topics.counts.get(ask.topic, 0))
+        return ROW_BYTES + (2 * ROW_BYTES + tags_bytes(ask)) * self._topics.counts.get(ask.topic, 0)
 
     def _delete_offsets(self, request_id: RequestId, ask: DeleteOffsets) -> None:
         group = self._group(ask.group)

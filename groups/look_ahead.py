@@ -116,7 +116,7 @@ class LookAhead:
         if part is None:
             return False
         part.error = None
-        part.is_at_tail = result.offset == result.next_offset
+        part.is_at_tail = not result.found and (result.is_at_end or result.offset == result.next_offset)
         part.again_ms = now_ms + AGAIN_MS if part.is_at_tail else 0
         part.read_offset = result.next_offset
         part.found.extend(each for each in result.found if is_new(each.offset))

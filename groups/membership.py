@@ -28,6 +28,7 @@ from typing import Final
 import msgspec
 
 from groups import commits, generations
+from groups.agreement import check_same_tags
 from groups.outputs import Outputs, Row
 from groups.ports import KnownTopics
 from groups.records import Group, GroupKey, Member, Rebalance
@@ -41,9 +42,7 @@ from raftlog.errors import (
     UnknownMember,
 )
 from raftlog.hosting.decisions import RequestId
-from raftlog.records.tags import TagSelection
 from raftlog.wire.groups import MEMBERS_MAX
-from raftlog.wire.tags import FIELDS
 
 GROUP_BYTES_MAX: Final = 1 << 20  # of one record, without the assignments
 REBALANCES_KEPT: Final = 20
@@ -414,7 +413,12 @@ class Membership:
         }
         offered = {member_id: other.strategies for member_id, other in others.items()}
         for other in others.values():
-            self._check_selection(ask, other)
+            check_same_tags(
+                ask,
+                other,
+                f"the other members of group {self.name} read",
+                "join with the same tags, or use another group",
+            )
         if len(offered) >= MEMBERS_MAX:
             raise Conflict(f"group {self.name} has {MEMBERS_MAX} members, more are not allowed")
         if sum(map(generations.size_of, (*others.values(), ask))) > GROUP_BYTES_MAX:
@@ -429,18 +433,6 @@ class Membership:
                 f"{', '.join(sorted(common))}; send one of these",
                 field="strategies",
             )
-
-    def _check_selection(self, ask: Join, other: Member | Join) -> None:
-        field = next((name for name in FIELDS if getattr(ask, name) != getattr(other, name)), None)
-        if field is None:
-            return
-        selection = TagSelection.in_fields(other)
-        tags = "all records" if selection is None else f"records with {selection}"
-        raise Conflict(
-            f"{field}: the other members of group {self.name} read {tags}, and offsets are committed over "
-            "what they skip; join with the same tags, or use another group",
-            field=field,
-        )
 
     def _replace_instance(self, ask: Join, now_ms: int, wall_ms: int) -> None:
         """A static member that restarts with another member id takes its place; the old one is fenced."""

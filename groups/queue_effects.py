@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from raftlog.hosting.decisions import Effect
+from raftlog.records.tags import TagSelection
 
 
 @dataclass(frozen=True, slots=True)
 class Look(Effect):
     """Find the jobs of a partition from ``offset`` on, then report them. Wait up to ``wait_ms`` for one.
 
-    ``with_keys``: their order depends on the keys.
+    ``with_keys``: their order depends on the keys. Records without the tags of ``selection`` are no jobs.
     """
 
     group: str
@@ -22,6 +23,7 @@ class Look(Effect):
     offset: int
     wait_ms: int
     with_keys: bool
+    selection: TagSelection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,10 @@ class Looked(NamedTuple):
     """What a look has found. Behind ``next_offset`` nothing was looked at.
 
     ``offset`` is where it began: another one than asked for, if the log does not have that one any more.
+    ``is_at_end``: behind ``next_offset`` there was nothing.
     """
 
     offset: int
     next_offset: int
     found: tuple[Found, ...] = ()
+    is_at_end: bool = False

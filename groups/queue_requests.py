@@ -19,7 +19,8 @@ class Receive(_Request, tag="receive", frozen=True, kw_only=True):
     """Lease up to ``count_max`` jobs for ``lease_ms``; wait up to ``wait_ms`` for the first one.
 
     ``lease`` is chosen by the broker that asks. A request with the same one gets the same jobs, as long as it
-    holds them. ``topic_id`` tells the topic from an earlier one of the same name.
+    holds them. ``topic_id`` tells the topic from an earlier one of the same name. The jobs are the
+    records with any of ``tags``, all of ``tags_all`` and none of ``tags_none``.
     """
 
     topic_id: str
@@ -30,6 +31,9 @@ class Receive(_Request, tag="receive", frozen=True, kw_only=True):
     wait_ms: int = 0
     is_ordered: bool = False
     client: str = ""  # its address
+    tags: tuple[str, ...] = ()
+    tags_all: tuple[str, ...] = ()
+    tags_none: tuple[str, ...] = ()
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
@@ -70,10 +74,16 @@ class DeadJob(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Reopen(_Request, tag="reopen", frozen=True, kw_only=True):
-    """Deliver these jobs again. Those that are open already stay as they are."""
+    """Deliver these jobs again. Those that are open already stay as they are.
+
+    The three lists are those of the queue whose jobs they are.
+    """
 
     topic_id: str
     jobs: tuple[DeadJob, ...]
+    tags: tuple[str, ...] = ()
+    tags_all: tuple[str, ...] = ()
+    tags_none: tuple[str, ...] = ()
 
 
 class ReadQueue(_Request, tag="read_queue", frozen=True, kw_only=True):
@@ -121,12 +131,15 @@ class PartView(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class QueueView(msgspec.Struct, frozen=True, array_like=True, tag="queue_view", kw_only=True):
-    """A queue."""
+    """A queue. Its jobs are the records that the three lists select."""
 
     topic_id: str
     is_ordered: bool
     parts: tuple[PartView, ...]
     receivers: int  # that wait for jobs
+    tags: tuple[str, ...] = ()
+    tags_all: tuple[str, ...] = ()
+    tags_none: tuple[str, ...] = ()
 
 
 QueueReply = Received | Settled | QueueView

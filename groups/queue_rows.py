@@ -41,27 +41,27 @@ class QueueRows:
         """The row of an open job, or the end of one."""
         return JobKey(self._group, self._topic, slot), job
 
-    def progress(
-        self, partition: int, topic_id: str, start: int, end: int, *, is_ordered: bool, wall_ms: int
-    ) -> list[Row]:
-        """What is new: jobs below ``end`` were opened, and those below ``start`` are done."""
-        rows: list[Row] = []
-        state, place = self._outputs.state, (self._topic, partition)
-        before = state.queues.get(self._group, {}).get(place)
+    def used_ms(self, partition: int, wall_ms: int) -> int:
+        """When jobs were received, as a row has it now: about ``wall_ms``."""
+        before = self._queue(partition)
         used_ms = 0 if before is None else before.used_ms
-        queue = Queue(
-            topic_id=topic_id,
-            next_offset=end,
-            is_ordered=is_ordered,
-            used_ms=wall_ms if abs(wall_ms - used_ms) >= USED_MS else used_ms,
-        )
+        return wall_ms if abs(wall_ms - used_ms) >= USED_MS else used_ms
+
+    def progress(self, partition: int, queue: Queue, start: int, wall_ms: int) -> list[Row]:
+        """What is new: the row of the queue, and that jobs below ``start`` are done."""
+        rows: list[Row] = []
+        place = (self._topic, partition)
+        before = self._queue(partition)
         if queue != before:
             rows.append((QueueKey(self._group, *place), queue))
-        known = state.offsets.get(self._group, {}).get(place)
-        if known is None or (known.offset, known.topic_id) != (start, topic_id):
-            committed = CommittedOffset(offset=start, topic_id=topic_id, committed_ms=wall_ms)
+        known = self._outputs.state.offsets.get(self._group, {}).get(place)
+        if known is None or (known.offset, known.topic_id) != (start, queue.topic_id):
+            committed = CommittedOffset(offset=start, topic_id=queue.topic_id, committed_ms=wall_ms)
             rows.append((OffsetKey(self._group, *place), committed))
         return rows
+
+    def _queue(self, partition: int) -> Queue | None:
+        return self._outputs.state.queues.get(self._group, {}).get((self._topic, partition))
 
     def write(self, rows: Sequence[Row], wall_ms: int, client: str) -> None:
         """With a row of the group, which the first job creates, and which then belongs to the client."""

@@ -129,12 +129,18 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How far a queue has come in one partition. A job below ``next_offset`` without a row is done."""
+    """How far a queue has come in one partition. A job below ``next_offset`` without a row is done.
+
+    Records that the tags do not select are no jobs.
+    """
 
     topic_id: str
     next_offset: int
-    is_ordered: bool = False  # by key; the same in all partitions
+    is_ordered: bool = False  # by key; the same in all partitions, and so are the tags
     used_ms: int = 0  # about when jobs were received
+    tags: tuple[str, ...] = ()  # of its jobs: any of these, all and none of the others
+    tags_all: tuple[str, ...] = ()
+    tags_none: tuple[str, ...] = ()
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -73,10 +73,8 @@ class GroupService:
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         count = self._topic.partition_count
-        if count is None and creates:
-            count = await self._topic.create(timeout_ms)
-        elif count is None:
-            count = await self._topic.confirmed_count(timeout_ms)
+        if count is None:
+            count = await (self._topic.create if creates else self._topic.confirmed_count)(timeout_ms)
         if count is None:
             raise UnknownGroup(f"there is no group {request.group!r}", group=request.group)
         return await self._coordinators.ask(
@@ -87,10 +85,10 @@ class GroupService:
             reads_only=isinstance(request, ReadGroup | ReadQueue),
         )
 
-    async def ready(self, *, timeout_ms: int) -> None:
-        """Create the topic if it is missing. Raises ``NoLeader``."""
-        if self._topic.partition_count is None:
-            await self._topic.create(timeout_ms)
+    async def ready(self, *, timeout_ms: int) -> int:
+        """Create the topic if it is missing; returns its number of partitions. Raises ``RaftlogError``."""
+        count = self._topic.partition_count
+        return await self._topic.create(timeout_ms) if count is None else count
 
     async def list_groups(self, after: str = "", count_max: int = ALL) -> list[GroupSummary]:
         """The groups behind a name, in order. Raises ``NoLeader`` when a partition has no leader."""
@@ -101,24 +99,41 @@ class GroupService:
         found = await asyncio.gather(*map(self._list_one, asked))
         return nsmallest(count_max, chain.from_iterable(found), key=lambda each: each.group)
 
+    async def coordinator(self, group: str, *, timeout_ms: int) -> tuple[int, NodeId]:
+        """The partition of a group, which need not exist yet, and the broker that says that it leads it.
+
+        Creates the topic if it is missing. Raises ``RaftlogError``, such as ``NoLeader`` when no leader is
+        found in time.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        partition = partition_for_key(group.encode(), await self.ready(timeout_ms=timeout_ms))
+
+        async def confirmed(node: NodeId) -> NodeId:
+            await self._list_at(node, _List(partition, count_max=0))
+            return node
+
+        return partition, await self._coordinators.at_leader(partition, confirmed, deadline)
+
     def coordinator_of(self, group: str) -> tuple[int, NodeId | None] | None:
         """The partition of a group and its leader, as known here; None while there is no topic."""
         count = self._topic.partition_count
         if count is None:
             return None
         partition = partition_for_key(group.encode(), count)
-        return partition, self._topic.candidates(partition)[0]
+        return partition, self._coordinators.leader_of(partition)
 
     async def _list_one(self, asked: _List) -> list[GroupSummary]:
-        async def ask_node(node: NodeId) -> list[GroupSummary]:
-            if node == self._node_id:
-                return await self._summaries(asked)
-            answer, _ = await self._calls.call(node, LIST, encode_body(asked), timeout_ms=LIST_MS)
-            found = decode_body(answer, list[GroupSummary])
-            return [each for each in found if each.group > asked.after]  # an older broker sends all
-
         deadline = asyncio.get_running_loop().time() + LIST_MS / 1000
-        return await self._coordinators.at_leader(asked.partition, ask_node, deadline)
+        return await self._coordinators.at_leader(
+            asked.partition, lambda node: self._list_at(node, asked), deadline
+        )
+
+    async def _list_at(self, node: NodeId, asked: _List) -> list[GroupSummary]:
+        if node == self._node_id:
+            return await self._summaries(asked)
+        answer, _ = await self._calls.call(node, LIST, encode_body(asked), timeout_ms=LIST_MS)
+        found = decode_body(answer, list[GroupSummary])
+        return [each for each in found if each.group > asked.after]  # an older broker sends all
 
     async def _summaries(self, asked: _List) -> list[GroupSummary]:
         coordinator = self._coordinators.here(asked.partition)

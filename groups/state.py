@@ -29,8 +29,10 @@ from groups.records import (
 from raftlog.hosting.budget import Usage
 from raftlog.hosting.keyed_records import KeyedState
 from raftlog.hosting.names import Names
+from raftlog.records.tags import HasTags
 
 ROW_BYTES: Final = 600  # about the memory of a row on each replica, beside its texts
+TAG_BYTES: Final = 60  # about the memory of a tag, beside its text
 Target = tuple[str, int]  # topic and partition
 Slot = tuple[str, int]  # topic and slot of a job
 Each = TypeVar("Each")
@@ -158,8 +160,14 @@ def _size_of(key: Key, value: Value | None) -> int:
         case Group():
             return ROW_BYTES + 2 * len(msgspec.msgpack.encode(value))
         case Queue():
-            return ROW_BYTES
+            return ROW_BYTES + tags_bytes(value)
     return 0  # of jobs, and of what is not there
+
+
+def tags_bytes(holder: HasTags) -> int:
+    """About the memory of the tags of a queue, which nearly always has none."""
+    names = (*holder.tags, *holder.tags_all, *holder.tags_none)
+    return sum(TAG_BYTES + _bytes_of(tag) for tag in names) if names else 0
 
 
 def _reason_bytes(value: Value | None) -> int:

@@ -3,7 +3,8 @@
 Requests, time and what was found in the topic go in; rows, answers and effects come out. An answer leaves
 once the rows before it are committed, so a lease that was granted is known to every later coordinator.
 
-Decides: leases, deliveries, dead letters, and what is said of a receipt. Leaves to others: which open job is
+Decides: leases, deliveries, dead letters, and what is said of a receipt; that all workers name the tags of
+the first one, so that no worker misses jobs that another one has skipped. Leaves to others: which open job is
 next (``open_jobs``), reading the topic and storing dead letters (the effects), all queues (``queues``).
 """
 
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from groups import job_steps
+from groups.agreement import check_same_tags
 from groups.look_ahead import LookAhead
 from groups.open_jobs import OpenJobs, Place
 from groups.outputs import Outputs, Row
@@ -31,10 +33,11 @@ from groups.queue_requests import (
     Token,
 )
 from groups.queue_rows import QueueRows
-from groups.records import Job
+from groups.records import Job, Queue
 from groups.room import RETRY_AFTER_MS, Room, no_room
 from raftlog.errors import Conflict, NoLeader, RaftlogError
 from raftlog.hosting.decisions import RequestId
+from raftlog.records.tags import TagSelection, tag_fields
 
 OPENED_MAX: Final = 400  # jobs in one step, so that its rows are one batch
 GRACE_MS: Final = 2_000  # a receive that waits no longer still waits so long for the first look
@@ -60,6 +63,7 @@ class WorkQueue:
         self._outputs = outputs
         self._room = room
         self._topic_id = ""
+        self._selection: TagSelection | None = None
         self._rows = QueueRows(group, topic, outputs)
         self._ahead = LookAhead()
         self._waiters: dict[RequestId, _Waiter] = {}
@@ -82,6 +86,7 @@ class WorkQueue:
         self._room.open.add(self._group, len(self._jobs))
         for partition, row in rows.items():
             self._topic_id = row.topic_id
+            self._selection = self._selection or TagSelection.in_fields(row)
             self._ahead.add(partition, row.next_offset)
         for job in jobs.values():  # rows of one step may have been cut between jobs and their queue
             self._ahead.add(job.partition, job.offset + 1)
@@ -129,7 +134,7 @@ class WorkQueue:
     def receive(
         self, request_id: RequestId, ask: Receive, topics: KnownTopics, now_ms: int, wall_ms: int
     ) -> None:
-        """Answered with jobs as soon as there are any. Raises ``Conflict`` for the other kind of order.
+        """Answered with jobs as soon as there are any. Raises ``Conflict`` for another order, or other tags.
 
         Raises ``NoLeader`` for another topic of this name, unless it is the one of now.
         """
@@ -164,13 +169,15 @@ class WorkQueue:
         """Dead letters are jobs again, behind the open ones of their keys.
 
         What nobody has had yet is delivered anyway, and so is everything of a topic that was made again.
-        Raises ``Overloaded``, and ``NoLeader`` while a partition is not known here.
+        Raises ``Overloaded``, and ``NoLeader`` while a partition is not known here, or for another queue.
         """
         rows = list[Row]()
         if not self._room.has(self._group, len(self._jobs), len(ask.jobs)):
             raise no_room(self._group, self._topic, len(self._jobs))
         jobs = ask.jobs if ask.topic_id == self._topic_id else ()
         if any(self._ahead.next_offset(dead.partition) is None for dead in jobs):
+            raise self._not_known_yet()
+        if jobs and TagSelection.in_fields(ask) != self._selection:
             raise self._not_known_yet()
         for dead in jobs:
             place = dead.partition, dead.offset
@@ -204,7 +211,13 @@ class WorkQueue:
         ahead, is_ordered = self._ahead, self._jobs.is_ordered
         parts = self._jobs.views({part: ahead.next_offset(part) or 0 for part in ahead.partitions})
         receivers = len(self._waiters)
-        return QueueView(topic_id=self._topic_id, is_ordered=is_ordered, parts=parts, receivers=receivers)
+        return QueueView(
+            topic_id=self._topic_id,
+            is_ordered=is_ordered,
+            parts=parts,
+            receivers=receivers,
+            **tag_fields(self._selection),
+        )
 
     def end(self) -> None:
         """The queue was deleted, or its topic is another one: nobody waits for it any more."""
@@ -213,7 +226,7 @@ class WorkQueue:
         self._rows.delete()
         self._ahead = LookAhead()
         self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0)
-        self._topic_id = ""
+        self._topic_id, self._selection = "", None
 
     # Effects that are done.
 
@@ -223,17 +236,22 @@ class WorkQueue:
         def is_new(offset: int) -> bool:
             return (look.partition, offset) not in self._jobs
 
-        if look.topic_id == self._topic_id and self._ahead.looked(look, result, now_ms, is_new):
+        if self._is_own(look) and self._ahead.looked(look, result, now_ms, is_new):
             if not result.found and result.next_offset != result.offset:  # control records, or none any more
                 self._write([], (look.partition,), wall_ms)
             self._serve(now_ms, wall_ms)
 
     def look_failed(self, look: Look, error: RaftlogError, now_ms: int, wall_ms: int) -> None:
         """It is tried again as long as somebody waits, unless no partition can ever be read."""
-        if look.topic_id == self._topic_id and self._ahead.failed(look, error, now_ms):
+        if self._is_own(look) and self._ahead.failed(look, error, now_ms):
             if self._ahead.error is not None and not error.retryable:
                 self._dismiss(None, error)
             self._serve(now_ms, wall_ms)
+
+    def _is_own(self, look: Look) -> bool:
+        """Whether it looked for what is a job now; a look of a queue that was deleted may end later."""
+        asked = (look.topic_id, look.with_keys, look.selection)
+        return asked == (self._topic_id, self._jobs.is_ordered, self._selection)
 
     def buried(self, bury: Bury, now_ms: int, wall_ms: int) -> None:
         """A job is in the dead-letter topic, or its record or its topic is gone."""
@@ -269,7 +287,7 @@ class WorkQueue:
         may_wait = any(waiter.until_ms > now_ms for waiter in waiters)
         for place in self._ahead.wanted(now_ms, newest, may_wait=may_wait):
             names = (self._group, self._topic, self._topic_id)
-            self._outputs.perform(Look(*names, *place, self._jobs.is_ordered))
+            self._outputs.perform(Look(*names, *place, self._jobs.is_ordered, self._selection))
 
     def _nothing(self) -> Received | RaftlogError:
         """What somebody is told who has waited in vain."""
@@ -389,7 +407,7 @@ class WorkQueue:
         return Delivered(*place, job.deliveries, job.due_ms)
 
     def _set_up(self, ask: Receive, topics: KnownTopics) -> None:
-        """The first receive decides about the order; partitions may be new, and the topic another one."""
+        """The first receive decides about order and tags; there may be new partitions, or another topic."""
         if self._topic_id not in ("", ask.topic_id):
             if topics.topic_ids.get(self._topic) != ask.topic_id:  # it may be the one before
                 raise self._not_known_yet()
@@ -397,10 +415,17 @@ class WorkQueue:
         if not self._topic_id:
             self._topic_id = ask.topic_id
             self._jobs.is_ordered = ask.is_ordered
+            self._selection = TagSelection.in_fields(ask)
+        self._check_agrees(ask)
+        self.look_at(topics.counts.get(self._topic, 0))
+
+    def _check_agrees(self, ask: Receive) -> None:
         if self._jobs.is_ordered != ask.is_ordered:
             flag = str(self._jobs.is_ordered).lower()
             raise Conflict(f"this queue has ordered_by_key={flag}: receive with that, or delete it first")
-        self.look_at(topics.counts.get(self._topic, 0))
+        if TagSelection.in_fields(ask) != self._selection:
+            remedy = "receive with the tags of the queue, use another group, or delete the queue first"
+            check_same_tags(ask, self.view(), "this queue delivers", remedy)
 
     def _not_known_yet(self) -> NoLeader:
         return NoLeader(
@@ -415,12 +440,21 @@ class WorkQueue:
             if end is not None:
                 start = self._jobs.start(partition, end)
                 rows += self._rows.progress(
-                    partition, self._topic_id, start, end, is_ordered=self._jobs.is_ordered, wall_ms=wall_ms
+                    partition, self._row_of_queue(partition, end, wall_ms), start, wall_ms
                 )
         self._rows.write(rows, wall_ms, self._client)
         for burial in self._burials:
             self._outputs.perform(burial)
         self._burials.clear()
+
+    def _row_of_queue(self, partition: int, end: int, wall_ms: int) -> Queue:
+        return Queue(
+            topic_id=self._topic_id,
+            next_offset=end,
+            is_ordered=self._jobs.is_ordered,
+            used_ms=self._rows.used_ms(partition, wall_ms),
+            **tag_fields(self._selection),
+        )
 
     def _answer(self, waiter: _Waiter, reply: Received | RaftlogError) -> None:
         del self._waiters[waiter.request_id]

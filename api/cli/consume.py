@@ -25,10 +25,10 @@ from api.cli.output import (
 )
 from api.cli.parameters import Argument, Option
 from api.cli.positions import parse_position
+from api.cli.tag_options import TagsAllOption, TagsNoneOption, TagsOption, selection_of
 from raftlog.errors import UndecodableBatch
 from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.units import counted
-from raftlog.wire.tags import SEPARATOR, InvalidSelection, checked_selection
 
 if TYPE_CHECKING:
     from api.cli.message_format import Render
@@ -87,24 +87,6 @@ DeliveryOption = Annotated[
 ]
 
 
-TagsOption = Annotated[
-    str | None,
-    Option(
-        "--tags", metavar="TAGS", help="Only messages with at least one of these tags, such as paid,refunded."
-    ),
-]
-
-
-TagsAllOption = Annotated[
-    str | None, Option("--tags-all", metavar="TAGS", help="Only messages with all of these tags.")
-]
-
-
-TagsNoneOption = Annotated[
-    str | None, Option("--tags-none", metavar="TAGS", help="Only messages with none of these tags.")
-]
-
-
 RackOption = Annotated[
     str | None,
     Option("--rack", metavar="RACK", help="Read from the replicas in this rack while they are in sync."),
@@ -156,7 +138,7 @@ def consume(
       raftlog consume orders --group billing --follow
       raftlog consume orders --tags paid,refunded --tags-none test
     """
-    selection = _selection(tags, tags_all, tags_none)
+    selection = selection_of(tags, tags_all, tags_none)
     _check_delivery(delivery, group)
     if group is not None:
         _check_group_options(partition, start, end, skip_undecodable)
@@ -251,15 +233,6 @@ async def _print(server: str, wanted: _Wanted, render: Render) -> None:
                         skips.tell(partition, [lost for lost in skipped if lost.offset < shown[-1].offset])
                         return
                     skips.tell(partition, skipped)
-
-
-def _selection(*texts: str | None) -> TagSelection | None:
-    """The tags of the three options."""
-    lists = [None if text is None else text.split(SEPARATOR) if text else [] for text in texts]
-    try:
-        return checked_selection(*lists, names=("--tags", "--tags-all", "--tags-none"))
-    except InvalidSelection as error:
-        wrong_usage(str(error))
 
 
 class _Skips:

@@ -22,6 +22,8 @@ from api.cli.output import (
     time_text,
 )
 from api.cli.parameters import Argument, Option
+from api.cli.tag_options import TagsAllOption, TagsNoneOption, TagsOption, selection_of
+from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.units import counted
 
 if TYPE_CHECKING:
@@ -48,17 +50,24 @@ def receive(
     max_deliveries: Annotated[
         int, Option("--max-deliveries", min=1, help="Then a job is a dead letter.")
     ] = 10,
+    tags: TagsOption = None,
+    tags_all: TagsAllOption = None,
+    tags_none: TagsNoneOption = None,
     ack: Annotated[bool, Option("--ack", help="Acknowledge the jobs once they are printed.")] = False,
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Lease jobs of a queue and print them; ends with 1 if there are none.
 
+    All receives of a queue have the same order and tags.
+
     \b
     Examples:
       raftlog queue receive mail --wait 20s
       raftlog queue receive mail --max 10 --ack -o json
+      raftlog queue receive orders -g refunds --tags refunded --tags-none test
     """
+    selection = selection_of(tags, tags_all, tags_none)
     with errors_reported(changing=True), connected(server) as client, options_checked():
         queue = client.queue(topic, group=group)
         jobs = queue.poll(
@@ -67,6 +76,7 @@ def receive(
             visibility=visibility,
             ordered_by_key=ordered_by_key,
             max_deliveries=max_deliveries,
+            **tag_fields(selection),
         )
         if jobs:
             show([_row(job) for job in jobs], output)
@@ -166,7 +176,8 @@ def describe(
     with errors_reported(), connected(server) as client:
         found = client.queue(topic, group=group).describe()
         order = "ordered by key" if found.ordered_by_key else "not ordered"
-        note(f"group {found.group}, {order}, {counted(found.receivers, 'receiver')} waiting")
+        records = "all records" if (tags := TagSelection.in_fields(found)) is None else f"records with {tags}"
+        note(f"group {found.group}, {records}, {order}, {counted(found.receivers, 'receiver')} waiting")
         show(
             [{name: getattr(part, name) for name in part.__struct_fields__} for part in found.partitions],
             output,

@@ -121,8 +121,9 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
     count = len(pages.items)
     if left and not count and pages.cursor is None:
         raise Conflict(
-            f"the records of {left} dead letters are not in the topic any more, or were never readable, so "
-            "the queue cannot deliver them again: list them, produce what is needed, and discard them"
+            f"the records of {left} dead letters are not in the topic any more, were never readable, or have "
+            "other tags than the queue, which cannot deliver them again: list them, produce what is needed, "
+            "and discard them"
         )
     return json_response(
         wire.DeadLettersSettled(pages.items, count, wanted.dry_run, _next(pages), pages.foreign, left)
@@ -313,7 +314,8 @@ ROUTES = (
         "Try dead letters again",
         "Appends each record to the retry topic of the group, then settles its dead letter. If the group "
         "works off the topic as a queue, its jobs are delivered again instead; dead letters whose records "
-        "are not in the topic any more stay open: `left` counts them. With `dry_run` only shows what would "
+        "are not in the topic any more, or have other tags than the queue, stay open: `left` counts them. "
+        "With `dry_run` only shows what would "
         "change. Repeat it after an unknown outcome: what is settled is not selected again.",
         (TOPIC, GROUP),
         {media_types.JSON: wire.SettleDeadLetters},

@@ -15,7 +15,7 @@ from groups.records import by_topic
 from groups.requests import Commit, GroupView
 from raftlog import units
 from raftlog.errors import InvalidRequest
-from raftlog.records.tags import TagSelection
+from raftlog.records.tags import HasTags, TagSelection
 from raftlog.wire import groups as wire
 from raftlog.wire.limits import NAME_CHARACTERS_MAX, NAME_PATTERN
 from raftlog.wire.tags import InvalidSelection, checked_selection
@@ -93,8 +93,8 @@ def metadata_of(raw: msgspec.Raw | msgspec.UnsetType) -> bytes:
     return metadata
 
 
-def selection_of(wanted: wire.JoinGroup | wire.PollGroup) -> TagSelection | None:
-    """The tags of the records that a member reads; an empty list is no condition."""
+def selection_of(wanted: HasTags) -> TagSelection | None:
+    """The tags of the records that a member reads, or a queue delivers; an empty list is no condition."""
     try:
         return checked_selection(wanted.tags or None, wanted.tags_all or None, wanted.tags_none or None)
     except InvalidSelection as error:

@@ -61,13 +61,8 @@ async def delete_group(call: Call) -> web.StreamResponse:
 
 async def get_coordinator(call: Call) -> web.StreamResponse:
     """The broker that coordinates a group, which need not exist yet."""
-    name, groups = name_of(call, "group"), call.services.groups
-    if (found := groups.coordinator_of(name)) is None:
-        await groups.ready(timeout_ms=call.services.limits.control_timeout_ms)
-        found = groups.coordinator_of(name)
-    if found is None:
-        raise errors.NoLeader("the topic of consumer groups is being created; retry", retry_after_ms=200)
-    partition, broker = found
+    timeout_ms = call.services.limits.control_timeout_ms
+    partition, broker = await call.services.groups.coordinator(name_of(call, "group"), timeout_ms=timeout_ms)
     address = call.services.http_address(broker)
     return json_response(
         wire.CoordinatorBody(partition, broker, None if address is None else f"http://{address}")
@@ -266,7 +261,8 @@ ROUTES = (
         paths.GROUP_COORDINATOR,
         get_coordinator,
         "Find a group's coordinator",
-        "The leader of partition `murmur2(group) % N` of `__offsets`. Every broker forwards requests to it.",
+        "The leader of partition `murmur2(group) % N` of `__offsets`, once there is one. Every broker "
+        "forwards requests to it.",
         (GROUP,),
         {},
         {200: json_answer("the partition and its leader", wire.CoordinatorBody)},

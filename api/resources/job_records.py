@@ -18,6 +18,7 @@ from groups.queue_requests import Delivered, Receive, Received, Token
 from groups.receipts import receipt_of
 from partitions.values import FetchRequest
 from raftlog.errors import NoLeader, OffsetOutOfRange
+from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.types import Offset, TopicPartition
 from raftlog.wire import bodies
 from raftlog.wire import queues as wire
@@ -42,14 +43,15 @@ async def bodies_of(call: Call, request: Receive, shape: str, received: Received
 
     Raises ``RaftlogError`` if one cannot be read, and ``NoLeader`` if no leader has any of them now.
     """
-    found = JobBodies()
+    found, selection = JobBodies(), TagSelection.in_fields(request)
     jobs: dict[int, dict[int, Delivered]] = {}
     for job in received.jobs:
         jobs.setdefault(job.partition, {})[job.offset] = job
     with call.admission.answers.turn(partial(has_client, call.request)) as turn:
         for partition, wanted in jobs.items():
             target = TopicPartition(request.topic, partition)
-            records = await _read(call, turn, target, sorted(wanted), shape, found)
+            view = View(target=target, format=shape, limit=len(wanted), wanted=selection)
+            records = await _read(call, turn, view, sorted(wanted), found)
             for record in records:
                 job = wanted[record.offset]
                 receipt = receipt_of(
@@ -62,18 +64,18 @@ async def bodies_of(call: Call, request: Receive, shape: str, received: Received
 
 
 async def _read(
-    call: Call, turn: Turn, target: TopicPartition, offsets: list[int], shape: str, found: JobBodies
+    call: Call, turn: Turn, view: View, offsets: list[int], found: JobBodies
 ) -> list[bodies.FetchedRecord]:
     """The records at these offsets, until the response is full, or the leader lacks the next one."""
     records: list[bodies.FetchedRecord] = []
-    missing = offsets
+    target, missing = view.target, offsets
     while missing and found.size_bytes < BYTES_MAX:
         first = missing[0]
-        request = FetchRequest(position=Offset(first), bytes_max=BYTES_PER_READ)
+        request = FetchRequest(position=Offset(first), bytes_max=BYTES_PER_READ, **tag_fields(view.wanted))
         have: dict[int, bodies.FetchedRecord] = {}
         try:
             result = await read_in_turn(partial(read_at_once, call, target), request, turn)
-            page = await View(target=target, format=shape, limit=len(missing)).page(result, turn)
+            page = await view.page(result, turn)
             wanted = set(missing)
             have = {record.offset: record for record in page.records if record.offset in wanted}
         except OffsetOutOfRange as error:

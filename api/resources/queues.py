@@ -17,7 +17,7 @@ from api.http import parameters
 from api.http.bodies import read_json
 from api.http.disconnects import has_client
 from api.http.routes import TOPIC, Answer, Call, Handler, Parameter, Route, json_answer, json_response
-from api.resources.group_bodies import GROUP, milliseconds, name_of
+from api.resources.group_bodies import GROUP, milliseconds, name_of, selection_of
 from api.resources.job_records import FORMATS, bodies_of
 from groups.queue_requests import (
     Abandon,
@@ -36,6 +36,7 @@ from partitions.metadata.image import TopicInfo
 from raftlog import errors
 from raftlog.errors import InvalidRequest, LeaseLost
 from raftlog.records.failures import dead_letter_topic
+from raftlog.records.tags import tag_fields
 from raftlog.wire import media_types, paths
 from raftlog.wire import queues as wire
 from raftlog.wire.limits import NAME_CHARACTERS_MAX
@@ -63,6 +64,7 @@ async def receive(call: Call) -> web.StreamResponse:
         deliveries_max=wanted.max_deliveries,
         is_ordered=wanted.ordered_by_key,
         client=call.request.remote or "",
+        **tag_fields(selection_of(wanted)),
     )
     with call.admission.parked.hold(call.request.remote or "", 1):
         try:
@@ -115,6 +117,9 @@ async def describe(call: Call) -> web.StreamResponse:
             group=group,
             ordered_by_key=view.is_ordered,
             receivers=view.receivers,
+            tags=[*view.tags],
+            tags_all=[*view.tags_all],
+            tags_none=[*view.tags_none],
             partitions=[
                 wire.QueuePartitionBody(
                     partition=part.partition,
@@ -228,7 +233,7 @@ ROUTES = (
         "Receive jobs of a queue",
         "Each is leased: no other worker gets it before `visibility` is over. Acknowledge it until then. The "
         "first receive makes the queue, which begins at the committed offset of the group, or at the "
-        "earliest record.",
+        "earliest record. Its order and its tags are those of the queue.",
         (
             TOPIC,
             GROUP,

@@ -1,7 +1,7 @@
 """Dead letters of a queue that are tried again: the queue delivers their records where they are.
 
-Decides: which of them can be: the topic must still have the record. Leaves to others: the jobs
-(``groups.work_queue``), and settling the dead letters (``dead_letters``).
+Decides: which of them can be: the topic must still have the record, with tags that the queue selects. Leaves
+to others: the jobs (``groups.work_queue``), and settling the dead letters (``dead_letters``).
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from api.http.routes import Call
 from api.resources.dead_letter_pages import Letter
 from api.resources.dead_letter_scan import records_of
 from groups.job_steps import key_digest
-from groups.queue_requests import DeadJob, ReadQueue, Reopen
+from groups.queue_requests import DeadJob, QueueView, ReadQueue, Reopen
 from partitions.values import FetchRequest
 from raftlog.errors import OffsetOutOfRange, UnknownGroup, UnknownPartition, UnknownQueue
 from raftlog.records.failures import FailedRecord
+from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.types import Offset, TopicPartition
 
 
@@ -28,6 +29,7 @@ class RedrivenJobs:
     topic: str
     topic_id: str
     group: str
+    selection: TagSelection | None
 
     @classmethod
     async def of(cls, call: Call, topic: str, group: str) -> RedrivenJobs | None:
@@ -38,13 +40,16 @@ class RedrivenJobs:
             return None
         ask = ReadQueue(group=group, topic=topic)
         try:
-            await call.services.groups.ask(ask, timeout_ms=call.services.limits.control_timeout_ms)
+            queue = await call.services.groups.ask(ask, timeout_ms=call.services.limits.control_timeout_ms)
         except (UnknownGroup, UnknownQueue):
             return None
-        return cls(call, topic, found.topic_id, group)
+        assert isinstance(queue, QueueView), queue
+        return cls(call, topic, found.topic_id, group, TagSelection.in_fields(queue))
 
     async def found(self, letters: Sequence[Letter]) -> list[Letter]:
-        """Those whose records are in the topic as they failed; of a deleted topic of this name none is."""
+        """Those whose records are in the topic as they failed, and are jobs by the tags of the queue; of a
+        deleted topic of this name none is.
+        """
         return [letter for letter in letters if await self._is_there(letter.record)]
 
     async def redrive(self, letters: Sequence[Letter]) -> None:
@@ -58,7 +63,13 @@ class RedrivenJobs:
             )
             for letter in letters
         )
-        ask = Reopen(group=self.group, topic=self.topic, topic_id=self.topic_id, jobs=jobs)
+        ask = Reopen(
+            group=self.group,
+            topic=self.topic,
+            topic_id=self.topic_id,
+            jobs=jobs,
+            **tag_fields(self.selection),
+        )
         await self.call.services.groups.ask(ask, timeout_ms=self.call.services.limits.control_timeout_ms)
 
     async def _is_there(self, record: FailedRecord) -> bool:
@@ -70,5 +81,6 @@ class RedrivenJobs:
             return False
         return any(
             (stored.offset, stored.key, stored.value) == (record.origin.offset, record.key, record.value)
+            and (self.selection is None or self.selection.matches(stored.headers))
             for stored, _ in records_of(result)
         )

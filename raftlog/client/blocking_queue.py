@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from raftlog.client.messages import Message
 from raftlog.client.options import Duration
@@ -80,6 +80,9 @@ class Queue(SyncProxy[AsyncQueue]):
         visibility: Duration = "30s",
         ordered_by_key: bool = False,
         max_deliveries: int = 10,
+        tags: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        tags_none: Sequence[str] | None = None,
     ) -> list[Job]:
         """Up to ``max`` jobs; none after ``wait``. See ``raftlog.aio.Queue.poll``."""
         found = self._portal.call(
@@ -89,6 +92,9 @@ class Queue(SyncProxy[AsyncQueue]):
                 visibility=visibility,
                 ordered_by_key=ordered_by_key,
                 max_deliveries=max_deliveries,
+                tags=tags,
+                tags_all=tags_all,
+                tags_none=tags_none,
             )
         )
         return [Job(each, self._portal) for each in found]
@@ -101,6 +107,9 @@ class Queue(SyncProxy[AsyncQueue]):
         ordered_by_key: bool = False,
         max_deliveries: int = 10,
         idle: Duration | None = None,
+        tags: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        tags_none: Sequence[str] | None = None,
     ) -> Iterator[Job]:
         """Jobs without end, or until there was none for ``idle``. See ``raftlog.aio.Queue.receive``."""
         source = self._core.receive(
@@ -109,6 +118,9 @@ class Queue(SyncProxy[AsyncQueue]):
             ordered_by_key=ordered_by_key,
             max_deliveries=max_deliveries,
             idle=idle,
+            tags=tags,
+            tags_all=tags_all,
+            tags_none=tags_none,
         )
         try:
             while True:

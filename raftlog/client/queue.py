@@ -11,7 +11,7 @@ import base64
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from datetime import timedelta
+from typing import TypedDict
 
 from msgspec import UNSET, Raw
 
@@ -23,10 +23,17 @@ from raftlog.errors import ConnectionLost, LeaseLost, RaftlogError
 from raftlog.records.tags import TAG_RECORD_HEADER
 from raftlog.wire import paths
 from raftlog.wire import queues as wire
+from raftlog.wire.tags import checked_selection
 
 POLL_MS = 20_000  # one request of an endless receive waits so long
 GIVE_BACK_S = 2.0  # at the end of a loop
 MARGIN_S = 10.0  # of a request, beyond the wait at the broker
+
+
+class _Lists(TypedDict):
+    tags: list[str]
+    tags_all: list[str]
+    tags_none: list[str]
 
 
 class AsyncJob:
@@ -93,18 +100,28 @@ class AsyncQueue:
         ordered_by_key: bool = False,
         max_deliveries: int = 10,
         idle: Duration | None = None,
+        tags: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        tags_none: Sequence[str] | None = None,
     ) -> AsyncGenerator[AsyncJob, None]:
         """Jobs without end, or until there was none for ``idle``, 50 seconds at most.
 
         Up to ``max`` are leased at a time, and the leases of all of them begin at once. Jobs that were not
-        handed out when the loop ends go back. While no broker can answer it tries again.
+        handed out when the loop ends go back. While no broker can answer it tries again. See ``poll``.
         """
-        wait = timedelta(milliseconds=POLL_MS if idle is None else milliseconds("idle", idle))
+        wanted = wire.ReceiveJobs(
+            max=max,
+            wait=POLL_MS if idle is None else milliseconds("idle", idle),
+            visibility=milliseconds("visibility", visibility),
+            ordered_by_key=ordered_by_key,
+            max_deliveries=max_deliveries,
+            **_lists(tags, tags_all, tags_none),
+        )
         ahead: deque[AsyncJob] = deque()
         with self._session.before_close(lambda: self._give_back(ahead)):
             try:
                 while True:
-                    ahead += await self._next_jobs(max, wait, visibility, ordered_by_key, max_deliveries)
+                    ahead += await self._next_jobs(wanted)
                     if not ahead and idle is not None:
                         return
                     while ahead:
@@ -112,20 +129,12 @@ class AsyncQueue:
             finally:
                 await self._give_back(ahead)
 
-    async def _next_jobs(
-        self, max: int, wait: Duration, visibility: Duration, ordered_by_key: bool, max_deliveries: int
-    ) -> list[AsyncJob]:
+    async def _next_jobs(self, wanted: wire.ReceiveJobs) -> list[AsyncJob]:
         """What ``poll`` returns, also after errors that pass."""
         attempts = 0
         while True:
             try:
-                return await self.poll(
-                    max=max,
-                    wait=wait,
-                    visibility=visibility,
-                    ordered_by_key=ordered_by_key,
-                    max_deliveries=max_deliveries,
-                )
+                return await self._received(wanted)
             except RaftlogError as error:
                 if self._session.gives_up(error):
                     raise
@@ -149,27 +158,38 @@ class AsyncQueue:
         visibility: Duration = "30s",
         ordered_by_key: bool = False,
         max_deliveries: int = 10,
+        tags: Sequence[str] | None = None,
+        tags_all: Sequence[str] | None = None,
+        tags_none: Sequence[str] | None = None,
     ) -> list[AsyncJob]:
         """Up to ``max`` jobs; none after ``wait``.
 
         A job whose lease ends after ``max_deliveries`` goes to the dead-letter topic. With
-        ``ordered_by_key`` one job of a key is delivered at a time, in order; all workers of a queue have the
-        same. Raises ``UnknownTopic``, and ``Conflict`` for a group with members or another order.
+        ``ordered_by_key`` one job of a key is delivered at a time, in order. With ``tags``, ``tags_all`` and
+        ``tags_none`` (any, all, none of these) other records are no jobs, and the queue moves on past them.
+        All workers of a queue have the same order and tags. Raises ``UnknownTopic``, and ``Conflict`` for a
+        group with members, another order, or other tags.
         """
-        wait_ms = milliseconds("wait", wait)
-        body = wire.ReceiveJobs(
-            max=max,
-            wait=wait_ms,
-            visibility=milliseconds("visibility", visibility),
-            ordered_by_key=ordered_by_key,
-            max_deliveries=max_deliveries,
+        return await self._received(
+            wire.ReceiveJobs(
+                max=max,
+                wait=milliseconds("wait", wait),
+                visibility=milliseconds("visibility", visibility),
+                ordered_by_key=ordered_by_key,
+                max_deliveries=max_deliveries,
+                **_lists(tags, tags_all, tags_none),
+            )
         )
+
+    async def _received(self, wanted: wire.ReceiveJobs) -> list[AsyncJob]:
+        assert isinstance(wanted.wait, int)
+        wait_s = wanted.wait / 1_000
         reply = await self._session.ask_any(
             "POST",
             f"{self._path(paths.QUEUE_RECEIVE)}?format=base64",
-            body=body,
-            attempt_timeout_s=wait_ms / 1_000 + MARGIN_S,
-            retry_timeout_s=wait_ms / 1_000 + self._session.retry_timeout_s,
+            body=wanted,
+            attempt_timeout_s=wait_s + MARGIN_S,
+            retry_timeout_s=wait_s + self._session.retry_timeout_s,
         )
         return [self._job(found) for found in reply.read(wire.ReceivedJobs).messages]
 
@@ -217,6 +237,13 @@ class AsyncQueue:
         except ValueError as error:
             raise ConnectionLost(f"the response cannot be read: {error}") from error
         return AsyncJob(self, message, found.receipt, found.deliveries, found.lease_until)
+
+
+def _lists(*given: Sequence[str] | None) -> _Lists:
+    """The fields of a receive with these tags. Raises ``ValueError``."""
+    some, every, no = ([*(names or ())] for names in given)
+    checked_selection(*given)
+    return {"tags": some, "tags_all": every, "tags_none": no}
 
 
 def _message(found: wire.JobBody) -> Message:

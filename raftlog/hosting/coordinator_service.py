@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from raftlog.errors import CommitUnknown, NoLeader, NotLeader
 from raftlog.hosting.coordinator import Coordinator
-from raftlog.node.leader_search import InDoubt, LeaderNotFound, LeaderSearch
+from raftlog.node.leader_search import UNANSWERED, InDoubt, LeaderNotFound, LeaderSearch
 from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.node.rpc_classes import Service
 from raftlog.records.batch import Buffer
@@ -87,6 +87,7 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         self._service = service
         self._asks = asks
         self._answers = answers
+        self._leaders: dict[int, NodeId] = {}  # by partition, the broker that has answered last
         calls.serve(service, self._serve)
 
     async def ask(
@@ -115,6 +116,11 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         except InDoubt as failure:  # also where the coordinator refuses the repetition
             raise CommitUnknown(f"{name}: its coordinator did not answer; repeat") from failure
 
+    def leader_of(self, partition: int) -> NodeId | None:
+        """The leader of a partition, as its replica here says, or the last answer."""
+        known = next(iter(self.topic.candidates(partition)), None)
+        return self._leaders.get(partition) if known is None else known
+
     async def at_leader(
         self,
         partition: int,
@@ -124,10 +130,22 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         is_repeatable: Callable[[], bool] | None = None,
     ) -> Answer:
         """See ``LeaderSearch.ask``. Raises ``NoLeader`` when no leader is found in time."""
+
+        def candidates() -> tuple[NodeId | None, ...]:
+            known = self.topic.candidates(partition)
+            return *known[:1], self._leaders.get(partition), *known[1:]
+
+        async def ask_known(node: NodeId) -> Answer:
+            try:
+                answer = await ask_node(node)
+            except UNANSWERED:
+                self._leaders.pop(partition, None)
+                raise
+            self._leaders[partition] = node
+            return answer
+
         try:
-            return await LeaderSearch(deadline).ask(
-                lambda: self.topic.candidates(partition), ask_node, is_repeatable=is_repeatable
-            )
+            return await LeaderSearch(deadline).ask(candidates, ask_known, is_repeatable=is_repeatable)
         except LeaderNotFound as failure:
             why = "" if failure.last is None else f": {failure.last}"
             raise NoLeader(

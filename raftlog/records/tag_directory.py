@@ -159,7 +159,7 @@ class _Directory(NamedTuple):
         """The runs with a record that matches, as far as the directory says."""
         if not self.lists_each_set and wanted.none:
             wanted = wanted.without_none
-        matching = {number for number, tags in enumerate(self.sets) if wanted.selects(tags)}
+        matching = wanted.selected_of(self.sets)
         return [run for run, number in enumerate(self.of_run) if number in matching] if matching else []
 
 

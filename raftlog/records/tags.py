@@ -84,12 +84,20 @@ class TagSelection:
 
     def selects(self, tags: bytes) -> bool:
         """Whether one of the sets of tags of a run is selected."""
-        if self.any and not any(needle in tags for needle in self._needles):
-            return False
-        if not self.all and not self.none:
-            return True
         sets = tags.split(BETWEEN_SETS_OF_RUN)
         return any(self._fits({*each.split(BETWEEN_TAGS)}) for each in sets)
+
+    def selected_of(self, runs: Sequence[bytes]) -> Set[int]:
+        """The places of the runs, each given by its sets of tags, that have a selected set."""
+        places = {*range(len(runs))}
+        if self.any:
+            without: Iterable[int] = places
+            for needle in self._needles:
+                without = [at for at in without if needle not in runs[at]]
+            places = places.difference(without)
+        if self.all or self.none:
+            places = {at for at in places if self.selects(runs[at])}
+        return places
 
     @cached_property
     def without_none(self) -> TagSelection:

@@ -339,7 +339,7 @@ class CoordinatorBody(Answer):
     """The partition of ``__offsets`` with the group, and the broker that leads it."""
 
     partition: int
-    broker_id: int | None
+    broker_id: int
     http: str | None
 
 

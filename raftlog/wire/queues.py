@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from raftlog.wire.bodies import Answer, Message, Request
+from raftlog.wire.bodies import Answer, Message, Request, Tags
 from raftlog.wire.groups import Duration
 
 JOBS_MAX = 100  # of one receive
@@ -26,7 +26,9 @@ class ReceiveJobs(Request):
     """Body of ``:receive``. ``visibility`` is the length of the leases.
 
     A job that was delivered ``max_deliveries`` times goes to the dead-letter topic when its lease ends, or
-    when it is given back. With ``ordered_by_key`` one job of a key is leased at a time, in order.
+    when it is given back. With ``ordered_by_key`` one job of a key is leased at a time, in order. The jobs
+    are the records with any of ``tags``, all of ``tags_all`` and none of ``tags_none``; an empty list is no
+    condition. Order and tags are those of the other workers of the queue.
     """
 
     max: Annotated[int, msgspec.Meta(ge=1, le=JOBS_MAX)] = 10
@@ -34,6 +36,9 @@ class ReceiveJobs(Request):
     visibility: Duration = "30s"
     ordered_by_key: bool = False
     max_deliveries: Annotated[int, msgspec.Meta(ge=1, le=DELIVERIES_MAX)] = 10
+    tags: Tags = msgspec.field(default_factory=list)
+    tags_all: Tags = msgspec.field(default_factory=list)
+    tags_none: Tags = msgspec.field(default_factory=list)
 
 
 class JobBody(Message, kw_only=True):
@@ -116,10 +121,13 @@ class QueuePartitionBody(Answer):
 
 
 class QueueBody(Answer):
-    """A queue; ``receivers`` wait for jobs now."""
+    """A queue; ``receivers`` wait for jobs now. The three lists select its jobs."""
 
     topic: str
     group: str
     ordered_by_key: bool
     receivers: int
     partitions: list[QueuePartitionBody]
+    tags: list[str] = msgspec.field(default_factory=list)
+    tags_all: list[str] = msgspec.field(default_factory=list)
+    tags_none: list[str] = msgspec.field(default_factory=list)

@@ -81,13 +81,13 @@ class Crowd:
     def _got(self, place: Place, deliveries: int, lease: bytes, until_ms: int) -> None:
         assert place not in self.done, f"{place} is delivered although it is done"
         assert 1 <= deliveries <= DELIVERIES_MAX
+        assert place in self.all_jobs(), f"{place} has other tags than the queue"
         if place in self.held and place not in self.given_back | self.finished and not self.clocks_differ:
             assert self.mail.wall_ms >= self.held[place][1], f"two workers have {place}"
         if self.is_ordered:
-            (key,) = (each.key for each in self.mail.records[place[0]] if each.offset == place[1])
-            before = {
-                (place[0], each.offset) for each in self.mail.records[place[0]] if each.key == key != b""
-            }
+            jobs = self.mail.jobs(place[0], self.mail.selection)
+            (key,) = (each.key for each in jobs if each.offset == place[1])
+            before = {(place[0], each.offset) for each in jobs if each.key == key != b""}
             dead = {(each.partition, each.offset) for each in self.mail.buried}
             assert {at for at in before if at < place} <= self.finished | dead, (
                 f"{place} comes before its turn"
@@ -105,7 +105,8 @@ class Crowd:
 
     def all_jobs(self) -> set[Place]:
         """Of the topic."""
-        return {(at, each.offset) for at, records in self.mail.records.items() for each in records}
+        mail = self.mail
+        return {(at, each.offset) for at in mail.records for each in mail.jobs(at, mail.selection)}
 
 
 def one_step(crowd: Crowd) -> None:
@@ -114,7 +115,9 @@ def one_step(crowd: Crowd) -> None:
     match rng.randrange(10):
         case 0:
             keys = [rng.choice([b"a", b"b", b"c", b""]) for _ in range(rng.randrange(1, 6))]
-            mail.produce(*keys, partition=rng.randrange(PARTITIONS))
+            partition = rng.randrange(PARTITIONS)
+            tags = ("paid", "new")[: rng.randrange(3)] if mail.selection else ()
+            mail.produce(*keys, partition=partition, tags=tags)
         case 1:
             mail.skip(partition=rng.randrange(PARTITIONS))
         case 2 | 3 | 4:

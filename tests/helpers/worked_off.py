@@ -25,6 +25,7 @@ from groups.queues import QueueLimits
 from groups.state import GroupsState
 from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, RequestId, Write
+from raftlog.records.tags import TAG_RECORD_HEADER, TagSelection, tag_fields
 from tests.helpers.group_coordination import CoordinatedGroups
 
 LEASE_MS = 30_000
@@ -42,6 +43,8 @@ class WorkedOff(CoordinatedGroups):
     ) -> None:
         self.limits = limits or QueueLimits()
         self.records: dict[int, list[Found]] = {partition: [] for partition in range(partitions)}
+        self.tags: dict[tuple[int, int], tuple[str, ...]] = {}  # by partition and offset
+        self.selection: TagSelection | None = None  # of all receives that name no other one
         self.ends = dict.fromkeys(range(partitions), 0)
         self.starts = dict.fromkeys(range(partitions), 0)
         self.topic_id = "t1"
@@ -75,9 +78,10 @@ class WorkedOff(CoordinatedGroups):
 
     # The topic.
 
-    def produce(self, *keys: bytes, partition: int = 0) -> list[int]:
+    def produce(self, *keys: bytes, partition: int = 0, tags: tuple[str, ...] = ()) -> list[int]:
         """Records with these keys: their offsets."""
         first = self.ends[partition]
+        self.tags |= {(partition, first + n): tags for n in range(len(keys))}
         self.records[partition] += [Found(first + n, key) for n, key in enumerate(keys)]
         self.ends[partition] += len(keys)
         self._wake()
@@ -91,10 +95,24 @@ class WorkedOff(CoordinatedGroups):
         self._wake()
         return first
 
+    def jobs(self, partition: int, selection: TagSelection | None) -> list[Found]:
+        """The records of a partition that a selection finds; nobody knows what is in a spoiled batch."""
+        if selection is None:
+            return self.records[partition]
+        return [
+            each
+            for each in self.records[partition]
+            if each.problem or selection.matches(self._headers(partition, each.offset))
+        ]
+
+    def _headers(self, partition: int, offset: int) -> list[tuple[str, bytes | None]]:
+        return [(TAG_RECORD_HEADER, tag.encode()) for tag in self.tags[partition, offset]]
+
     def redrive(self, *offsets: int, key: bytes = b"", redrives: int = 1) -> None:
         """Dead letters of partition 0 are to be tried again."""
         jobs = tuple(DeadJob(0, offset, key, redrives) for offset in offsets)
-        self.ask(Reopen(group="g", topic="mail", topic_id=self.topic_id, jobs=jobs), Settled)
+        tags = tag_fields(self.selection)
+        self.ask(Reopen(group="g", topic="mail", topic_id=self.topic_id, jobs=jobs, **tags), Settled)
 
     def skip(self, count: int = 1, partition: int = 0) -> None:
         """Control records: offsets without jobs."""
@@ -106,12 +124,18 @@ class WorkedOff(CoordinatedGroups):
         self.starts[partition] = start
         self.records[partition] = [each for each in self.records[partition] if each.offset >= start]
 
+    def end_looks(self) -> None:
+        """The time of the looks that wait for jobs is over."""
+        parked, self.parked = self.parked, []
+        for look in parked:
+            self._looked(look, is_over=True)
+
     def _wake(self) -> None:
         parked, self.parked = self.parked, []
         for look in parked:
             self._looked(look)
 
-    def _looked(self, look: Look) -> None:
+    def _looked(self, look: Look, *, is_over: bool = False) -> None:
         outcome: Looked | RaftlogError
         if look.partition in self.faults:
             outcome = self.faults[look.partition]
@@ -119,12 +143,16 @@ class WorkedOff(CoordinatedGroups):
             start, end = self.starts[look.partition], self.ends[look.partition]
             outcome = Looked(look.offset, min(max(look.offset, start), end))
         else:
-            found = [each for each in self.records[look.partition] if each.offset >= look.offset][:4]
+            jobs = self.jobs(look.partition, look.selection)
+            found = [each for each in jobs if each.offset >= look.offset][:4]
+            if not look.with_keys:
+                found = [each._replace(key=b"") for each in found]
             end = self.ends[look.partition]
-            if not found and look.wait_ms and end == look.offset:
+            if not found and look.wait_ms and not is_over and (look.selection or end == look.offset):
                 self.parked.append(look)
                 return
-            outcome = Looked(look.offset, found[-1].offset + 1 if len(found) == 4 else end, tuple(found))
+            read = found[-1].offset + 1 if len(found) == 4 else end
+            outcome = Looked(look.offset, read, tuple(found), is_at_end=read == end)
         self.coordination.queues.looked(look, outcome, self.now_ms, self.wall_ms)
         self._carry_out()
 
@@ -196,6 +224,7 @@ class WorkedOff(CoordinatedGroups):
         wait_ms: int = 0,
         is_ordered: bool = False,
         topic_id: str | None = None,
+        selection: TagSelection | None = None,
     ) -> RequestId:
         """Ask for jobs."""
         if lease is None:
@@ -213,6 +242,7 @@ class WorkedOff(CoordinatedGroups):
                 wait_ms=wait_ms,
                 is_ordered=is_ordered,
                 client="10.0.0.1",
+                **tag_fields(selection or self.selection),
             )
         )
 

@@ -434,9 +434,9 @@ PROMISES_OF_CLUSTERS = (
     PlantedBug(
         "a tag matches every tag that begins with it",
         "A1",
-        "raftlog.records.tags:TagSelection.selects",
-        "needle in tags",
-        "needle[:-1] in tags",
+        "raftlog.records.tags:TagSelection.selected_of",
+        "needle not in",
+        "needle[:-1] not in",
         seen_by="tests/unit/records/test_tag_directory.py::test_exactly_the_matching_records_are_selected",
     ),
     PlantedBug(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from chaos.simulator.http.wanted_tags import is_wanted
 from chaos.simulator.machine import Machine
 from chaos.simulator.originals import Original
 from chaos.simulator.patient_judge import PatientJudge
@@ -19,6 +20,7 @@ from chaos.simulator.simulated_cluster import SimulatedCluster
 from groups.queue_requests import Delivered, Token
 from groups.records import KINDS, TOPIC, CommittedOffset, Job, JobKey, OffsetKey, Queue, QueueKey
 from raftlog.records.failures import origin_of
+from raftlog.records.tags import TagSelection
 from raftlog.types import GroupId
 
 HELD: Final = "J1 a job is delivered again only when its lease or pause is over"
@@ -45,18 +47,27 @@ class Known:
 class Judge(PatientJudge):
     """Sees every committed batch in order, and every answer."""
 
-    def __init__(self, cluster: SimulatedCluster, partition: int, *, is_ordered: bool) -> None:
-        """``partition`` of ``__offsets`` has the queue."""
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        partition: int,
+        *,
+        is_ordered: bool,
+        selection: TagSelection | None,
+    ) -> None:
+        """``partition`` of ``__offsets`` has the queue, whose jobs a selection finds."""
         super().__init__(cluster, TOPIC, MAIL, LETTERS)
         self.jobs: dict[Place, Known] = {}
         self.slots: dict[int, Place] = {}
         self.queues: dict[int, Queue] = {}
-        self.keys: dict[Place, bytes | None] = {}  # of all records of the topic
+        self.keys: dict[Place, bytes | None] = {}  # of all records of the topic that are jobs
+        self.others: set[Place] = set()  # the other records
         self.letters: set[Place] = set()
         self.on_leased: Callable[[Machine], None] = lambda machine: None
         self.on_buried: Callable[[], None] = lambda: None
         self._partition = partition
         self._is_ordered = is_ordered
+        self._selection = selection
         self._said: set[tuple[Place, bytes]] = set()  # acknowledged, whether or not that was answered
         self._clocks_are_right = "wall clock" not in cluster.odds.timed
 
@@ -72,10 +83,18 @@ class Judge(PatientJudge):
             if place[0] == TOPIC:
                 self._take(machine, batch)
             elif place[0] == MAIL:
-                self.keys.update(((place[1], one.offset), one.key) for one in batch.records)
+                self._learn(place[1], batch)
             else:
                 self._store(batch)
         self.check_waiting()
+
+    def _learn(self, partition: int, batch: Original) -> None:
+        """Records of the topic."""
+        for record in batch.records:
+            if is_wanted(record.headers, self._selection):
+                self.keys[partition, record.offset] = record.key
+            else:
+                self.others.add((partition, record.offset))
 
     def _take(self, machine: Machine, batch: Original) -> None:
         """Rows of the queue; each of them is taken although one before it has broken a rule."""
@@ -106,6 +125,7 @@ class Judge(PatientJudge):
         before = unopened if known is None else known.job
         if known is None:
             known = self.jobs[place] = Known(job)
+            self.when_known(partial(self._check_wanted, place))
         known.job, (before_term, known.term) = job, (known.term, written[0])
         kept = (before.state, before.lease, before.deliveries)
         is_new = job.state == "leased" and kept != ("leased", job.lease, job.deliveries)
@@ -123,6 +143,10 @@ class Judge(PatientJudge):
             spread_ms = 2 if before_term == known.term else self._spread_ms()
             self._check_lease(place, job, before, written[1] + spread_ms)
             self.on_leased(machine)
+
+    def _check_wanted(self, place: Place) -> None:
+        if place in self.others:
+            raise Broken(LOST, f"{place} is a job, and does not have the tags {self._selection}")
 
     def _check_lease(self, place: Place, job: Job, before: Job, at_ms: int) -> None:
         """A coordinator ends leases by its clocks, and all clocks are right unless a fault changes them."""

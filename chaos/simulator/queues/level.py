@@ -10,7 +10,7 @@ from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.faults import Faults
 from chaos.simulator.machine import Machine
 from chaos.simulator.queues.judge import Judge
-from chaos.simulator.queues.odds import CREW, MAIL, QueueOdds
+from chaos.simulator.queues.odds import CREW, MAIL, TAGS, QueueOdds
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from groups.queue_requests import Receive, Received, Settle, Settled, Token
 from groups.records import TOPIC
@@ -19,6 +19,7 @@ from raftlog.errors import RaftlogError, UnknownTopic
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.keys import partition_for_key
+from raftlog.records.tags import TAG_RECORD_HEADER, tag_fields
 from raftlog.types import GroupId, TopicPartition
 
 IN_TIME: Final = "J7 without faults every job is done, and every replica knows it"
@@ -35,7 +36,7 @@ class QueueLevel:
         self._odds = odds
         self._faults = faults
         self._partition = partition_for_key(CREW.encode(), cluster.odds.offsets_partitions)
-        self.judge = Judge(cluster, self._partition, is_ordered=odds.is_ordered)
+        self.judge = Judge(cluster, self._partition, is_ordered=odds.is_ordered, selection=odds.selection)
         self.judge.on_leased = faults.leased
         self.judge.on_buried = self._is_buried
         self._workers = [
@@ -84,7 +85,7 @@ class QueueLevel:
                 self._cluster.violated(IN_TIME, f"{detail}; {self.judge.slots} and {self.judge.queues}")
 
     def _problem(self) -> str | None:
-        if not self.judge.keys:
+        if not self.judge.keys and not self.judge.others:
             return None if not self._producer.is_used else "no record is known"
         for place in self.judge.keys:
             known = self.judge.jobs.get(place)
@@ -109,6 +110,7 @@ class JobProducer(Client):
         super().__init__(cluster, "of jobs")
         self._queue = odds
         self.is_used = False  # whether anything was acknowledged
+        self._tags_rng = cluster.rng("tags of jobs")
 
     async def run(self) -> None:
         """Until the run no longer produces."""
@@ -117,7 +119,7 @@ class JobProducer(Client):
             await self.cluster.rest()
             number += 1
             key = b"k%d" % self.rng.randrange(odds.keys) if self.rng.random() < 0.8 else None
-            data = build_batch([Record(b"%d" % number, key)], codec=Codec.NONE, timestamp_ms=1)
+            data = self._batch(b"%d" % number, key)
             target = TopicPartition(MAIL, self.rng.randrange(odds.partitions))
             try:
                 await self.ask(
@@ -130,6 +132,15 @@ class JobProducer(Client):
             except RaftlogError:
                 await self.pause()
             await asyncio.sleep(self.rng.expovariate(1.0) * odds.produce_s)
+
+    def _batch(self, value: bytes, key: bytes | None) -> bytes:
+        """A batch of one record, with tags if the queue selects by them. Most batches list these."""
+        if self._queue.selection is None:
+            return build_batch([Record(value, key)], codec=Codec.NONE, timestamp_ms=1)
+        some = [tag for tag in TAGS if self._tags_rng.random() < 0.5]
+        record = Record(value, key, tuple((TAG_RECORD_HEADER, tag.encode()) for tag in some))
+        codec = self._tags_rng.choice((Codec.NONE, Codec.ZSTD, Codec.GZIP))
+        return build_batch([record], codec=codec, timestamp_ms=1, lists_tags=codec is not Codec.GZIP)
 
 
 class Worker(Client):
@@ -181,6 +192,7 @@ class Worker(Client):
             deliveries_max=odds.deliveries_max,
             wait_ms=odds.wait_ms,
             is_ordered=odds.is_ordered,
+            **tag_fields(odds.selection),
         )
         reply = await self.ask(
             machine,

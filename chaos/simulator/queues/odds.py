@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from raftlog.records.failures import dead_letter_topic
+from raftlog.records.tags import TagSelection
 
 MAIL: Final = "mail"
 CREW: Final = "crew"
 LETTERS: Final = dead_letter_topic(MAIL, CREW)
+TAGS: Final = ("a", "b", "c")
+SELECTING_ODDS: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,7 @@ class QueueOdds:
     gives_up: float
     late: float  # requests that arrive once more, later
     late_s: float
+    selection: TagSelection | None = None  # of the jobs; without one, records have no tags
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -56,4 +60,13 @@ class QueueOdds:
             gives_up=rng.choice((0.0, 0.05)),
             late=rng.choice((0.0, 0.1, 0.4)),
             late_s=rng.choice((0.1, 0.5, 2.0)),
+            selection=_selection(rng),
         )
+
+
+def _selection(rng: random.Random) -> TagSelection | None:
+    """Drawn from a copy of the generator, so that what is drawn later does not depend on it."""
+    copy = random.Random()
+    copy.setstate(rng.getstate())
+    lists = copy.choice(((("a", "b"), (), ()), ((), ("a",), ("c",)), (("a", "c"), (), ("b",))))
+    return TagSelection.of(*lists) if copy.random() > 1 - SELECTING_ODDS else None

@@ -72,6 +72,13 @@ class GroupCluster(ControlledCluster):
         ]
 
 
+class UnusedGroups(GroupCluster):
+    """A cluster that has had no group yet, so that it has no topic of groups."""
+
+    async def ready(self) -> None:
+        await self.registered()
+
+
 @dataclass
 class Member:
     """A member of a group, which speaks to one broker."""
@@ -149,11 +156,22 @@ async def test_the_hash_of_its_name_chooses_the_coordinator_of_a_group(cluster: 
         assert generations == {1}, "two brokers have the group"
         (found[group],) = cluster.coordinators_of(group)
         for broker in cluster:
-            known = broker.groups.service.coordinator_of(group)
-            assert known in [(partition, found[group]), (partition, None)]  # None: it has no replica
+            assert broker.groups.service.coordinator_of(group) == (partition, found[group])
         assert cluster.brokers[found[group]].manager.replicas[TOPIC, partition].group.is_leader
     assert found["billing"] == found["shipping"]
     assert len({*found.values()}) > 1, "the controller alone coordinates no groups"
+
+
+# requirement: G6
+@in_virtual_time_with(UnusedGroups)
+async def test_every_broker_names_the_coordinator_of_a_group_before_the_first_group(
+    cluster: UnusedGroups,
+) -> None:
+    asked = (broker.groups.service.coordinator("mail", timeout_ms=TIMEOUT_MS) for broker in cluster)
+    found = {*await asyncio.gather(*asked)}
+    await cluster.create("orders", 4)
+    await Member(cluster.any, "a", "mail").join()
+    assert found == {(VECTORS["mail"], *cluster.coordinators_of("mail"))}
 
 
 # requirement: G7

@@ -91,7 +91,7 @@ BODIES: dict[str, Schema] = {
         "moves": [{"topic": "orders", "topic_id": "0" * 32, "partition": 0, "replicas": [1], "target": [2]}],
         "waits_for": [1],
     },
-    "ReceiveJobs": {},
+    "ReceiveJobs": {"tags": ["a"], "tags_all": ["a"], "tags_none": ["b"]},
     "AckJobs": {"receipts": ["a"]},
     "NackJobs": {"receipts": ["a"]},
     "ExtendJobs": {"receipts": ["a"]},

@@ -159,6 +159,7 @@ async def test_a_dead_letter_has_the_whole_record(server: HttpServer) -> None:
         ("receive", {"max": 101}, None),
         ("receive", {"max_deliveries": 0}, None),
         ("receive", {"order_by_key": True}, None),
+        ("receive", {"tags": ["a"], "tags_none": ["a"]}, "tags_none"),
         ("ack", {"receipts": []}, None),
         ("ack", {"receipts": ["x"]}, "receipts"),
         ("ack", {"receipts": ["é" * 32]}, "receipts"),

@@ -74,6 +74,13 @@ def test_a_queue_is_worked_off(raftlog: Commands) -> None:
     assert shown.stdout.split("\n")[1].split() == ["0", "2", "3", "0", "1", "0"]
     assert "lease_lost" in raftlog(f"queue dead-letter orders {receipt}", code=1).stderr
     raftlog("queue receive orders --visibility soon", code=2)
+    assert "there are no jobs" in raftlog("queue receive orders -g refunds --tags paid", code=1).stderr
+    assert "records with any of paid" in raftlog("queue describe orders -g refunds").stderr
+    assert "this request asks for all records" in raftlog("queue receive orders -g refunds", code=1).stderr
+    assert (
+        "--tags-none: 'paid' is in --tags"
+        in raftlog("queue receive orders --tags paid --tags-none paid", code=2).stderr
+    )
     assert "invalid_request" in raftlog("queue receive orders --visibility 7d", code=1).stderr
     assert "deleted" in raftlog("queue delete orders").stderr
 

@@ -6,19 +6,25 @@ import asyncio
 import random
 from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 
 import aiohttp
 import pytest
 
+from api.broker_jobs import BrokerJobs
+from groups.queue_effects import Found, Look, Looked
 from raftlog.aio import Client, Consumer
 from raftlog.errors import Conflict, InvalidRequest
 from raftlog.records.batch import Codec
+from raftlog.records.tags import TagSelection
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
 from raftlog.wire import media_types
+from raftlog.wire.dead_letters import SettleDeadLetters
 from tests.helpers.tagged import tagged, tagged_batch
 from tests.helpers.virtual_client import VirtualClient
+from tests.helpers.virtual_time import clock_of_loop
 from tests.helpers.whole_broker import TOPIC, whole_broker
 
 # requirement: A1, A2, A10
@@ -109,7 +115,7 @@ async def test_combined_tags_give_exactly_the_messages_that_match(seed: int) -> 
             await store_foreign(broker.url, *names)
             stored += [*some, *([name] for name in names)]
         partition = client.partition(TOPIC, 0)
-        for _ in range(25):
+        for draw in range(25):
             lists = [rng.sample(names, rng.choice((0, 0, 1, 2))) for _ in range(3)]
             lists[2] = [tag for tag in lists[2] if tag not in (*lists[0], *lists[1])]
             given = dict(
@@ -123,6 +129,19 @@ async def test_combined_tags_give_exactly_the_messages_that_match(seed: int) -> 
                 at = chunk.next_offset
                 found += [message.offset for message in chunk]
             assert found == expected, given
+            if draw < 5:
+                expected = [n for n, tags in enumerate(stored) if is_wanted(tags, *lists)]
+                assert await worked_off(client, f"crew-{draw}", **given) == expected, given
+                assert await committed(client, f"crew-{draw}") == len(stored)
+
+
+async def worked_off(client: Client, group: str, **options: Sequence[str] | None) -> list[int]:
+    """The offsets of all jobs of a queue, by a worker that acknowledges each."""
+    queue, found = client.queue(TOPIC, group=group), list[int]()
+    while jobs := await queue.poll(max=40, **options):
+        await queue.ack(*(job.receipt for job in jobs))
+        found += sorted(job.message.offset for job in jobs)
+    return found
 
 
 async def test_a_tail_of_tags_follows() -> None:
@@ -145,6 +164,8 @@ async def test_bad_tags_are_refused_before_anything_is_sent(tags: list[str]) -> 
             await client.partition(TOPIC, 0).read(0, tags=tags)
         with pytest.raises(ValueError, match="tags"):
             await client.consumer("g", TOPIC, tags=tags)
+        with pytest.raises(ValueError, match="tags"):
+            await client.queue(TOPIC).poll(tags=tags)
         with pytest.raises(ValueError, match="tags_none"):
             await client.partition(TOPIC, 0).read(0, tags_none=tags)
 
@@ -284,3 +305,44 @@ async def test_members_read_and_commit_by_combined_tags() -> None:
             body = wire.PollGroup(generation=polled.generation, wait="0s")
         shown = (await client._session.ask_any("GET", "/v1/groups/polling")).read(wire.GroupBody).members[0]
         assert (shown.tags, shown.tags_all, shown.tags_none) == ([], ["new", "vip"], ["paid"])
+
+
+async def test_a_queue_of_some_tags() -> None:
+    """Retries, dead letters and redrives are of records with its tags, and all workers name these."""
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
+        await fill(client, 30)
+        queue, paid = client.queue(TOPIC, group="crew"), {"tags": ["paid"], "tags_none": ["vip"]}
+        first, second = await queue.poll(max=10, **paid)
+        assert [first.message.offset, second.message.offset] == [13, 23]
+        shown = await queue.describe()
+        assert (shown.tags, shown.tags_all, shown.tags_none) == (["paid"], [], ["vip"])
+        with pytest.raises(
+            Conflict, match=r"tags_none: .* none of vip, .* asks for records with any of paid;"
+        ):
+            await queue.poll(tags=["paid"])
+        await first.nack()
+        assert [(job.message.offset, job.deliveries) for job in await queue.poll(**paid)] == [(13, 2)]
+        await second.dead_letter(reason="poison")
+        letters = f"/v1/topics/{TOPIC}/dlq/crew"
+        async with asyncio.timeout(10):
+            while (await queue.describe()).partitions[0].dead:
+                await asyncio.sleep(0.02)
+        await queue.delete()
+        await queue.poll(tags=["new"])  # another queue of this group, which skips 13
+        with pytest.raises(Conflict, match="other tags than the queue"):
+            await client._session.ask_any("POST", f"{letters}:redrive", body=SettleDeadLetters(all=True))
+        await queue.delete()
+        assert [job.message.offset for job in await queue.poll(max=10, **paid)] == [23]
+
+
+async def test_a_look_for_jobs_says_whether_it_has_seen_the_end() -> None:
+    """Else a queue that waits looks again at once, and writes a row for each few records that it skips."""
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
+        await fill(client, 20)
+        parts = broker.broker
+        topic_id = parts.controller.image.topics[TOPIC].topic_id
+        jobs = BrokerJobs(parts.controller, parts.gateway, clock_of_loop())
+        look = Look("g", TOPIC, topic_id, 0, 0, 0, with_keys=False, selection=TagSelection(any=("paid",)))
+        assert await jobs.look(look) == Looked(0, 20, (Found(3), Found(13)), is_at_end=True)
+        others = replace(look, selection=TagSelection(any=("refunded",)))
+        assert await jobs.look(others) == Looked(0, 20, (), is_at_end=True)

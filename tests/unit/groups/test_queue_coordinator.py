@@ -245,8 +245,12 @@ async def test_a_read_whose_coordinator_is_deposed_is_no_commit_in_doubt() -> No
     coordinator = coordinator_of()
     coordinator.leads(DeposedLog(coordinator))
     coordinator.leads(None)
+    service = service_of(coordinator)
     with pytest.raises(NoLeader):
-        await service_of(coordinator).ask(ReadGroup(group="billing"), timeout_ms=5_000)
+        await service.ask(ReadGroup(group="billing"), timeout_ms=5_000)
+    with pytest.raises(NoLeader) as refused:  # requirement: G6
+        await service.coordinator("billing", timeout_ms=5_000)
+    assert refused.value.details["retry_after_ms"]
 
 
 async def test_a_broker_that_does_not_know_the_topic_yet_asks_before_it_denies_a_group() -> None:

@@ -1,0 +1,26 @@
+"""The tags that all members of a group, or all workers of a queue, have in common. Pure.
+
+Offsets are committed over records that are skipped, so a member with other tags would miss records.
+"""
+
+from __future__ import annotations
+
+from raftlog.errors import Conflict
+from raftlog.records.tags import HasTags, TagSelection
+from raftlog.wire.tags import FIELDS
+
+
+def check_same_tags(ask: HasTags, known: HasTags, who: str, remedy: str) -> None:
+    """Raise ``Conflict`` for a request with other tags than those of ``who`` is there."""
+    field = next((name for name in FIELDS if getattr(ask, name) != getattr(known, name)), None)
+    if field is not None:
+        raise Conflict(
+            f"{field}: {who} {_words(known)}, and this request asks for {_words(ask)}; offsets are committed "
+            f"over what is skipped: {remedy}",
+            field=field,
+        )
+
+
+def _words(holder: HasTags) -> str:
+    selection = TagSelection.in_fields(holder)
+    return "all records" if selection is None else f"records with {selection}"
