@@ -45,6 +45,7 @@ from partitions.replica.selection import LOOKED_AT_BYTES_MAX
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange
+from raftlog.node.reading import IN_PIECES_BYTES_MIN
 from raftlog.records.tags import tag_fields
 from raftlog.types import Offset, TopicPartition
 from raftlog.wire import bodies, headers, media_types, paths
@@ -122,7 +123,7 @@ async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
         if name in call.query:
             raise InvalidRequest(f"{name} is for JSON; binary responses are bounded by max_bytes", field=name)
     request = _request_of(call)
-    if can_send_pieces(call):
+    if request.bytes_max >= IN_PIECES_BYTES_MIN and can_send_pieces(call):
         request = structs.replace(request, in_pieces=True)
     result = await read(call, target, request)
     places = _places(result, result.next_offset)

@@ -25,8 +25,8 @@ Result = TypeVar("Result")
 
 READ_THREADS: Final = 4
 ON_LOOP_BYTES_MAX: Final = 256 << 10
-PIECE_BYTES: Final = 1024 << 10  # stays in the cache of the processor while it is read, checked and sent
-IN_PIECES_BYTES_MIN: Final = 2048 << 10
+PIECE_BYTES: Final = 512 << 10  # the processor's cache holds it while it is read, checked and sent
+IN_PIECES_BYTES_MIN: Final = 4 << 20  # smaller results are read as a whole, into memory that is used again
 CANNOT_READ: Final = "the log cannot be read"
 READ_FAILURES: Final = (LogCorrupt, OSError, MemoryError, RuntimeError)
 """What a read raises where the log is damaged, its disk has failed, or something is exhausted."""
