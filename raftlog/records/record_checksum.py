@@ -16,10 +16,10 @@ _HEADER_LENGTHS: Final = struct.Struct(">ii")
 _NEVER_RELEASE_GIL: Final = 0  # as with batches
 _NULL: Final = -1
 
+Headers = Sequence[tuple[str, bytes | None]]
 
-def record_crc(
-    key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] = ()
-) -> int:
+
+def record_crc(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
     """The CRC-32C of a record's content: its lengths, key, value, and headers in the order of their names.
 
     Offset and timestamp do not count, so a producer can compute it, and a copy of the record has the same.
@@ -33,12 +33,20 @@ def record_crc(
     return crc32c(_encoded(headers), crc, _NEVER_RELEASE_GIL) if headers else crc
 
 
-def _encoded(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """The headers by name and, where names are equal, by value, one without a value first."""
-    rows = sorted((name.encode(), content is not None, content or b"") for name, content in headers)
-    return b"".join(
-        [
-            _HEADER_LENGTHS.pack(len(name), len(content) if has_value else _NULL) + name + content
-            for name, has_value, content in rows
-        ]
-    )
+def _encoded(headers: Headers) -> bytes:
+    encoded = b""
+    for name, content in _in_order(headers):
+        raw = name.encode()
+        lengths = _HEADER_LENGTHS.pack(len(raw), _NULL if content is None else len(content))
+        encoded += b"%b%b%b" % (lengths, raw, content or b"")
+    return encoded
+
+
+def _in_order(headers: Headers) -> Headers:
+    """By name and, where names are equal, by value, null first. Text has the order of its UTF-8."""
+    if len(headers) == 1:
+        return headers
+    try:
+        return sorted(headers)  # nearly always the names differ
+    except TypeError:
+        return sorted(headers, key=lambda header: (header[0], header[1] is not None, header[1] or b""))

@@ -308,11 +308,11 @@ PROMISES_OF_RECORDS = (
         ),
     ),
     PlantedBug(
-        "records are shown without their checksum",
+        "the checksum of a record leaves its value out",
         "M1",
-        "api.resources.json_answers:_fetched",
-        "crc=crc",
-        "crc=0",
+        "raftlog.records.record_checksum:record_crc",
+        "if value:",
+        "if not value:",
         seen_by="tests/unit/api/test_fetch.py::test_every_field_of_a_record_is_shown",
     ),
     PlantedBug(
