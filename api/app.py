@@ -100,7 +100,7 @@ class RequestPipeline:
 
     def answer_plain(self, request: RememberedRequest) -> Awaitable[web.StreamResponse]:
         """The response to a request of the fast path."""
-        return self._answer(request, request.path, request.found)
+        return self._answer(request, request.path, request.found, is_plain=True)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """The response to a request that aiohttp has parsed."""
@@ -120,13 +120,16 @@ class RequestPipeline:
         """End the waiting requests; later ones do not wait."""
         self.disconnect_watcher.close()
 
-    async def _answer(self, request: Request, path: str, found: Found) -> web.StreamResponse:
+    async def _answer(
+        self, request: Request, path: str, found: Found, *, is_plain: bool = False
+    ) -> web.StreamResponse:
         """Give the request its ``Call``, the response its common headers, and errors their form.
 
         ``path`` is still escaped.
         """
         began = self._monotonic()
         call = self._call(request, found)
+        call.is_plain = is_plain
         try:
             call.shared = self._access.admit(request)
             handler = self._handler(call, path)

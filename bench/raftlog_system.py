@@ -18,6 +18,7 @@ from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 
 TOPIC = "bench"
+FETCH_BYTES: Final = 16 << 20  # the most that a broker sends at once by default
 FAST_RETENTION: Final[Mapping[str, str]] = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "2000"}
 """So that long rounds do not fill the disk."""
 
@@ -61,7 +62,7 @@ class RaftlogSystem:
     async def follow(self, stream: int, *, from_start: bool) -> HttpReader:
         """A long poll from the beginning or the end of the partition."""
         url = await self.leader_url(stream)
-        reader = HttpReader(await raw_http.connect(url), url, TOPIC, stream)
+        reader = HttpReader(await raw_http.connect(url), url, TOPIC, stream, fetch_bytes=FETCH_BYTES)
         await (reader.seek_start() if from_start else reader.seek_end())
         return reader
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -121,6 +121,7 @@ class FetchRequest(Struct, frozen=True, kw_only=True):
     is_local: bool = False  # with ``max_staleness_ms``: only the broker asked may serve
     tags_all: tuple[str, ...] = ()
     tags_none: tuple[str, ...] = ()
+    in_pieces: bool = False  # the caller can take the rest of a large result piece by piece
 
     @property
     def selection(self) -> TagSelection | None:
@@ -131,6 +132,20 @@ class FetchRequest(Struct, frozen=True, kw_only=True):
 UNSTABLE: Final = Offset(-1)  # the last stable offset from a broker of an earlier version
 NOTHING_ARCHIVED: Final = Offset(0)
 NO_RECORD: Final = Offset(-1)  # the end of the records where none is known
+
+
+class UnreadBatches(Protocol):
+    """Whole batches that are read and checked when they are asked for, one piece at a time."""
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes that no piece has had yet."""
+
+    def next(self) -> memoryview:
+        """The next piece, in place of the one before; for a thread. Raises ``READ_FAILURES``."""
+
+    def failed(self, error: Exception) -> None:
+        """Tell the replica why there was no piece."""
 
 
 class FetchResult(Struct, frozen=True, kw_only=True):
@@ -149,6 +164,12 @@ class FetchResult(Struct, frozen=True, kw_only=True):
     last_stable_offset: Offset = UNSTABLE  # below it each transaction has ended
     end: Offset = UNSTABLE  # of what this reader may see: that, or the high watermark
     served_by: NodeId | None = None  # the broker whose replica was read; None: of an earlier version
+    rest: UnreadBatches | None = None  # the batches behind ``data``, of a request ``in_pieces``
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+        return len(self.data) + (0 if self.rest is None else self.rest.left_bytes)
 
 
 class Consumed(NamedTuple):

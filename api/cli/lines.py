@@ -28,11 +28,13 @@ Parse = Callable[[bytes], Fields | None]
 class JsonLine(bodies.NewRecord):
     """A record as JSON, one a line: as in a JSON produce, or as in the output of ``consume --format json``.
 
-    A line with an ``offset`` was consumed: ``topic``, ``partition`` and ``offset`` name its source.
+    A line with an ``offset`` was consumed: ``topic``, ``partition`` and ``offset`` name its source, and
+    ``record_crc`` is the checksum of what was stored there.
     """
 
     topic: str | None = None
     offset: int | None = None
+    record_crc: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

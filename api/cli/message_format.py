@@ -17,6 +17,7 @@ import msgspec
 from api.cli.output import wrong_usage
 from api.cli.text import unescaped
 from api.resources.json_values import ABSENT, as_it_looks, headers_in_json, key_in_json
+from raftlog.records.record_checksum import record_crc
 
 if TYPE_CHECKING:
     from raftlog.client.messages import Message
@@ -86,6 +87,7 @@ def json_line(record: Message | StoredRecord, place: Mapping[str, object]) -> by
         shown["key_encoding"] = key_encoding
     if raw is not msgspec.UNSET:
         shown["headers_raw"] = raw
+    shown["record_crc"] = record_crc(record.key, record.value, record.headers)
     return msgspec.json.encode(shown) + b"\n"
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from raftlog.wire import headers, media_types, paths
 
 READ_BYTES = 1 << 20
-FETCH_BYTES = 4 << 20  # brokers use the memory of larger ones only once
+FETCH_BYTES = 4 << 20
 _SHOWN_BYTES = 500  # of an answer that is an error
 # Shared by all connections: received bytes are handled before the next read.
 _MEMORY = memoryview(bytearray(READ_BYTES))
@@ -105,12 +105,20 @@ class HttpReader:
     """Reads one partition in binary batches, with a long poll at its end."""
 
     def __init__(
-        self, connection: HttpConnection, url: str, topic: str, partition: int, *, wait: str = "5s"
+        self,
+        connection: HttpConnection,
+        url: str,
+        topic: str,
+        partition: int,
+        *,
+        wait: str = "5s",
+        fetch_bytes: int = FETCH_BYTES,
     ) -> None:
         self._connection = connection
         self._host = urlsplit(url).netloc
         self._path = paths.partition_records(topic, partition)
         self._wait = wait
+        self._fetch_bytes = fetch_bytes
         self._offset = 0
 
     async def seek_end(self) -> None:
@@ -136,7 +144,8 @@ class HttpReader:
 
     def _request(self, offset: str, wait: str) -> bytes:
         return (
-            f"GET {self._path}?offset={offset}&max_bytes={FETCH_BYTES}&wait={wait}&route=none HTTP/1.1\r\n"
+            f"GET {self._path}?offset={offset}&max_bytes={self._fetch_bytes}&wait={wait}&route=none"
+            f" HTTP/1.1\r\n"
             f"Host: {self._host}\r\nAccept: {media_types.BATCH}\r\n\r\n"
         ).encode()
 

@@ -17,10 +17,12 @@ from typing import Final, Protocol, cast
 
 from aiohttp import web
 
+from api.connections.batch_sender import BatchSender
 from api.connections.connection_limit import ConnectionLimit, RefusedConnection
 from api.connections.handing_over import hand_over
-from api.connections.plain_requests import Head, PlainRequest, read_head, write_answer
+from api.connections.plain_requests import Head, PlainRequest, head_of, read_head, write_answer
 from api.http.answers_in_flight import AnswersInFlight
+from api.http.batch_answers import BatchesAnswer
 from api.http.requests import RememberedRequest
 from api.http.whole_body import WholeBody
 
@@ -103,6 +105,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self._written: web.Response | None = None  # only while it is written
         self._is_full = False  # the client does not read its responses
         self._head: Head | None = None  # of the previous request
+        self._sender: BatchSender | None = None  # of a response that is read while it is sent
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a request."""
@@ -130,6 +133,8 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self.transport = None
         self._leave_server()
         self._server.answers.taken(self)
+        if self._sender is not None:
+            self._sender.stop()
         if self._linger is not None:
             self._linger.cancel()
         if self._request is not None and self._request.content.missing:
@@ -246,7 +251,11 @@ class FastPathConnection(asyncio.BufferedProtocol):
 
     async def _serve(self, request: PlainRequest) -> None:
         try:
-            self._answer(request, await self._server.application.answer_plain(request))
+            response = await self._server.application.answer_plain(request)
+            if isinstance(response, BatchesAnswer):
+                await self._send_batches(request, response)
+            else:
+                self._answer(request, response)
         except BaseException:
             if self.transport is not None:
                 self.transport.abort()
@@ -261,6 +270,24 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self._written = response
         write_answer(transport, response, is_last=self._is_last)
         self._written = None
+        self._answered(request, transport)
+
+    async def _send_batches(self, request: PlainRequest, answer: BatchesAnswer) -> None:
+        """Send a response that is read meanwhile. One that cannot be completed ends with the connection."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        self._is_last = self._server.is_stopping
+        head = head_of(answer, answer.size_bytes, is_last=self._is_last)
+        self._sender = BatchSender(transport, head, answer, self._server.answers)
+        is_whole = await self._sender.send()
+        self._sender = None
+        if not is_whole:
+            transport.abort()
+        elif self.transport is not None:
+            self._answered(request, transport)
+
+    def _answered(self, request: PlainRequest, transport: asyncio.Transport) -> None:
         if request.content.missing:
             request.content.drop()
             transport.resume_reading()

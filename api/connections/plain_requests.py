@@ -167,17 +167,23 @@ def write_answer(transport: asyncio.Transport, response: web.Response, *, is_las
     """Write a response to the wire; ``is_last`` if the connection closes after it."""
     body = response.body or b""
     assert isinstance(body, bytes | bytearray | memoryview)
+    head = head_of(response, len(body), is_last=is_last)
+    if len(body) > JOINED_BYTES_MAX:
+        transport.writelines((head, body))
+    else:
+        transport.write(b"".join((head, body)))
+
+
+def head_of(response: web.Response, size_bytes: int, *, is_last: bool) -> bytes:
+    """The status line and the headers of a response, for a body of ``size_bytes``."""
     lines = [f"HTTP/1.1 {response.status} {response.reason}"]
     lines += [f"{name}: {value}" for name, value in response.headers.items()]
     if response.status != 204:
-        lines.append(f"Content-Length: {len(body)}")
+        lines.append(f"Content-Length: {size_bytes}")
     lines += [f"Date: {_DATE.text()}", f"Server: {SERVER_SOFTWARE}"]
     if is_last:
         lines.append("Connection: close")
     head = "\r\n".join(lines) + "\r\n\r\n"
     if head.count("\n") != len(lines) + 1 or head.count("\r") != len(lines) + 1:
         raise ValueError("a header of the response contains a line break")
-    if len(body) > JOINED_BYTES_MAX:
-        transport.writelines((head.encode(), body))
-    else:
-        transport.write(b"".join((head.encode(), body)))
+    return head.encode()

@@ -111,6 +111,7 @@ class Call:
     shared: Mapping[str, str] = field(default_factory=dict)
     capped: dict[str, str] | None = None
     found: Found = field(default_factory=dict)
+    is_plain: bool = False  # read by the fast path
 
     def from_head(self, read: Callable[[Call], T]) -> T:
         """The result of ``read``, which depends on nothing but the head, and is kept for equal heads."""

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from api.http import parameters
 from api.http.answers_in_flight import Turn
+from api.http.batch_answers import BatchesAnswer, can_send_pieces
 from api.http.disconnects import has_client
 from api.http.errors import RecordNotFound
 from api.http.redirects import redirect_to_leader
@@ -44,6 +45,7 @@ from partitions.replica.selection import LOOKED_AT_BYTES_MAX
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange
+from raftlog.node.reading import IN_PIECES_BYTES_MIN
 from raftlog.records.tags import tag_fields
 from raftlog.types import Offset, TopicPartition
 from raftlog.wire import bodies, headers, media_types, paths
@@ -120,11 +122,16 @@ async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
     for name in _JSON_ONLY:
         if name in call.query:
             raise InvalidRequest(f"{name} is for JSON; binary responses are bounded by max_bytes", field=name)
-    result = await read(call, target, _request_of(call))
+    request = _request_of(call)
+    if request.bytes_max >= IN_PIECES_BYTES_MIN and can_send_pieces(call):
+        request = structs.replace(request, in_pieces=True)
+    result = await read(call, target, request)
     places = _places(result, result.next_offset)
     if not result.data:
         return web.Response(status=204, headers=places)
     places["Content-Type"] = media_types.BATCH
+    if result.rest is not None:
+        return BatchesAnswer(result.data, result.rest, places)
     return web.Response(body=bytes(result.data), headers=places)  # copies the batches of another broker
 
 

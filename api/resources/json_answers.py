@@ -19,6 +19,7 @@ from partitions.values import FetchResult
 from raftlog.errors import CorruptBatch, UndecodableBatch
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.reader import RECORD_MEMORY_BYTES, StoredRecord, iter_opened, open_batch, opens_fast
+from raftlog.records.record_checksum import record_crc
 from raftlog.records.tags import TagSelection
 from raftlog.types import TopicPartition
 from raftlog.wire import bodies
@@ -155,6 +156,7 @@ def _fetched(
         tags=tags,
         size=stored.size_bytes,
         crc=crc,
+        record_crc=record_crc(stored.key, stored.value, stored.headers),
         key_encoding=key_encoding,
         headers_raw=raw,
     )

@@ -78,6 +78,15 @@ class CheckedFile:
         )
         return data
 
+    def read_into(self, memory: memoryview, position: int) -> int:
+        """All bytes in the range, also after short reads."""
+        count = self._file.read_into(memory, position)
+        self._expect(
+            memory[:count] == self._node.content[position : position + len(memory)],
+            "a read returns all bytes of the range",
+        )
+        return count
+
     def write_at(self, position: int, data: Buffer) -> None:
         """Exactly these bytes are changed."""
         expected = bytearray(self._node.content)

@@ -243,6 +243,13 @@ class TracedOs:
             self._of("pread", descriptor)
             return os.pread(descriptor, self._interference.length(length), position)
 
+    def preadv(self, descriptor: int, buffers: Sequence[memoryview], position: int) -> int:
+        with self._posix.lock:
+            self._enter("preadv")
+            self._of("preadv", descriptor)
+            (memory,) = buffers
+            return os.preadv(descriptor, [memory[: self._interference.length(len(memory))]], position)
+
     def ftruncate(self, descriptor: int, size: int) -> None:
         """A change of the bytes."""
         with self._posix.lock:

@@ -226,7 +226,7 @@ class BoundedReads:
                 await self._newer(min(reached_by, fresh_until))
                 continue
             has_looked_enough = request.selection is not None and result.next_offset < result.end
-            if len(result.data) >= goal or loop.time() >= deadline or has_looked_enough:
+            if result.size_bytes >= goal or loop.time() >= deadline or has_looked_enough:
                 return result
             # An offset means the same when it reads again; what has no wanted tag is not looked at again.
             request = replace(request, position=result.offset if result.data else result.next_offset)

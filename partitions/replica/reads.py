@@ -30,9 +30,9 @@ from partitions.replica.positions import (
 )
 from partitions.replica.selection import STEP_BYTES, Selection
 from partitions.replica.serving import CONFIRM_S, RETRY_AFTER_MS
-from partitions.values import AtTime, FetchRequest, FetchResult, Position
+from partitions.values import AtTime, FetchRequest, FetchResult, Position, UnreadBatches
 from raftlog.errors import LogCorrupt, NoLeader, NotLeader, OffsetOutOfRange, RaftlogError
-from raftlog.exhaustion import refuse_exhausted
+from raftlog.exhaustion import exhaustion, refuse_exhausted
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.reading import (
     CANNOT_READ,
@@ -166,14 +166,17 @@ class Reads:
                     await self._gathered(offset, goal, request.committed_only)
             except TimeoutError:
                 pass  # what is there by now is the answer
-        found, high_watermark, stable = await self._read(offset, request.bytes_max, request.committed_only)
+        found, high_watermark, stable = await self._read(
+            offset, request.bytes_max, request.committed_only, in_pieces=request.in_pieces
+        )
         if offset > high_watermark:
             raise await self._above(offset)
         data = b"" if found is None else found.data
-        if request.committed_only:
+        rest = None if found is None else found.rest
+        if request.committed_only and rest is None:
             data = self._transactions.without_aborted(data)
         next_offset = offset if found is None else Offset(found.last + 1)
-        return self._result(offset, data, next_offset, high_watermark, stable, request.committed_only)
+        return self._result(offset, data, next_offset, high_watermark, stable, request.committed_only, rest)
 
     async def _selected(
         self, offset: Offset, request: FetchRequest, wanted: TagSelection, deadline: float
@@ -209,11 +212,12 @@ class Reads:
     def _result(
         self,
         offset: Offset,
-        data: bytes,
+        data: bytes | memoryview,
         next_offset: Offset,
         high_watermark: Offset,
         stable: Offset,
         committed_only: bool,
+        rest: UnreadBatches | None = None,
     ) -> FetchResult:
         group = self._serving.group
         return FetchResult(
@@ -226,6 +230,7 @@ class Reads:
             last_stable_offset=stable,
             end=stable if committed_only else high_watermark,
             served_by=group.node_id,
+            rest=rest,
         )
 
     async def offset_at(
@@ -288,7 +293,7 @@ class Reads:
         return self._transactions.aborted() if committed_only else NO_ABORTED
 
     async def _read(
-        self, offset: Offset, bytes_max: int, committed_only: bool
+        self, offset: Offset, bytes_max: int, committed_only: bool, *, in_pieces: bool = False
     ) -> tuple[LogBytes | None, Offset, Offset]:
         """The committed batches from ``offset`` on, or None; high watermark and last stable offset then."""
 
@@ -300,7 +305,10 @@ class Reads:
                 return None, high_watermark, stable
             found = read_recent(log, Index(offset), visible, bytes_max=bytes_max)
             if found is None:
-                found = await self._read_in_turn(Index(offset), visible, bytes_max)
+                is_as_stored = not (committed_only and self._transactions.has_aborted)
+                found = await self._read_in_turn(
+                    Index(offset), visible, bytes_max, in_pieces and is_as_stored
+                )
             if found.last > visible:  # the end of a gap batch that is not yet known to be committed
                 found = LogBytes(visible, ending_at(found.data, visible))
             return found, high_watermark, stable
@@ -309,7 +317,7 @@ class Reads:
         self._check_start(offset, committed_only)
         return found
 
-    async def _read_in_turn(self, first: Index, last: Index, bytes_max: int) -> LogBytes:
+    async def _read_in_turn(self, first: Index, last: Index, bytes_max: int, in_pieces: bool) -> LogBytes:
         """Read from the disk, at a few places at the same time: what was read is held until the event loop
         hands it on, and threads that ran ahead of a late loop would fill the memory.
         """
@@ -318,7 +326,16 @@ class Reads:
         async with group.read_places:
             if group.stopped is not None or group.log.removals != removals:
                 raise LogChanged
-            return await read_batches(group.log, first, last, bytes_max=bytes_max)
+            found = await read_batches(group.log, first, last, bytes_max=bytes_max, in_pieces=in_pieces)
+        if found.rest is not None:
+            found.rest.on_failure = partial(self._rest_failed, group, removals)
+        return found
+
+    def _rest_failed(self, group: RaftGroup[None], removals: int, error: Exception) -> None:
+        """No rest could be read: damage, unless entries were removed meanwhile or something is exhausted."""
+        is_there = group.log.removals == removals and not group.log.is_changing
+        if is_there and isinstance(error, LogCorrupt | OSError) and exhaustion(error) is None:
+            group.stop(error)
 
     async def _from_log(self, look: Callable[[], Awaitable[Found]]) -> Found:
         """Search the log while this replica leads; search again where retention has moved the start."""

@@ -40,7 +40,7 @@ class Selection:
         """The batches of the response."""
         return b"".join(self._parts)
 
-    def add(self, data: bytes, last: Index) -> None:
+    def add(self, data: bytes | memoryview, last: Index) -> None:
         """Take in the batches from ``next_offset`` to an offset."""
         self._looked_at_bytes += len(data)
         for batch in split_batches(data):

@@ -75,7 +75,12 @@ class TransactionTable:
         """A copy that does not change, for work on another thread."""
         return AbortedRanges(self._aborted)
 
-    def without_aborted(self, data: bytes) -> bytes:
+    @property
+    def has_aborted(self) -> bool:
+        """Whether there may be records of aborted transactions."""
+        return bool(self._aborted)
+
+    def without_aborted(self, data: bytes | memoryview) -> bytes | memoryview:
         """Stored batches with gap batches in place of those of aborted transactions."""
         if not self._aborted or len(data) < HEADER_BYTES:
             return data  # nearly always

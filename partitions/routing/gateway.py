@@ -229,14 +229,14 @@ class Gateway:
         if request.wait_ms > 0 and not isinstance(request.position, int):
             # Only an offset means the same at the next leader: find it before waiting.
             result = await self._fetch_once(target, request, loop.time())
-            if len(result.data) >= goal:
+            if result.size_bytes >= goal:
                 return result
             request = replace(request, position=result.offset)
         while True:
             began = loop.time()
             result = await self._fetch_once(target, request, end)
             now = loop.time()
-            if len(result.data) >= goal or now >= end or now - began < PARK_MS / 1000:
+            if result.size_bytes >= goal or now >= end or now - began < PARK_MS / 1000:
                 return result
 
     async def _fetch_once(self, target: TopicPartition, request: FetchRequest, end: float) -> FetchResult:

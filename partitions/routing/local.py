@@ -156,7 +156,8 @@ class LocalReplicas:
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
         ask = decode_body(head, rpc.Fetch)
-        result = await self.here(ask.place).fetch(ask.request, self.read_index_of(ask.place))
+        request = replace(ask.request, in_pieces=False) if ask.request.in_pieces else ask.request
+        result = await self.here(ask.place).fetch(request, self.read_index_of(ask.place))
         return encode_body(rpc.Fetched.of(result)), (result.data,)
 
     async def _serve_read_index(

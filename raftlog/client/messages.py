@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from raftlog.client.user_code import called, described
 from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
 from raftlog.records.batch import CODEC_MASK, Batch, check_batch, split_batches
+from raftlog.records.record_checksum import record_crc
 from raftlog.records.tags import TAG_RECORD_HEADER, TagSelection
 from raftlog.wire.bodies import SkippedRange
 
@@ -48,6 +49,11 @@ class Message(Struct, frozen=True):
     def tags(self) -> tuple[str, ...]:
         """The tags of the message, in order."""
         return tuple((value or b"").decode() for name, value in self.headers if name == TAG_RECORD_HEADER)
+
+    @property
+    def record_crc(self) -> int:
+        """CRC-32C of key, value and headers, if neither key nor value was decoded; see the record format."""
+        return record_crc(self.key, self.value, self.headers)
 
     @property
     def size_bytes(self) -> int:

@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 
 READ_THREADS: Final = 4
 ON_LOOP_BYTES_MAX: Final = 256 << 10
+PIECE_BYTES: Final = 512 << 10  # the processor's cache holds it while it is read, checked and sent
+IN_PIECES_BYTES_MIN: Final = 4 << 20  # smaller results are read as a whole, into memory that is used again
 CANNOT_READ: Final = "the log cannot be read"
 READ_FAILURES: Final = (LogCorrupt, OSError, MemoryError, RuntimeError)
 """What a read raises where the log is damaged, its disk has failed, or something is exhausted."""
@@ -36,11 +38,40 @@ class LogChanged(Exception):
     """Entries were removed from the log while it was read: look at what is there now."""
 
 
+class UnreadBatches:
+    """The batches behind the first ones of a read: each piece is read and checked when it is asked for.
+
+    Appends, rolls and retention change nothing in it, since its files stay open.
+    """
+
+    __slots__ = ("_pieces", "left_bytes", "on_failure")
+
+    def __init__(self, found: LogRange) -> None:
+        self.left_bytes = found.size_bytes
+        self.on_failure: Callable[[Exception], None] = _ignore
+        self._pieces = found.pieces(memoryview(bytearray(PIECE_BYTES)))
+
+    def next(self) -> memoryview:
+        """The next piece, which takes the place of the one before; for a thread. Raises ``READ_FAILURES``."""
+        piece = next(self._pieces)
+        self.left_bytes -= len(piece)
+        return piece
+
+    def failed(self, error: Exception) -> None:
+        """Tell the replica why no piece came."""
+        self.on_failure(error)
+
+
+def _ignore(error: Exception) -> None:
+    pass
+
+
 class LogBytes(NamedTuple):
-    """Checked batches up to ``last``, back to back."""
+    """Checked batches up to ``last``, back to back: ``data`` and what ``rest`` reads."""
 
     last: Index
-    data: bytes
+    data: bytes | memoryview
+    rest: UnreadBatches | None = None
 
 
 def on_thread(work: Callable[[], Result]) -> Awaitable[Result]:
@@ -80,19 +111,32 @@ def read_recent(log: LogStorage, first: Index, last: Index, *, bytes_max: int) -
         raise
 
 
-async def read_batches(log: LogStorage, first: Index, last: Index, *, bytes_max: int) -> LogBytes:
+async def read_batches(
+    log: LogStorage, first: Index, last: Index, *, bytes_max: int, in_pieces: bool = False
+) -> LogBytes:
     """The bytes of ``log.read(...).read()``, without what a gap batch at their beginning has below ``first``.
 
+    A caller that can take many of them ``in_pieces`` gets the first ones and an ``UnreadBatches``.
     Raises ``OffsetOutOfRange`` when ``first..last`` is not in the log, and what ``read_part`` raises.
     """
     found = read_recent(log, first, last, bytes_max=bytes_max)
     if found is None:
         part = log.part(first, bytes_max)
-        found = await read_part(
-            log, part, lambda part: _bytes_of(part.read(first, last, bytes_max=bytes_max), first)
-        )
+
+        def read(part: LogReader) -> LogBytes:
+            found = part.read(first, last, bytes_max=bytes_max)
+            begins = in_pieces and found.size_bytes >= IN_PIECES_BYTES_MIN and found.last <= last
+            return _beginning_of(found, first) if begins else _bytes_of(found, first)
+
+        found = await read_part(log, part, read)
     return found
 
 
 def _bytes_of(found: LogRange, first: Index) -> LogBytes:
     return LogBytes(found.last, starting_at(found.read(), first))
+
+
+def _beginning_of(found: LogRange, first: Index) -> LogBytes:
+    rest = UnreadBatches(found)
+    data = starting_at(rest.next(), first)
+    return LogBytes(found.last, data, rest if rest.left_bytes else None)

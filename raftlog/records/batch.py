@@ -233,30 +233,65 @@ def check_batch(batch: Batch) -> None:
         raise CorruptBatch(f"crc: is {header.crc:#010x}, the bytes give {found:#010x}; send the batch again")
 
 
-def find_damage(data: Buffer, first: int, last: int, terms: Sequence[EntryId]) -> int | None:
-    """The position of the first damaged batch, of contiguous batches that should be ``first..last``.
+class BatchChecks:
+    """The checks of contiguous batches ``first..last``, which come in pieces.
 
     Every byte is checked: the body and most of the header by the batch's checksum, the base offset and the
     leader epoch, which that does not cover, by the data of the log. ``terms`` are the first entries of the
     successive terms in the range; the first of them is in force at its beginning.
     """
-    view = memoryview(data)
-    at, end, expected = 0, len(data), first
-    term, later = terms[0].term, deque(terms)
-    later.popleft()
-    next_term_at = later[0].index if later else last + 1
-    while end - at >= HEADER_BYTES:
-        base, length, epoch, magic, crc, delta = _SUMMARY.unpack_from(data, at)
-        if expected >= next_term_at and later:
-            term = later.popleft().term
-            next_term_at = later[0].index if later else last + 1
-        following = at + length + BATCH_OVERHEAD
-        if base != expected or epoch != term or magic != MAGIC or not at + HEADER_BYTES <= following <= end:
-            return at
-        if crc32c(view[at + CHECKSUM_START : following], 0, _NEVER_RELEASE_GIL) != crc:
-            return at
-        at, expected = following, base + delta + 1
-    return None if at == end and expected == last + 1 else at
+
+    __slots__ = ("_expected", "_last", "_later", "_term")
+
+    def __init__(self, first: int, last: int, terms: Sequence[EntryId]) -> None:
+        self._expected = first
+        self._last = last
+        self._term = terms[0].term
+        self._later = deque(terms)
+        self._later.popleft()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all batches have passed."""
+        return self._expected == self._last + 1
+
+    def passed(self, data: Buffer, left: int) -> tuple[int, int]:
+        """The bytes of sound batches at the beginning of ``data``, and the bytes that the next batch has.
+
+        ``left`` are the bytes of the range from the beginning of ``data`` on. The next batch counts 0 bytes
+        if it is damaged, or if there is none.
+        """
+        view = memoryview(data)
+        later, term, expected = self._later, self._term, self._expected
+        at, end, wanted = 0, len(data), 0
+        next_term_at = later[0].index if later else self._last + 1
+        while end - at >= HEADER_BYTES:
+            base, length, epoch, magic, crc, delta = _SUMMARY.unpack_from(data, at)
+            if expected >= next_term_at and later:
+                term = later.popleft().term
+                next_term_at = later[0].index if later else self._last + 1
+            following = at + length + BATCH_OVERHEAD
+            if base != expected or epoch != term or magic != MAGIC:
+                break
+            if not at + HEADER_BYTES <= following <= left:
+                break
+            if following > end:
+                wanted = following - at
+                break
+            if crc32c(view[at + CHECKSUM_START : following], 0, _NEVER_RELEASE_GIL) != crc:
+                break
+            at, expected = following, base + delta + 1
+        else:
+            wanted = HEADER_BYTES if end < left and left - at >= HEADER_BYTES else 0
+        self._term, self._expected = term, expected
+        return at, wanted
+
+
+def find_damage(data: Buffer, first: int, last: int, terms: Sequence[EntryId]) -> int | None:
+    """The position of the first damaged batch, of contiguous batches that should be ``first..last``."""
+    checks = BatchChecks(first, last, terms)
+    at, _ = checks.passed(data, len(data))
+    return None if at == len(data) and checks.is_complete else at
 
 
 def batch_too_large(size_bytes: int, record_count: int, bytes_max: int) -> RecordTooLarge:

@@ -128,7 +128,7 @@ def cut_gap(batch: Batch, first: int, last: int) -> Batch:
     return gap_batch(start, end, header.leader_epoch, header.stamped_ms)
 
 
-def starting_at(data: bytes, first: int) -> bytes:
+def starting_at(data: bytes | memoryview, first: int) -> bytes | memoryview:
     """Stored batches without what a gap batch at their beginning has below ``first``."""
     if len(data) < HEADER_BYTES:
         return data
@@ -139,7 +139,7 @@ def starting_at(data: bytes, first: int) -> bytes:
     return b"".join((cut.data, data[header.size_bytes :]))
 
 
-def ending_at(data: bytes, last: int) -> bytes:
+def ending_at(data: bytes | memoryview, last: int) -> bytes:
     """Stored batches without what a gap batch at their end has above ``last``."""
     *others, newest = split_batches(data)
     return b"".join([*(batch.data for batch in others), cut_gap(newest, newest.base_offset, last).data])

@@ -60,6 +60,9 @@ class File(Protocol):
     def read_at(self, position: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``position``; fewer only at the end of the file."""
 
+    def read_into(self, memory: memoryview, position: int) -> int:
+        """Fill ``memory`` from ``position`` on; how many bytes: fewer only at the end of the file."""
+
     def write_at(self, position: int, data: Buffer) -> None:
         """Overwrite in place: hard state slots, and on opening the bytes that stand there already."""
 

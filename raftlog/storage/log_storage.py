@@ -11,7 +11,7 @@ bytes in its segment; readers skip what lies below the start.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from msgspec import Struct
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState, Restored
 from raftlog.errors import LogCorrupt
-from raftlog.records.batch import Batch, find_damage
+from raftlog.records.batch import Batch, BatchChecks, find_damage
 from raftlog.storage.filesystem import File
 from raftlog.types import FIRST_INDEX, EntryId, Index, Term
 
@@ -41,17 +41,47 @@ class FileRange(Struct, frozen=True):
         """The bytes, every one of them checked. Raises ``LogCorrupt`` when they are not those batches."""
         data = self.file.read_at(self.position, self.length)
         if len(data) != self.length:
-            raise LogCorrupt(
-                f"{self.file.path}: {self.length} bytes expected at {self.position}, found {len(data)}: "
-                "the file was cut under a reader; its broker repairs it from the other replicas"
-            )
+            raise self._cut(self.length, 0, len(data))
         damage = find_damage(data, self.first, self.last, self.terms)
         if damage is not None:
-            raise LogCorrupt(
-                f"{self.file.path} at position {self.position + damage}: a checksum, an offset or an epoch "
-                "is wrong; its broker repairs it from the other replicas"
-            )
+            raise self._damaged(damage)
         return data
+
+    def pieces(self, memory: memoryview) -> Iterator[memoryview]:
+        """The bytes in pieces of whole batches, every one of them checked, each in place of the one before.
+
+        A batch that is larger than ``memory`` takes as much for itself. Raises ``LogCorrupt``.
+        """
+        checks = BatchChecks(self.first, self.last, self.terms)
+        at, kept = 0, 0  # what has been given out, and what has been read behind that
+        while (left := self.length - at) > 0:
+            end = min(len(memory), left)
+            count = self.file.read_into(memory[kept:end], self.position + at + kept)
+            if count != end - kept:
+                raise self._cut(end - kept, at + kept, count)
+            whole, wanted = checks.passed(memory[:end], left)
+            if (wanted <= end) if not whole else (whole == left and not checks.is_complete):
+                raise self._damaged(at + whole)
+            if whole:
+                yield memory[:whole]
+            else:
+                memory, smaller = memoryview(bytearray(wanted)), memory
+                memory[:end] = smaller[:end]
+            kept = end - whole
+            memory[:kept] = memory[whole:end]
+            at += whole
+
+    def _cut(self, wanted: int, behind: int, found: int) -> LogCorrupt:
+        return LogCorrupt(
+            f"{self.file.path}: {wanted} bytes expected at {self.position + behind}, found {found}: "
+            "the file was cut under a reader; its broker repairs it from the other replicas"
+        )
+
+    def _damaged(self, behind: int) -> LogCorrupt:
+        return LogCorrupt(
+            f"{self.file.path} at position {self.position + behind}: a checksum, an offset or an epoch "
+            "is wrong; its broker repairs it from the other replicas"
+        )
 
 
 class LogRange(Struct, frozen=True):
@@ -74,6 +104,11 @@ class LogRange(Struct, frozen=True):
         if len(self.runs) == 1:
             return self.runs[0].read()
         return b"".join([run.read() for run in self.runs])
+
+    def pieces(self, memory: memoryview) -> Iterator[memoryview]:
+        """The same in pieces of whole batches, each in place of the one before; see ``FileRange.pieces``."""
+        for run in self.runs:
+            yield from run.pieces(memory)
 
 
 class LogReader(Protocol):

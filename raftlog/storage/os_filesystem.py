@@ -118,6 +118,16 @@ class OsFile:
             done += len(data)
         return b"".join(parts)
 
+    def read_into(self, memory: memoryview, position: int) -> int:
+        """Fill ``memory`` from ``position`` on; how many bytes: fewer only at the end of the file."""
+        done = 0
+        while rest := memory[done:]:
+            count = os.preadv(self.descriptor(), [rest], position + done)
+            if not count:
+                break
+            done += count
+        return done
+
     def write_at(self, position: int, data: Buffer) -> None:
         """Overwrite in place."""
         view = memoryview(data)

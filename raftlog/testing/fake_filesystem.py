@@ -87,6 +87,12 @@ class FakeFile:
         self._filesystem.check_read(self._path)
         return bytes(self._node.seen[position : position + length])
 
+    def read_into(self, memory: memoryview, position: int) -> int:
+        """Fill ``memory`` from ``position`` on; how many bytes."""
+        data = self.read_at(position, len(memory))
+        memory[: len(data)] = data
+        return len(data)
+
     def write_at(self, position: int, data: Buffer) -> None:
         """Overwrite in place."""
         self._write(position, bytes(data))

@@ -53,6 +53,12 @@ class BytesFile:
         """Up to ``length`` bytes from ``position``."""
         return self._data[position : position + length]
 
+    def read_into(self, memory: memoryview, position: int) -> int:
+        """Fill ``memory`` from ``position`` on; how many bytes."""
+        data = self.read_at(position, len(memory))
+        memory[: len(data)] = data
+        return len(data)
+
     def write_at(self, position: int, data: Buffer) -> None:
         """Refused."""
         raise self._read_only()

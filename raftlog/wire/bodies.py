@@ -431,8 +431,9 @@ class ProducerBody(Answer):
 
 
 class FetchedRecord(Answer, omit_defaults=True):
-    """One stored record. ``crc`` is the CRC-32C of its batch, ``size`` its bytes in the log.
+    """One stored record. ``size`` are its bytes in the log.
 
+    ``crc`` is the CRC-32C of its batch, ``record_crc`` that of its own key, value and headers.
     ``headers_raw`` has the headers that repeat or are not UTF-8, as names and base64.
     """
 
@@ -446,6 +447,7 @@ class FetchedRecord(Answer, omit_defaults=True):
     tags: list[str]
     size: int
     crc: int
+    record_crc: int | UnsetType = UNSET  # a broker of an earlier version sends none
     key_encoding: Literal["base64"] | UnsetType = UNSET
     headers_raw: list[tuple[str, str | None]] | UnsetType = UNSET
 

@@ -21,6 +21,11 @@ class FilesystemSuite:
         assert file.read_at(3, 8) == b"twothree"
         assert file.read_at(11, 100) == b"four"
         assert file.read_at(99, 1) == b""
+        memory = bytearray(b"." * 9)
+        assert file.read_into(memoryview(memory)[:8], 3) == 8
+        assert memory == b"twothree."
+        assert file.read_into(memoryview(memory), 11) == 4
+        assert memory == b"fourhree."
         file.close()
 
     def test_an_append_of_thousands_of_buffers_is_whole(self, place: Place) -> None:

@@ -37,8 +37,9 @@ class Stream:
 
     @property
     def ids(self) -> list[int]:
-        """The offsets seen."""
-        return [int(found) for found in re.findall(rb"\nid: (\d+)\n", self.seen)]
+        """The offsets seen. A chunk of HTTP may end within an event."""
+        events = re.sub(rb"\r\n[0-9a-f]+\r\n", b"", self.seen)
+        return [int(found) for found in re.findall(rb"\nid: (\d+)\n", events)]
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
-"""A whole broker in the process of the test, on a disk in memory, and a proxy that loses answers.
+"""A whole broker in the process of the test, and a proxy that loses answers.
 
-The broker advertises the address of the proxy, so every request of a client passes it.
+The disk of the broker is in memory by default. The broker advertises the address of the proxy, so every
+request of a client passes it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from api.serving import services_of
 from api.settings import BrokerSettings, Groups, HttpSettings, Limits, Peer, Timing, TransactionSettings
 from raftlog.aio import Client
 from raftlog.storage.log_storage import DiskWork
+from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import NodeId
@@ -52,6 +54,7 @@ class WholeBroker:
 
     url: str
     broker: Broker
+    listener: HttpListener
     troubles: list[tuple[str, Trouble]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)  # method and path
     release: asyncio.Event = field(default_factory=asyncio.Event)
@@ -78,10 +81,13 @@ class WholeBroker:
 
 
 @asynccontextmanager
-async def whole_broker(partitions: int = 2, advertised: str | None = None) -> AsyncIterator[WholeBroker]:
+async def whole_broker(
+    partitions: int = 2, advertised: str | None = None, directory: Path | None = None
+) -> AsyncIterator[WholeBroker]:
     """A broker that has the topic ``orders``, for the time of the block.
 
-    It advertises the ``url`` of its proxy unless another address is given.
+    It advertises the ``url`` of its proxy unless another address is given. With a ``directory``
+    its files are real.
     """
     app = web.Application(client_max_size=64 << 20)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -97,11 +103,11 @@ async def whole_broker(partitions: int = 2, advertised: str | None = None) -> As
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        broker = _broker(advertised or url)
-        found.append(WholeBroker(url, broker))
+        broker = _broker(advertised or url, directory)
         await broker.start()
         services = services_of(broker, random.Random(3))
         listener = HttpListener(RequestPipeline(services), shutdown_timeout_s=1.0)
+        found.append(WholeBroker(url, broker, listener))
         await listener.start("127.0.0.1", 0)
         ports.append(listener.port)
         try:
@@ -173,7 +179,7 @@ def _dropped(request: web.Request) -> web.Response:
     return web.Response()
 
 
-def _broker(url: str) -> Broker:
+def _broker(url: str, directory: Path | None) -> Broker:
     settings = BrokerSettings(
         broker_id=1,
         cluster_id="c" * 32,
@@ -188,7 +194,7 @@ def _broker(url: str) -> Broker:
     )
     network = LoopNetwork(random.Random(1))
     environment = BrokerEnvironment(
-        filesystem=FakeFilesystem(),
+        filesystem=FakeFilesystem() if directory is None else OsFilesystem(),
         clock=clock_of_loop(),
         transport=network.member(NodeId(1), [NodeId(1)]),
         secret=b"of a cluster for tests, 32 bytes",
@@ -197,7 +203,7 @@ def _broker(url: str) -> Broker:
         on_fatal=_fail,
         on_older_copy=_begin_again,
     )
-    return Broker(settings, environment, "/data", url)
+    return Broker(settings, environment, "/data" if directory is None else str(directory), url)
 
 
 async def _run_syncs(syncs: Sequence[DiskWork]) -> list[OSError | None]:

@@ -34,7 +34,7 @@ FORMATS = (
     PlantedBug(
         "a read does not compare epochs, which a checksum leaves out",
         "record batch: header",
-        "raftlog.records.batch:find_damage",
+        "raftlog.records.batch:BatchChecks.passed",
         "base != expected or epoch != term or",
         "base != expected or",
         seen_by=(

@@ -224,14 +224,14 @@ PROMISES_OF_RECORDS = (
         ),
     ),
     PlantedBug(
-        "a read copies its bytes one by one",
+        "a large fetch is read as a whole before it is sent",
         "L7",
-        "raftlog.storage.log_storage:FileRange.read",
-        "data = self.file.read_at(self.position, self.length)",
-        "data = bytes(byte for byte in self.file.read_at(self.position, self.length))",
+        "raftlog.node.reading:read_batches",
+        "in_pieces and",
+        "False and",
         seen_by=(
-            "tests/unit/storage/test_checked_reads.py::"
-            "test_a_read_gives_the_stored_bytes_without_a_call_for_any_record"
+            "tests/scenarios/api/test_large_fetches.py::"
+            "test_16_mib_are_the_bytes_of_the_file_and_take_little_memory"
         ),
     ),
     PlantedBug(
@@ -308,11 +308,11 @@ PROMISES_OF_RECORDS = (
         ),
     ),
     PlantedBug(
-        "records are shown without their checksum",
+        "the checksum of a record leaves its value out",
         "M1",
-        "api.resources.json_answers:_fetched",
-        "crc=crc",
-        "crc=0",
+        "raftlog.records.record_checksum:record_crc",
+        "if value:",
+        "if not value:",
         seen_by="tests/unit/api/test_fetch.py::test_every_field_of_a_record_is_shown",
     ),
     PlantedBug(

@@ -13,11 +13,14 @@ from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.compaction import gap_batch, retain
+from raftlog.records.reader import read_records
+from raftlog.records.record_checksum import record_crc
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
 from tests.helpers.event_stream import stream
 from tests.helpers.fetching import PATH, fill, offsets_of, records_of
 from tests.helpers.http_server import HttpServer, serve, served
+from tests.helpers.record_checksums import canonical_bytes, crc32c
 from tests.helpers.undecodable_batch import FIRST_RECORD, SECOND_RECORD, undecodable_batch
 from tests.helpers.virtual_time import eventually
 
@@ -66,6 +69,7 @@ async def test_every_field_of_a_record_is_shown(server: HttpServer) -> None:
     size = shown.pop("size")
     assert isinstance(size, int)
     assert 0 < size < len(batch.data)
+    as_stored = {**shown, "value": '{"id":1}'}
     assert shown == {
         "offset": 0,
         "timestamp": 1767225600000,
@@ -76,6 +80,7 @@ async def test_every_field_of_a_record_is_shown(server: HttpServer) -> None:
         "headers": {"a": "b"},
         "tags": ["t"],
         "crc": batch.header.crc,
+        "record_crc": crc32c(canonical_bytes(as_stored)),
     }
     answer = got.json
     del answer["records"]
@@ -88,6 +93,31 @@ async def test_every_field_of_a_record_is_shown(server: HttpServer) -> None:
         "next_offset": 1,
         "up_to_date": True,
     }
+
+
+@served()
+async def test_a_reader_computes_the_checksum_of_each_record_from_its_json(server: HttpServer) -> None:
+    # requirement: M1
+    await server.topic(partitions=1)
+    headers = (("b", b"2"), ("a", None), ("b", b"1"), ("raftlog.tag", b"t"), ("c", b"\xff"))
+    records = [
+        Record(b"\xff\x00", b"key"),
+        Record(None, b"\xfe", headers),
+        Record(b"", None),
+        Record(b"{ }", b"", headers[:2]),
+    ]
+    batch = build_batch(records, codec=Codec.ZSTD, timestamp_ms=5)
+    assert (await server.call("POST", PATH, batch, {"Content-Type": media_types.BATCH})).status == 200
+    for query in ("format=base64", "offset=1&limit=1", "offset=2&format=utf8"):
+        for shown in records_of(await server.get(f"{PATH}?{query}")):
+            assert shown["record_crc"] == crc32c(canonical_bytes(shown)), shown
+    one = await server.get("/v1/topics/orders/messages/0/1")
+    assert one.json["record_crc"] == crc32c(canonical_bytes(one.json))
+    async with server.session.get(server.url + PATH, headers={"Accept": media_types.BATCH}) as answer:
+        (found,) = split_batches(await answer.read())
+    assert [record_crc(each.key, each.value, each.headers) for each in read_records(found)] == [
+        record_crc(each.key, each.value, each.headers) for each in records
+    ]
 
 
 @pytest.mark.parametrize(

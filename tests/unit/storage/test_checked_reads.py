@@ -42,6 +42,10 @@ def scrub(disk: FakeFilesystem, log: SegmentedLog) -> None:
         check_range(disk, rested, log.terms(), (0, rested.first), 1 << 20)
 
 
+def memory_of(size_bytes: int) -> memoryview:
+    return memoryview(bytearray(size_bytes))
+
+
 # requirement: M3
 @pytest.mark.parametrize(("path", "first", "last"), [(CLOSED, 0, 3), (ACTIVE, 4, 6)])
 def test_a_flipped_bit_anywhere_is_found_by_every_read_and_by_the_scrub(
@@ -49,7 +53,8 @@ def test_a_flipped_bit_anywhere_is_found_by_every_read_and_by_the_scrub(
 ) -> None:
     disk = FakeFilesystem()
     log = log_of(disk)
-    whole = log.read(Index(first), Index(last), bytes_max=1 << 20).read()
+    located = log.read(Index(first), Index(last), bytes_max=1 << 20)
+    whole = located.read()
     scrub(disk, log)
     for position in range(len(whole)):
         bit = position % 8
@@ -60,8 +65,23 @@ def test_a_flipped_bit_anywhere_is_found_by_every_read_and_by_the_scrub(
             log.part(Index(first), 1 << 20).read(Index(first), Index(last), bytes_max=1 << 20).read()
         with pytest.raises(LogCorrupt):
             scrub(disk, log)
+        pieces = located.pieces(memory_of(3 * BATCH // 2))
+        given = b"".join(bytes(next(pieces)) for _ in range(position // BATCH))
+        with pytest.raises(LogCorrupt):
+            next(pieces)
+        assert given == whole[: position // BATCH * BATCH]  # the sound batches before
         disk.flip_bit(path, position, bit)
     assert log.read(Index(first), Index(last), bytes_max=1 << 20).read() == whole
+
+
+@pytest.mark.parametrize("memory_bytes", [1, BATCH, 2 * BATCH - 1, 3 * BATCH + 61, 9 * BATCH])
+def test_pieces_are_whole_batches_of_one_segment_after_another(memory_bytes: int) -> None:
+    log = log_of(FakeFilesystem(), batches=10)
+    found = log.read(Index(1), Index(9), bytes_max=1 << 20)
+    pieces = [bytes(piece) for piece in found.pieces(memory_of(memory_bytes))]
+    assert b"".join(pieces) == found.read()
+    assert {len(piece) % BATCH for piece in pieces} == {0}
+    assert max(map(len, pieces)) <= max(memory_bytes, BATCH)
 
 
 # requirement: M3
@@ -335,12 +355,12 @@ def test_a_read_of_the_tail_is_one_read_of_the_file_and_nothing_is_kept_for_the_
         ]
 
 
-def calls_of_read(records: int) -> int:
+def calls_of_read(records: int, *, in_pieces: bool) -> int:
     """Calls of Python functions for one read of a batch with so many records."""
     log = open_log(WatchedDisk())
     batch = storage_batch(0, records, body=bytes(100 * records))
     log.append([batch])
-    calls = 0
+    calls, memory = 0, memory_of(2 << 20)
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         nonlocal calls
@@ -348,7 +368,8 @@ def calls_of_read(records: int) -> int:
 
     sys.setprofile(note)
     try:
-        data = log.read(Index(0), Index(records - 1), bytes_max=1 << 20).read()
+        found = log.read(Index(0), Index(records - 1), bytes_max=1 << 20)
+        data = b"".join(found.pieces(memory)) if in_pieces else found.read()
     finally:
         sys.setprofile(None)
     assert data == batch.data
@@ -356,5 +377,6 @@ def calls_of_read(records: int) -> int:
 
 
 # requirement: L7
-def test_a_read_gives_the_stored_bytes_without_a_call_for_any_record() -> None:
-    assert calls_of_read(10_000) == calls_of_read(1)
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_a_read_gives_the_stored_bytes_without_a_call_for_any_record(in_pieces: bool) -> None:
+    assert calls_of_read(10_000, in_pieces=in_pieces) == calls_of_read(1, in_pieces=in_pieces)

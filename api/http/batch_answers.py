@@ -1,0 +1,39 @@
+"""Responses whose batches are read while they are sent: a large one takes no more memory than a small one.
+
+Decides: on which connections that is possible. Leaves to others: reading (``raftlog.node.reading``) and
+sending (``api.connections.batch_sender``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from api.http.routes import Call
+from partitions.values import UnreadBatches
+
+
+class BatchesAnswer(web.Response):
+    """A response with the batches of ``first`` and all that ``rest`` has left."""
+
+    def __init__(self, first: bytes | memoryview, rest: UnreadBatches, headers: Mapping[str, str]) -> None:
+        super().__init__(headers=headers)
+        self.first = memoryview(first)
+        self.rest = rest
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the body, before any piece of ``rest`` is read."""
+        return len(self.first) + self.rest.left_bytes
+
+
+def can_send_pieces(call: Call) -> bool:
+    """True if the connection is a socket that the fast path writes to, without encryption."""
+    transport = call.request.transport
+    return (
+        call.is_plain
+        and transport is not None
+        and transport.get_extra_info("socket") is not None
+        and transport.get_extra_info("ssl_object") is None
+    )
