@@ -150,6 +150,7 @@ async def _shown(call: Call, view: View, request: FetchRequest, turn: Turn) -> w
         page.next_offset >= result.end,
         page.records,
         page.skipped,
+        result.is_archived,
     )
     answer = partial(json_response, body, headers=places)
     return await turn.computed(answer, is_short=is_shown_fast(result))
@@ -281,8 +282,10 @@ def _bytes_min(limits: Limits) -> parameters.WholeNumber:
 
 def _places(result: FetchResult, next_offset: int) -> dict[str, str]:
     served_by = {} if result.served_by is None else {headers.SERVED_BY: str(result.served_by)}
+    archived = {headers.ARCHIVED: "true"} if result.is_archived else {}
     return {
         **served_by,
+        **archived,
         headers.NEXT_OFFSET: str(next_offset),
         headers.HIGH_WATERMARK: str(result.high_watermark),
         headers.LAST_STABLE_OFFSET: str(result.last_stable_offset),
@@ -358,6 +361,7 @@ _PLACES = (
     headers.LOG_START_OFFSET,
     headers.LEADER_EPOCH,
     headers.SERVED_BY,
+    headers.ARCHIVED,
     headers.LEADER,
 )
 
@@ -386,6 +390,8 @@ ROUTES = (
             errors.UnknownPartition,
             errors.OffsetOutOfRange,
             errors.UndecodableBatch,
+            errors.ArchiveDamaged,
+            errors.ArchiveUnavailable,
             errors.NotLeader,
             errors.ReplicaNotInSync,
             errors.NoLeader,
@@ -416,6 +422,8 @@ ROUTES = (
             errors.UnknownPartition,
             errors.OffsetOutOfRange,
             errors.UndecodableBatch,
+            errors.ArchiveDamaged,
+            errors.ArchiveUnavailable,
             errors.NoLeader,
             errors.InvalidRecord,
             RecordNotFound,

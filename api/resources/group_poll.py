@@ -375,6 +375,8 @@ ROUTES = (
             errors.UnknownPartition,
             errors.OffsetOutOfRange,
             errors.UndecodableBatch,
+            errors.ArchiveDamaged,
+            errors.ArchiveUnavailable,
             errors.UnsupportedMediaType,
             errors.RecordTooLarge,
             errors.Conflict,

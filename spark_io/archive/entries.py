@@ -34,7 +34,7 @@ _NUMBERED: Final = re.compile(r"([0-9]{20})\.json")
 class Entry:
     """A file. ``end`` is excluded; ``rows`` may be fewer than offsets, as compaction and transactions leave
     offsets without records. ``crc`` is the CRC-32C of its bytes. ``term`` is the highest one of its records,
-    and ``topic_id`` the id of its topic, which no other topic with its name has; None where the writer did not
+    and ``topic_id`` the id of its topic, which no other topic of that name has; None where the writer did not
     know it.
     """
 
@@ -191,6 +191,16 @@ def catalogue_of(
             files += manifest.files
             through[query] = max(batch, through.get(query, -1))
     return Catalogue(files, through, number)
+
+
+def reach(archived: Catalogue, target: TopicPartition, log_start: int) -> int:
+    """The first offset from which files reach the log without a gap; ``log_start`` if none do."""
+    start = log_start
+    for one in reversed(archived.of(target)):
+        if one.end < start:
+            break
+        start = min(start, one.start)
+    return start
 
 
 def joined(added: Sequence[Entry], archived: Catalogue, is_empty: Mapping[Range, bool]) -> list[Entry]:

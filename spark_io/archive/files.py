@@ -22,6 +22,7 @@ from spark_io.errors import ArchiveDamaged, InvalidRows
 from spark_io.planning import Range
 
 ROW_GROUP_ROWS: Final = 65_536
+READ_BYTES: Final = 4 << 20  # of records that a reader has in memory at a time, about
 BUFFERED_BYTES: Final = 128 << 20  # of all partitions of a task; the largest becomes a file then
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA: Final = pa.schema(
@@ -120,7 +121,8 @@ def read_batches(
     for entry, wanted in pieces:
         file = read_file(storage, entry)
         groups = [at for at in range(file.num_row_groups) if _may_have(file.metadata.row_group(at), wanted)]
-        for batch in file.iter_batches(batch_size=rows_max, row_groups=groups, use_threads=False):
+        rows = min([rows_max, *(_rows_at_once(file.metadata.row_group(at)) for at in groups)])
+        for batch in file.iter_batches(batch_size=rows, row_groups=groups, use_threads=False):
             offsets = batch.column(batch.schema.get_field_index("offset"))
             kept = pc.and_(pc.greater_equal(offsets, wanted.start), pc.less(offsets, wanted.end))
             found = batch.filter(kept)
@@ -148,6 +150,11 @@ def _may_have(group: pq.RowGroupMetaData, wanted: Range) -> bool:
     if statistics is None or not statistics.has_min_max:
         return True
     return bool(statistics.min < wanted.end and statistics.max >= wanted.start)
+
+
+def _rows_at_once(group: pq.RowGroupMetaData) -> int:
+    """How many rows of a group take ``READ_BYTES``, on average."""
+    return max(1, int(READ_BYTES * group.num_rows // max(1, group.total_byte_size)))
 
 
 def _as_archived(batch: pa.RecordBatch) -> pa.RecordBatch:
