@@ -20,11 +20,21 @@ import pytest
 from aiohttp import web
 
 from api.app import RequestPipeline
+from api.archived_reads import Archive
 from api.broker import Broker, BrokerEnvironment
 from api.connections.listener import HttpListener
 from api.http.access import ALL
 from api.serving import services_of
-from api.settings import BrokerSettings, Groups, HttpSettings, Limits, Peer, Timing, TransactionSettings
+from api.settings import (
+    ArchiveSettings,
+    BrokerSettings,
+    Groups,
+    HttpSettings,
+    Limits,
+    Peer,
+    Timing,
+    TransactionSettings,
+)
 from raftlog.aio import Client
 from raftlog.storage.log_storage import DiskWork
 from raftlog.testing.fake_filesystem import FakeFilesystem
@@ -78,7 +88,9 @@ class WholeBroker:
 
 
 @asynccontextmanager
-async def whole_broker(partitions: int = 2, advertised: str | None = None) -> AsyncIterator[WholeBroker]:
+async def whole_broker(
+    partitions: int = 2, advertised: str | None = None, archive: Archive | None = None
+) -> AsyncIterator[WholeBroker]:
     """A broker that has the topic ``orders``, for the time of the block.
 
     It advertises the ``url`` of its proxy unless another address is given.
@@ -100,7 +112,7 @@ async def whole_broker(partitions: int = 2, advertised: str | None = None) -> As
         broker = _broker(advertised or url)
         found.append(WholeBroker(url, broker))
         await broker.start()
-        services = services_of(broker, random.Random(3))
+        services = services_of(broker, random.Random(3), archive)
         listener = HttpListener(RequestPipeline(services), shutdown_timeout_s=1.0)
         await listener.start("127.0.0.1", 0)
         ports.append(listener.port)
@@ -115,6 +127,7 @@ async def whole_broker(partitions: int = 2, advertised: str | None = None) -> As
                 task.cancel()
             await runner.cleanup()
             await listener.stop()
+            await services.archive.stop()
             await broker.stop()
 
 
@@ -185,6 +198,7 @@ def _broker(url: str) -> Broker:
         transactions=TransactionSettings(partitions=1),
         http=HttpSettings(allowed_hosts=(ALL,)),
         timing=Timing(tick_ms=5),
+        archive=ArchiveSettings(readers_max=1, deadline_ms=300),
     )
     network = LoopNetwork(random.Random(1))
     environment = BrokerEnvironment(
