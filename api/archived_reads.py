@@ -280,9 +280,12 @@ def _is_below(position: Position, error: OffsetOutOfRange) -> bool:
 def open_archive(location: str) -> Archive:
     """The archive at a directory or an address. Raises ``InvalidRequest`` that names a missing package.
 
-    Nothing is read yet: a storage that is down does not keep a broker from starting.
+    Nothing is read yet: a storage that is down does not keep a broker from starting. Arrow uses the memory of
+    the C library from now on, from which freed memory returns to the system (``freed_memory``).
     """
     try:
+        import pyarrow as pa
+
         from spark_io.archive.fetching import ArchiveReader
         from spark_io.archive.storage import open_storage
         from spark_io.errors import ArchiveUnreachable
@@ -291,6 +294,7 @@ def open_archive(location: str) -> Archive:
             f"archive.location needs the package {error.name}: pip install 'raftlog[archive]'",
             field="archive.location",
         ) from error
+    pa.set_memory_pool(pa.system_memory_pool())
     try:
         return ArchiveReader(open_storage(location))
     except ArchiveUnreachable as error:

@@ -52,10 +52,8 @@ class RestoredBatches:
     def add(self, record: PlacedRecord) -> None:
         """Add a record, whose offset is above that of the record before."""
         offset, timestamp_ms, is_append_time, key, value, headers = record
-        if self._count and self._ends_before(record):
+        if self._is_ended_by(record):
             self._finish(offset)
-        while offset - self._base >= GAP_OFFSETS_MAX:
-            self._finish(self._base + GAP_OFFSETS_MAX)
         if not self._count:
             self._base_ms = self._max_ms = timestamp_ms
             self._is_append_time = is_append_time
@@ -65,32 +63,29 @@ class RestoredBatches:
 
     def taken(self, end: int) -> bytes:
         """The batches up to the offset ``end``, excluded."""
-        while end - self._base > GAP_OFFSETS_MAX:
-            self._finish(self._base + GAP_OFFSETS_MAX)
-        if end > self._base:
-            self._finish(end)
+        self._finish(end)
         return b"".join(self._parts)
 
-    def _ends_before(self, record: PlacedRecord) -> bool:
-        return (
+    def _is_ended_by(self, record: PlacedRecord) -> bool:
+        """Whether a record is of the next batch."""
+        if record.offset - self._base >= GAP_OFFSETS_MAX:
+            return True
+        return self._count > 0 and (
             record.is_append_time != self._is_append_time
             or (record.is_append_time and record.timestamp_ms != self._max_ms)
             or self._count >= BATCH_RECORDS
             or self._encoder.size() >= BATCH_BYTES
-            or record.offset - self._base >= GAP_OFFSETS_MAX
         )
 
     def _finish(self, end: int) -> None:
-        """End the batch before the offset ``end``."""
-        batch = (
-            self._built(end - 1)
-            if self._count
-            else bytes(gap_batch(self._base, end - 1, NO_EPOCH, None).data)
-        )
-        self._parts.append(batch)
-        self._size_bytes += len(batch)
-        self._base = end
-        self._begin()
+        """End the batch before the offset ``end``, with gap batches if that is far away."""
+        while self._base < end:
+            last = min(end, self._base + GAP_OFFSETS_MAX) - 1
+            batch = self._built(last) if self._count else gap_batch(self._base, last, NO_EPOCH, None).data
+            self._parts.append(bytes(batch))
+            self._size_bytes += len(batch)
+            self._base = last + 1
+            self._begin()
 
     def _built(self, last: int) -> bytes:
         header = BatchHeader(

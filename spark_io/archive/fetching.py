@@ -5,8 +5,9 @@ which files count (``catalogue``), their records (``files``), the batches (``raf
 how many reads there are at a time (``api.archived_reads``).
 
 A reader that continues where the read before has ended finds that file open, so that a file is read and
-checked once for a reader of all of it. An open file is in memory as it is stored, and its records are decoded
-a few at a time. Files without the id of a topic are not read: they may be of an earlier topic with its name.
+checked once for a reader of all of it. An open file is in memory as it is stored, once for all readers, and
+its records are decoded a few at a time. Files without the id of a topic are not read: they may be of an
+earlier topic with its name.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from raftlog import errors
 from raftlog.records.restored import PlacedRecord, RestoredBatches
@@ -26,7 +29,7 @@ from raftlog.types import TopicPartition
 from spark_io.archive import catalogue
 from spark_io.archive.catalogue import Seen
 from spark_io.archive.entries import Catalogue, Entry, reach
-from spark_io.archive.files import SCHEMA, first_offset_since, read_batches
+from spark_io.archive.files import SCHEMA, checked_data, first_offset_since, opened, read_batches
 from spark_io.archive.storage import Storage
 from spark_io.errors import ArchiveDamaged, InvalidOption
 from spark_io.planning import Range
@@ -35,6 +38,7 @@ REFRESH_S: Final = 30.0  # manifests are looked for again
 AGAIN_S: Final = 1.0  # the same after they could not be read
 IDLE_S: Final = 60.0  # an open file that nobody has read is closed
 OPEN_BYTES_MAX: Final = 256 << 20  # of open files that nobody reads at the moment
+OPEN_MAX: Final = 32  # readers between two reads
 FILE_BYTES_MAX: Final = 512 << 20
 FILES_MAX: Final = 100_000
 _APPEND_TIME: Final = 1
@@ -76,6 +80,7 @@ class ArchiveReader:
         self._refreshing = threading.Lock()
         self._changing = threading.Lock()  # of ``_open``, never held while anything waits
         self._open: dict[tuple[str, int], _Open] = {}  # by path and next offset, the last used one last
+        self._data: WeakValueDictionary[str, pa.Buffer] = WeakValueDictionary()  # of files that are open
 
     def find(self, target: TopicPartition, topic_id: str, log_start: int, since_ms: int | None) -> int | None:
         """The first offset below a log start, or that of the first record since then, None without any.
@@ -148,16 +153,26 @@ class ArchiveReader:
                 f"{entry.path} has {entry.bytes} bytes, and brokers read files of up to {FILE_BYTES_MAX}"
             )
         wanted = Range(entry.topic, entry.partition, at, entry.end)
-        return _Open(entry, _records(read_batches(self._storage, [(entry, wanted)], rows_max=1_000)))
+        batches = read_batches(self._storage, [(entry, wanted)], rows_max=1_000, read=self._file)
+        return _Open(entry, _records(batches))
+
+    def _file(self, storage: Storage, entry: Entry) -> pq.ParquetFile:
+        """A file, whose bytes readers at other offsets share."""
+        data = self._data.get(entry.path)
+        if data is None:
+            data = self._data[entry.path] = checked_data(storage, entry)
+        return opened(data)
 
     def _keep(self, one: _Open, at: int) -> None:
         one.used_s = self._monotonic()
         with self._changing:
             self._open[one.entry.path, at] = one
-            size = sum(each.entry.bytes for each in self._open.values())
-            while size > OPEN_BYTES_MAX:
-                oldest = next(iter(self._open))
-                size -= self._open.pop(oldest).entry.bytes
+            while len(self._open) > OPEN_MAX or self._open_bytes > OPEN_BYTES_MAX:
+                del self._open[next(iter(self._open))]
+
+    @property
+    def _open_bytes(self) -> int:
+        return sum({one.entry.path: one.entry.bytes for one in self._open.values()}.values())
 
     def _files(self, topic_id: str, wanted: Range | None = None) -> Catalogue:
         """The files of a topic, looked for again if they are old.
@@ -169,12 +184,12 @@ class ArchiveReader:
         files = known.by_id.get(topic_id, _EMPTY)
         is_missed = wanted is not None and not files.pieces(wanted._replace(end=wanted.start + 1))
         newer_s = asked_s if is_missed else asked_s - REFRESH_S  # a file may be new, and gone from the log
-        if known.at_s >= newer_s:
+        if known.at_s > newer_s:
             return files
         is_needed = is_missed or known is _UNKNOWN
         if self._refreshing.acquire(blocking=is_needed):
             try:
-                if self._known.at_s < newer_s:
+                if self._known.at_s <= newer_s:
                     self._known = self._refreshed(self._known)
             except Exception:
                 if is_needed:
