@@ -20,6 +20,7 @@ from typing import Final, Protocol, TypeVar
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter
 
+from api.freed_memory import give_back
 from api.http.errors import with_detail
 from api.http.services import GatewayPort
 from partitions.metadata.image import TopicInfo
@@ -114,9 +115,11 @@ class ArchivedReads:
             await asyncio.wait(self._running, timeout=STOP_S)
 
     def _close_idle(self) -> None:
-        is_open = self._archive.close_idle()
-        again = asyncio.get_running_loop().call_later
-        self._closing = again(CLOSE_S, self._close_idle) if is_open else None
+        loop, self._closing = asyncio.get_running_loop(), None
+        if self._archive.close_idle():
+            self._closing = loop.call_later(CLOSE_S, self._close_idle)
+        else:
+            loop.run_in_executor(None, give_back)
 
     async def _run(self, work: Callable[[], Result]) -> Result:
         await self._place()
