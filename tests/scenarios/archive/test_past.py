@@ -20,6 +20,8 @@ from spark_io.archive import catalogue
 from spark_io.archive.fetching import ArchiveReader
 from spark_io.archive.storage import DirectoryStorage
 from spark_io.archive.writing import TopicWriter, write_options
+from spark_io.discovery import batch_ranges, discover, offset_asked
+from spark_io.options import SERVERS, read_options
 from tests.helpers.archives import ORDERS
 from tests.helpers.async_tests import beside
 from tests.helpers.command_line import invoke
@@ -195,6 +197,24 @@ def test_records_are_what_the_log_gave(trimmed: Past) -> None:
 @pytest.mark.parametrize("reader", READERS)
 def test_every_reader_gets_each_record_once(trimmed: Past, reader: str) -> None:
     assert READERS[reader](trimmed) == [one[0] for one in trimmed.read()]
+
+
+def test_a_group_goes_on_below_the_log_start_and_is_reset_to_the_archive(trimmed: Past) -> None:
+    expected = [one[0] for one in trimmed.read()]
+    with trimmed.client.consumer("g", ["orders"]) as consumer:
+        begun = [consumer.poll("5s") for _ in range(10)]
+    assert [one.offset for one in begun if one is not None] == expected[:10]
+    assert by_consumer(trimmed.client.consumer("g", ["orders"])) == expected[10:]
+    trimmed.client.groups.reset("g", "earliest")
+    assert by_consumer(trimmed.client.consumer("g", ["orders"])) == expected
+
+
+def test_spark_begins_where_the_log_begins(trimmed: Past) -> None:
+    given = {SERVERS: trimmed.url, "subscribe": "orders", "startingOffsets": "earliest"}
+    options = read_options(given, is_stream=False)
+    bounds = discover(trimmed.client, options)
+    ranges = batch_ranges(options, bounds, offset_asked(trimmed.client))
+    assert [one.start for one in ranges if one.partition == 0] == [trimmed.log_start]
 
 
 def test_a_position_is_of_the_archive_only_below_the_log(trimmed: Past) -> None:
