@@ -25,7 +25,7 @@ from api.http.errors import with_detail
 from api.http.services import GatewayPort
 from partitions.metadata.image import TopicInfo
 from partitions.values import AtTime, FetchRequest, FetchResult, Position, Start
-from raftlog.errors import ArchiveUnavailable, InvalidRequest, OffsetOutOfRange, Overloaded, RaftlogError
+from raftlog.errors import ArchiveUnavailable, InvalidRequest, OffsetOutOfRange, RaftlogError
 from raftlog.exhaustion import refuse_exhausted
 from raftlog.types import Offset, TopicPartition
 
@@ -88,13 +88,13 @@ class ArchivedReads:
     async def find(
         self, target: TopicPartition, topic_id: str, log_start: int, since_ms: int | None
     ) -> int | None:
-        """See ``Archive.find``. Raises ``ArchiveUnavailable`` and ``Overloaded``."""
+        """See ``Archive.find``. Raises ``ArchiveUnavailable``."""
         return await self._run(lambda: self._archive.find(target, topic_id, log_start, since_ms))
 
     async def read(
         self, target: TopicPartition, topic_id: str, offset: int, end: int, bytes_max: int
     ) -> Found:
-        """See ``Archive.read``. Raises ``ArchiveDamaged``, ``ArchiveUnavailable`` and ``Overloaded``."""
+        """See ``Archive.read``. Raises ``ArchiveDamaged`` and ``ArchiveUnavailable``."""
         try:
             found = await self._run(lambda: self._archive.read(target, topic_id, offset, end, bytes_max))
         except RaftlogError as error:
@@ -145,7 +145,7 @@ class ArchivedReads:
             async with asyncio.timeout(WAIT_S):
                 await self._places.acquire()
         except TimeoutError:
-            raise Overloaded(
+            raise ArchiveUnavailable(
                 "all reads that are allowed at a time wait for the archive; retry",
                 retry_after_ms=RETRY_AFTER_MS,
             ) from None

@@ -227,7 +227,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
         503,
         "The archive does not answer",
         "The records are below the log start, and the storage of the archive is slow, down or refuses the "
-        "broker. Records in the log can be read.",
+        "broker, or there are too many reads of the archive. Records in the log can be read.",
         "Retry after `retry_after_ms`. If the error persists, the broker's log has what the storage said.",
     ),
     errors.OutOfOrderSequence: Kind(

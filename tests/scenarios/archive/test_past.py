@@ -15,7 +15,7 @@ import pytest
 
 from raftlog import Client, Consumer
 from raftlog.client.messages import Message
-from raftlog.errors import ArchiveDamaged, ArchiveUnavailable, OffsetOutOfRange, Overloaded
+from raftlog.errors import ArchiveDamaged, ArchiveUnavailable, OffsetOutOfRange
 from spark_io.archive import catalogue
 from spark_io.archive.fetching import ArchiveReader
 from spark_io.archive.storage import DirectoryStorage
@@ -148,6 +148,17 @@ def by_group_over_http(it: Past) -> list[int]:
         found += [one["offset"] for one in polled["records"]]
         wanted = {**wanted, "generation": polled["generation"], "ack": polled["positions"]}
     return found
+
+
+def polled(it: Past) -> str:
+    """The response to a poll of a new group that begins at offset 0 of both partitions."""
+    positions = [{"topic": "orders", "partition": number, "offset": 0} for number in (0, 1)]
+    wanted = {"topics": ["orders"], "wait": "0s", "positions": positions}
+    request = urllib.request.Request(
+        f"{it.url}/v1/groups/p/members/m:poll", json.dumps(wanted).encode(), {"Content-Type": JSON}
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return str(answer.read())
 
 
 def by_command(it: Past, start: str = "0") -> list[int]:
@@ -283,8 +294,12 @@ def test_an_archive_that_hangs_stops_no_read_of_the_log(trimmed: Past) -> None:
     partition = trimmed.client.partition("orders", 0)
     with pytest.raises(ArchiveUnavailable):
         partition.read(0)
+    trimmed.client.send("orders", "in the log", partition=1)
+    assert "in the log" in polled(trimmed)
     status, headers, body = get(trimmed, "partitions/0/records?offset=0")
-    assert (status, json.loads(body)["code"]) == (503, Overloaded.code), "its thread has the only place"
+    assert (status, json.loads(body)["code"]) == (503, ArchiveUnavailable.code), (
+        "its thread has the only place"
+    )
     assert headers["Retry-After"] == "1"
     assert len(partition.read(50)) > 0
     trimmed.storage.gate.set()
