@@ -39,6 +39,12 @@ def use_again() -> None:
             change(option, value)
 
 
+def give_back() -> None:
+    """Return what is freed to the system at once: for work that needs much memory, and seldom."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 class Returning:
     """Returns what was not used again to the system, until ``stop``.
 

@@ -19,6 +19,7 @@ from prometheus_client import PlatformCollector, ProcessCollector
 
 from api import freed_memory
 from api.app import RequestPipeline
+from api.archived_reads import Archive, open_archive
 from api.broker import Broker, BrokerEnvironment, syncs_of_process
 from api.cluster_files import read_secret
 from api.connections.listener import HttpListener
@@ -65,6 +66,8 @@ def run_in(settings: BrokerSettings, equip: Equip) -> int:
     descriptors = share_out(settings.limits.connections_max)
     try:
         secret = read_secret(settings.secret_file)
+        location = settings.archive.location
+        archive = None if location is None else open_archive(location)
         directory = DataDirectory.open(
             str(settings.data_directory), cluster_id=settings.cluster_id, node_id=NodeId(settings.broker_id)
         )
@@ -73,7 +76,7 @@ def run_in(settings: BrokerSettings, equip: Equip) -> int:
         return 1
     syncs = syncs_of_process()  # its threads and its place in the kernel live as long as the process
     try:
-        while _run_loop(_serve(settings, secret, descriptors, syncs, equip)):
+        while _run_loop(_serve(settings, secret, descriptors, syncs, equip, archive)):
             _log.warning("starting again")
         return 0
     except (OSError, LogCorrupt, RaftlogError) as error:
@@ -97,7 +100,12 @@ def _run_loop(main: Coroutine[None, None, bool]) -> bool:
 
 
 async def _serve(
-    settings: BrokerSettings, secret: bytes, descriptors: Descriptors, syncs: RunSyncs, equip: Equip
+    settings: BrokerSettings,
+    secret: bytes,
+    descriptors: Descriptors,
+    syncs: RunSyncs,
+    equip: Equip,
+    archive: Archive | None,
 ) -> bool:
     """Serve until a signal comes; whether to start again at once."""
     stop, is_older_copy = asyncio.Event(), asyncio.Event()
@@ -118,7 +126,7 @@ async def _serve(
 
     environment = equip(_environment(settings, secret, descriptors, syncs, begin_again))
     broker = Broker(settings, environment, str(settings.data_directory), settings.http_url)
-    services = services_of(broker, environment.rng)
+    services = services_of(broker, environment.rng, archive)
     ProcessCollector(registry=services.registry)
     PlatformCollector(registry=services.registry)
     services.registry.register(LogLines())
@@ -144,6 +152,7 @@ async def _serve(
         returning.stop()
         long_lived.stop()
         await listener.stop()
+        await services.archive.stop()
         await broker.stop()
         for number in stops:
             signal.signal(number, signal.SIG_DFL if is_older_copy.is_set() else signal.SIG_IGN)

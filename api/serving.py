@@ -9,21 +9,23 @@ from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 
+from api.archived_reads import Archive, ArchivedGateway, ArchivedReads
 from api.broker import Broker
 from api.broker_metrics import BrokerMetrics
 from api.delayed_metrics import DelayedMetrics
 from api.group_metrics import GroupMetrics
 from api.http.access import names_of
-from api.http.services import HealthProbes, Limits, Services
+from api.http.services import HealthProbes, Limits, NoArchive, Services
 from api.transaction_metrics import TransactionMetrics
 from raftlog.hosting.coordinator import STALLED_S_MAX
 from raftlog.hosting.hosted_replica import HostedState
 from raftlog.types import METADATA_GROUP
 
 
-def services_of(broker: Broker, rng: random.Random) -> Services:
-    """The parts of a broker as handlers use them."""
+def services_of(broker: Broker, rng: random.Random, archive: Archive | None = None) -> Services:
+    """The parts of a broker as handlers use them, with an archive that has records below log starts."""
     registry = CollectorRegistry()
+    past = None if archive is None else _with_archive(broker, archive, registry)
     settings = broker.settings
     limits = settings.limits
     registry.register(BrokerMetrics(broker))
@@ -46,7 +48,8 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
     return Services(
         broker_id=broker.node_id,
         controller=broker.controller,
-        gateway=broker.gateway,
+        gateway=past or broker.gateway,
+        archive=past or NoArchive(),
         admin=broker.admin,
         groups=broker.groups.service,
         group_offsets=broker.groups.offsets,
@@ -76,6 +79,12 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
         allowed_hosts=frozenset(settings.http.allowed_hosts),
         allowed_origins=frozenset(settings.cors.allowed_origins),
     )
+
+
+def _with_archive(broker: Broker, archive: Archive, registry: CollectorRegistry) -> ArchivedGateway:
+    settings = broker.settings.archive
+    reads = ArchivedReads(archive, settings.readers_max, settings.deadline_ms / 1000, registry)
+    return ArchivedGateway(broker.gateway, lambda: broker.controller.image.topics, reads)
 
 
 @cache

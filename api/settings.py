@@ -234,6 +234,16 @@ class DelaySettings(BaseModel):
     pending_bytes_max: Annotated[int, Field(ge=256 << 20)] = 16 << 30
 
 
+class ArchiveSettings(BaseModel):
+    """The archive that has records below log starts. Every broker should have the same."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    location: str | None = None  # a directory, or an address such as s3://bucket/prefix; None for no archive
+    readers_max: Annotated[int, Field(ge=1, le=64)] = 4  # reads of the archive at a time
+    deadline_ms: Annotated[int, Field(ge=100, le=300_000)] = 10_000  # of one read of the archive
+
+
 class BrokerSettings(BaseSettings):
     """All settings of one broker."""
 
@@ -263,6 +273,7 @@ class BrokerSettings(BaseSettings):
     groups: Groups = Groups()
     transactions: TransactionSettings = TransactionSettings()
     delayed: DelaySettings = DelaySettings()
+    archive: ArchiveSettings = ArchiveSettings()
 
     @field_validator("advertised_http")
     @classmethod
@@ -344,5 +355,12 @@ def load_settings(path: Path) -> BrokerSettings:
         update={
             "secret_file": here / settings.secret_file,
             "data_directory": here / settings.data_directory,
+            "archive": _placed(settings.archive, here),
         }
     )
+
+
+def _placed(archive: ArchiveSettings, here: Path) -> ArchiveSettings:
+    if archive.location is None or "://" in archive.location:
+        return archive
+    return archive.model_copy(update={"location": str(here / archive.location)})

@@ -164,6 +164,7 @@ class FetchResult(Struct, frozen=True, kw_only=True):
     last_stable_offset: Offset = UNSTABLE  # below it each transaction has ended
     end: Offset = UNSTABLE  # of what this reader may see: that, or the high watermark
     served_by: NodeId | None = None  # the broker whose replica was read; None: of an earlier version
+    is_archived: bool = False  # the records are below the log start, and come from an archive
     rest: UnreadBatches | None = None  # the batches behind ``data``, of a request ``in_pieces``
 
     @property

@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from raftlog.errors import (
+    ArchiveDamaged,
+    ArchiveUnavailable,
     CommitUnknown,
     Conflict,
     ConnectionLost,
@@ -84,6 +86,8 @@ if TYPE_CHECKING:
     from raftlog.client.worker.options import Backoff
 
 __all__ = [
+    "ArchiveDamaged",
+    "ArchiveUnavailable",
     "Backoff",
     "Chunk",
     "Client",

@@ -23,6 +23,8 @@
     │   ├── PreconditionFailed      If-Match or If-Offset does not hold
     │   ├── OffsetOutOfRange        below the log start or above the high watermark
     │   ├── UndecodableBatch        a stored batch holds no records that can be read
+    │   ├── ArchiveDamaged          a file of the archive is missing, or is not what was archived
+    │   ├── ArchiveUnavailable      the archive does not answer; retry
     │   ├── OutOfOrderSequence      a batch of this producer is missing
     │   ├── ProducerFenced          a newer producer took over this id
     │   ├── UnknownTransaction      no such transactional id, or one that was given up long ago
@@ -212,13 +214,19 @@ class PreconditionFailed(Rejected):
 
 
 class OffsetOutOfRange(Rejected):
-    """``start`` and ``end`` are the valid range: log start offset and high watermark."""
+    """``start`` and ``end`` are the valid range: log start offset and high watermark.
+
+    ``archived_from`` is the next offset that can be read from the archive, if there is one below ``start``.
+    """
 
     code = "offset_out_of_range"
 
     def nearest(self, offset: int) -> int:
         """The valid offset that is nearest to the refused one; ``offset`` where no range is known."""
         start, end = (int(str(self.details.get(name, offset))) for name in ("start", "end"))
+        archived = self.details.get("archived_from")
+        if isinstance(archived, int) and offset < archived < start:
+            return archived
         return min(max(offset, start), end)
 
 
@@ -229,6 +237,21 @@ class UndecodableBatch(Rejected):
     """
 
     code = "undecodable_batch"
+
+
+class ArchiveDamaged(Rejected):
+    """A file with records below the log start is not what was archived. ``offset`` is where reading ended."""
+
+    code = "archive_damaged"
+
+
+class ArchiveUnavailable(Rejected):
+    """The archive with the records below the log start does not answer. ``retry_after_ms`` says when to come
+    back.
+    """
+
+    code = "archive_unavailable"
+    retryable = True
 
 
 class OutOfOrderSequence(Rejected):

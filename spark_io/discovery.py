@@ -195,7 +195,7 @@ def _resolved(
             return bounds.end
         case "earliest":
             # The first segment that is left may begin with records that readers do not get.
-            return min(offset_of(target, position), bounds.end) if bounds.start else 0
+            return _within(offset_of(target, position), bounds) if bounds.start else 0
         case AtTime(ms):
             found = offset_of(target, position)
             if found >= bounds.end and not positions.takes_end_without_record:
@@ -203,7 +203,7 @@ def _resolved(
                     f"{positions.option}: {target} has no record since {ms}; set "
                     "startingOffsetsByTimestampStrategy=latest to begin at its end"
                 )
-            return min(found, bounds.end)
+            return _within(found, bounds)
         case int(offset):
             if offset > bounds.end:
                 raise InvalidOption(
@@ -212,3 +212,8 @@ def _resolved(
                 )
             return offset
     assert_never(position)
+
+
+def _within(offset: int, bounds: Bounds) -> int:
+    """A broker with an archive also knows offsets below the log start."""
+    return min(max(offset, bounds.start), bounds.end)

@@ -37,6 +37,7 @@ _EXPOSED = ", ".join(
         headers.LOG_START_OFFSET,
         headers.LEADER_EPOCH,
         headers.SERVED_BY,
+        headers.ARCHIVED,
         headers.WAIT_CAPPED,
         headers.TIMEOUT_CAPPED,
         "ETag",

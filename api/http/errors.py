@@ -204,8 +204,9 @@ TABLE: dict[type[RaftlogError], Kind] = {
         416,
         "The offset is outside the log",
         "The offset is above the high watermark (416), or below the log start (410), where retention or "
-        "a request has deleted the records. `start` and `end` are the range.",
-        "Read from `start`, or from an offset up to `end`.",
+        "a request has deleted the records. `start` and `end` are the range; `archived_from` is the next "
+        "offset that the archive has, if it has one below `start`.",
+        "Read from `archived_from` or `start`, or from an offset up to `end`.",
     ),
     errors.UndecodableBatch: Kind(
         422,
@@ -214,6 +215,20 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "off, or another release stored it. `topic`, `partition` and `offset` locate it.",
         "Continue at `next_offset`, or fetch with `undecodable=skip`. Binary fetches return the batch "
         "unchanged.",
+    ),
+    errors.ArchiveDamaged: Kind(
+        500,
+        "A file of the archive is damaged",
+        "The records at `offset` are below the log start, and the file of the archive that has them is "
+        "missing or has another checksum. Other offsets can be read.",
+        "Look for the damage with `raftlog archive verify`, and restore the file from a copy.",
+    ),
+    errors.ArchiveUnavailable: Kind(
+        503,
+        "The archive does not answer",
+        "The records are below the log start, and the storage of the archive is slow, down or refuses the "
+        "broker, or there are too many reads of the archive. Records in the log can be read.",
+        "Retry after `retry_after_ms`. If the error persists, the broker's log has what the storage said.",
     ),
     errors.OutOfOrderSequence: Kind(
         409,

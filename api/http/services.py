@@ -195,6 +195,27 @@ class AdminPort(Protocol):
         """Wait, at most this time; true if the partition has a leader."""
 
 
+class ArchivePort(Protocol):
+    """The part of ``api.archived_reads.ArchivedGateway`` that is not of a gateway."""
+
+    async def archived_from(self, target: TopicPartition) -> Offset | None:
+        """The first offset from which the archive reaches the log; None if the log begins at 0."""
+
+    async def stop(self) -> None:
+        """Wait for running reads, though not for long."""
+
+
+class NoArchive:
+    """Without the setting ``archive.location``."""
+
+    async def archived_from(self, target: TopicPartition) -> Offset | None:
+        """See ``ArchivePort``."""
+        return None
+
+    async def stop(self) -> None:
+        """See ``ArchivePort``."""
+
+
 Checks = Callable[[], Mapping[str, bool]]
 """Conditions by name; true if the condition is met."""
 
@@ -263,6 +284,7 @@ class Services:
     own_names: frozenset[str] = frozenset()  # accepted in ``Host``, besides those of all brokers
     allowed_hosts: frozenset[str] = frozenset()  # names, or name:port; * for all
     allowed_origins: frozenset[str] = frozenset()  # of web pages that may write and read; * for all
+    archive: ArchivePort = field(default_factory=NoArchive)
 
     def config_of(self, topic: TopicInfo) -> dict[str, int | str]:
         """The effective configuration of a topic, defaults included."""

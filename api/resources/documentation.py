@@ -40,6 +40,7 @@ _OF_HEADERS = {
     headers.LAST_STABLE_OFFSET: "no transaction below it is open; end of what `isolation=committed` shows",
     headers.LOG_START_OFFSET: "the oldest record kept",
     headers.LEADER_EPOCH: "the term of the leader",
+    headers.ARCHIVED: "`true`: these records are below the log start, and come from the archive",
     headers.SERVED_BY: "the id of the broker whose replica was read",
     headers.IDEMPOTENCY_REPLAYED: "`true`: an equal request was carried out before, and this was its answer",
     "Location": "the path of the resource",

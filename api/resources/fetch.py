@@ -157,6 +157,7 @@ async def _shown(call: Call, view: View, request: FetchRequest, turn: Turn) -> w
         page.next_offset >= result.end,
         page.records,
         page.skipped,
+        result.is_archived,
     )
     answer = partial(json_response, body, headers=places)
     return await turn.computed(answer, is_short=is_shown_fast(result))
@@ -288,8 +289,10 @@ def _bytes_min(limits: Limits) -> parameters.WholeNumber:
 
 def _places(result: FetchResult, next_offset: int) -> dict[str, str]:
     served_by = {} if result.served_by is None else {headers.SERVED_BY: str(result.served_by)}
+    archived = {headers.ARCHIVED: "true"} if result.is_archived else {}
     return {
         **served_by,
+        **archived,
         headers.NEXT_OFFSET: str(next_offset),
         headers.HIGH_WATERMARK: str(result.high_watermark),
         headers.LAST_STABLE_OFFSET: str(result.last_stable_offset),
@@ -365,6 +368,7 @@ _PLACES = (
     headers.LOG_START_OFFSET,
     headers.LEADER_EPOCH,
     headers.SERVED_BY,
+    headers.ARCHIVED,
     headers.LEADER,
 )
 
@@ -393,6 +397,8 @@ ROUTES = (
             errors.UnknownPartition,
             errors.OffsetOutOfRange,
             errors.UndecodableBatch,
+            errors.ArchiveDamaged,
+            errors.ArchiveUnavailable,
             errors.NotLeader,
             errors.ReplicaNotInSync,
             errors.NoLeader,
@@ -423,6 +429,8 @@ ROUTES = (
             errors.UnknownPartition,
             errors.OffsetOutOfRange,
             errors.UndecodableBatch,
+            errors.ArchiveDamaged,
+            errors.ArchiveUnavailable,
             errors.NoLeader,
             errors.InvalidRecord,
             RecordNotFound,

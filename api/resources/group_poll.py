@@ -269,8 +269,12 @@ async def _reset(state: _Poll, target: TopicPartition) -> int:
 
 
 async def _records(state: _Poll) -> list[bodies.Message]:
-    """Records of all partitions in turn, beginning with another one each time."""
+    """Records of all partitions in turn, beginning with another one each time.
+
+    An archive that does not answer is an error only where no partition has records.
+    """
     call, found = state.call, list[bodies.Message]()
+    unavailable: errors.ArchiveUnavailable | None = None
     size_bytes = 0
     targets = sorted(state.positions)
     first = call.services.rng.randrange(len(targets)) if targets else 0
@@ -288,6 +292,9 @@ async def _records(state: _Poll) -> list[bodies.Message]:
             except OffsetOutOfRange as error:
                 _pass_deleted(state, target, error)
                 continue
+            except errors.ArchiveUnavailable as error:
+                unavailable = error
+                continue
             except errors.UnknownPartition:
                 del state.positions[target]  # it was removed, and the group is about to rebalance
                 continue
@@ -296,6 +303,8 @@ async def _records(state: _Poll) -> list[bodies.Message]:
             state.positions[target] = page.next_offset
             size_bytes += sum(record.size for record in page.records)
             found += [_message(target, record) for record in page.records]
+    if unavailable is not None and not found:
+        raise unavailable
     return found
 
 
@@ -375,6 +384,8 @@ ROUTES = (
             errors.UnknownPartition,
             errors.OffsetOutOfRange,
             errors.UndecodableBatch,
+            errors.ArchiveDamaged,
+            errors.ArchiveUnavailable,
             errors.UnsupportedMediaType,
             errors.RecordTooLarge,
             errors.Conflict,

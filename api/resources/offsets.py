@@ -18,7 +18,7 @@ from api.http.routes import (
     json_response,
 )
 from api.resources.fetch import first_of_last
-from partitions.values import LastRecords
+from partitions.values import LastRecords, Start
 from raftlog import errors
 from raftlog.wire import bodies, paths
 
@@ -36,7 +36,8 @@ async def get_offset(call: Call) -> web.StreamResponse:
     offset, timestamp_ms = await call.services.gateway.offset_at(
         target, position, committed_only=committed_only
     )
-    return json_response(bodies.OffsetBody(offset, timestamp_ms))
+    archived_from = await call.services.archive.archived_from(target) if position is Start.EARLIEST else None
+    return json_response(bodies.OffsetBody(offset, timestamp_ms, archived_from))
 
 
 ROUTES = (
@@ -46,7 +47,7 @@ ROUTES = (
         get_offset,
         "Find an offset",
         "`latest` is the end of what can be read: the last stable offset, or the high watermark with "
-        "`isolation=uncommitted`.",
+        "`isolation=uncommitted`. `earliest` is the first offset in the archive, if the log begins above it.",
         (
             TOPIC,
             PARTITION,
@@ -65,6 +66,7 @@ ROUTES = (
             errors.UnknownTopic,
             errors.UnknownPartition,
             errors.OffsetOutOfRange,
+            errors.ArchiveUnavailable,
             errors.NoLeader,
         ),
     ),

@@ -98,7 +98,7 @@ class BatchBuilder:
         self._default_ms = timestamp_ms
         self._base: int | None = None
         self._max_ms = NO_TIMESTAMP
-        self._encoder = _encoder()
+        self._encoder = encoder()
         self._headers: dict[int, tuple[tuple[str, bytes | None], ...]] = {}  # by record, of those with some
         self._count = 0
 
@@ -240,7 +240,7 @@ def with_producer(
     return bytes(changed)
 
 
-def _encoder() -> DefaultRecordBatchBuilder:
+def encoder() -> DefaultRecordBatchBuilder:
     """Compiled code that encodes records; the header that it makes, too, is not used."""
     from aiokafka.record.default_records import DefaultRecordBatchBuilder  # 30 ms, once a batch is built
 

@@ -325,10 +325,15 @@ class PartitionList(Answer):
 
 
 class OffsetBody(Answer):
-    """The offset of a position; ``timestamp`` is that record's, ``None`` without a record."""
+    """The offset of a position; ``timestamp`` is that record's, ``None`` without a record.
+
+    ``archived_from`` comes with ``at=earliest``: the first offset in the archive, ``None`` without any. Then
+    ``offset`` is that one if the log begins above it.
+    """
 
     offset: int
     timestamp: int | None = None
+    archived_from: int | None = None
 
 
 # --- produce --------------------------------------------------------------------------------------
@@ -461,7 +466,7 @@ class SkippedRange(Answer):
 
 class Fetched(Answer, omit_defaults=True):
     """Response to a JSON fetch. Continue at ``next_offset``. ``skipped`` comes with ``undecodable=skip``
-    only.
+    only. The records of an ``archived`` response are below the log start, and come from the archive.
     """
 
     topic: str
@@ -473,6 +478,7 @@ class Fetched(Answer, omit_defaults=True):
     up_to_date: bool
     records: list[FetchedRecord]
     skipped: list[SkippedRange] = []
+    archived: bool = False
 
 
 class Message(FetchedRecord, omit_defaults=True, kw_only=True):

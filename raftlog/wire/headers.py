@@ -14,6 +14,7 @@ HIGH_WATERMARK = "Raftlog-High-Watermark"
 LAST_STABLE_OFFSET = "Raftlog-Last-Stable-Offset"  # no transaction below it is open
 LOG_START_OFFSET = "Raftlog-Log-Start-Offset"
 LEADER_EPOCH = "Raftlog-Leader-Epoch"
+ARCHIVED = "Raftlog-Archived"  # "true": these records are below the log start, and come from the archive
 SERVED_BY = "Raftlog-Served-By"  # the id of the broker whose replica was read
 
 # Of a produce with a raw body.

@@ -2,7 +2,7 @@
 
 Decides: the layout, which files count, and how records return into a topic. Leaves to others: Parquet
 (pyarrow), object stores (fsspec), brokers (``raftlog.client``). Only ``data_source``, ``sink`` and ``source``
-need Spark; ``writing`` archives topics without it.
+need Spark; ``writing`` archives topics without it, and ``fetching`` reads them for brokers.
 
 The layout, below the address of the archive::
 

@@ -7,6 +7,7 @@ Decides: the order of steps that makes a batch count once. Leaves to others: wha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from spark_io.archive.entries import (
@@ -35,19 +36,30 @@ from spark_io.planning import Range
 IsEmpty = Callable[[Range], bool]
 
 
-def load(storage: Storage) -> Catalogue:
-    """The files that count now. Raises ``ArchiveDamaged`` for a manifest that cannot be read.
+@dataclass(slots=True)
+class Seen:
+    """What was read of an archive before: manifests and generations never change."""
 
-    Raises ``InvalidOption`` for an archive that is a Delta table.
+    generation: tuple[int, Generation] | None = None
+    manifests: dict[tuple[str, int], Manifest] = field(default_factory=dict)
+
+
+def load(storage: Storage, seen: Seen | None = None) -> Catalogue:
+    """The files that count now. What is ``seen`` is not read again, and what is read is seen then.
+
+    Raises ``ArchiveDamaged`` for a manifest that cannot be read, and ``InvalidOption`` for an archive that is
+    a Delta table.
     """
-    generation = _newest_generation(storage)
+    seen = seen or Seen()
+    generation = _newest_generation(storage, seen.generation)
     through = {} if generation is None else generation[1].through
     manifests: dict[tuple[str, int], Manifest] = {}
     for query in _queries(storage):
         for batch in _numbers(storage, manifest_folder(query)):
             if batch > through.get(query, -1):
-                path = manifest_path(query, batch)
-                manifests[query, batch] = manifest_in(path, storage.read(path))
+                path, known = manifest_path(query, batch), seen.manifests.get((query, batch))
+                manifests[query, batch] = known or manifest_in(path, storage.read(path))
+    seen.generation, seen.manifests = generation, manifests
     if generation is None and not manifests and storage.names(DELTA_LOG):
         raise InvalidOption(
             "path is a Delta table; write it with layout=delta, and read it with an engine for Delta Lake"
@@ -122,10 +134,14 @@ def commit_generation(storage: Storage, before: Catalogue, files: Sequence[Entry
     return True
 
 
-def _newest_generation(storage: Storage) -> tuple[int, Generation] | None:
+def _newest_generation(
+    storage: Storage, seen: tuple[int, Generation] | None = None
+) -> tuple[int, Generation] | None:
     numbers = _numbers(storage, GENERATIONS)
     if not numbers:
         return None
+    if seen is not None and seen[0] == numbers[-1]:
+        return seen
     path = generation_path(numbers[-1])
     return numbers[-1], generation_in(path, storage.read(path))
 

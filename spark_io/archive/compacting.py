@@ -40,7 +40,8 @@ def runs(before: Catalogue, target_bytes: int) -> Iterator[list[Entry]]:
         run: list[Entry] = []
         for one in before.of(target):
             fits = sum(each.bytes for each in run) + one.bytes <= target_bytes
-            if run and not (fits and one.start == run[-1].end):
+            is_next = bool(run) and one.start == run[-1].end and one.topic_id == run[-1].topic_id
+            if run and not (fits and is_next):
                 yield run
                 run = []
             run.append(one)
@@ -53,4 +54,4 @@ def _joined(storage: Storage, run: Sequence[Entry]) -> Entry:
     first, last = run[0], run[-1]
     pieces = [(one, Range(one.topic, one.partition, one.start, one.end)) for one in run]
     made = write_file(storage, first.target, pa.Table.from_batches(read_batches(storage, pieces)))
-    return replace(made, start=first.start, end=last.end)
+    return replace(made, start=first.start, end=last.end, topic_id=first.topic_id)

@@ -99,6 +99,10 @@ class DeltaArchive:
         table = self._table()
         return [] if table is None else [*_extents(table, {target}).values()]
 
+    def topic_ids(self, topic: str) -> tuple[str, ...]:
+        """None: a table remembers offsets only."""
+        return ()
+
     def _table(self) -> DeltaTable | None:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError

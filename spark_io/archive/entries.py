@@ -11,10 +11,10 @@ neither, but dicts and lists.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import msgspec
@@ -34,7 +34,8 @@ _NUMBERED: Final = re.compile(r"([0-9]{20})\.json")
 class Entry:
     """A file. ``end`` is excluded; ``rows`` may be fewer than offsets, as compaction and transactions leave
     offsets without records. ``crc`` is the CRC-32C of its bytes. ``term`` is the highest one of its records,
-    None where the writer did not know it.
+    and ``topic_id`` the id of its topic, which no other topic of that name has; None where the writer did not
+    know it.
     """
 
     path: str
@@ -48,6 +49,7 @@ class Entry:
     min_timestamp: int
     max_timestamp: int
     term: int | None = None
+    topic_id: str | None = None
 
     @property
     def target(self) -> TopicPartition:
@@ -104,6 +106,10 @@ class Catalogue:
         """The files of a partition, in order."""
         return self._files.get(target, [])
 
+    def topic_ids(self, topic: str) -> set[str]:
+        """The ids of the topics with a name, as far as writers knew them."""
+        return {one.topic_id for one in self.files if one.topic == topic and one.topic_id is not None}
+
     def pieces(self, wanted: Range) -> list[tuple[Entry, Range]]:
         """The files with offsets of a range, and the offsets to read of each: no offset twice."""
         found, at = [], wanted.start
@@ -138,13 +144,17 @@ class Catalogue:
         return [pair for files in self._files.values() for pair in _overlapping(files)]
 
     def check_added(self, added: Sequence[Entry]) -> None:
-        """Raise ``ArchiveOverlap`` if new files have offsets of one another, or of files that count."""
+        """Raise ``ArchiveOverlap`` if new files have offsets of one another, or of files that count, or
+        are of another topic with the name of an archived topic.
+        """
         for before, after in Catalogue(added, {}, 0).overlaps():
             raise ArchiveOverlap(
                 f"two tasks have written offsets of {before.target} that overlap, {before.start} to "
                 f"{before.end - 1} and {after.start} to {after.end - 1}: rows of a partition must reach the "
                 'archive in order; leave out repartition(), or use repartition("topic", "partition")'
             )
+        for topic, topic_id in {(one.topic, one.topic_id) for one in added}:
+            check_identity(self, topic, topic_id)
         for one in added:
             for before, _ in self.pieces(Range(one.topic, one.partition, one.start, one.end)):
                 raise ArchiveOverlap(
@@ -152,6 +162,22 @@ class Catalogue:
                     "another query writes to this archive, or the checkpoint is new; begin with "
                     "startingOffsets where the archive ends (`raftlog archive list`), or use another path"
                 )
+
+
+class Identified(Protocol):
+    """An archive that may know the ids of its topics."""
+
+    def topic_ids(self, topic: str) -> Collection[str]:
+        """The ids of the topics with a name, as far as they are known."""
+
+
+def check_identity(archived: Identified, topic: str, topic_id: str | None) -> None:
+    """Raise ``ArchiveOverlap`` if the archive has records of another topic with the same name."""
+    if topic_id is not None and any(one != topic_id for one in archived.topic_ids(topic)):
+        raise ArchiveOverlap(
+            f"the archive has records of an earlier topic {topic}, which was deleted and created again; use "
+            "another archive"
+        )
 
 
 def catalogue_of(
@@ -165,6 +191,16 @@ def catalogue_of(
             files += manifest.files
             through[query] = max(batch, through.get(query, -1))
     return Catalogue(files, through, number)
+
+
+def reach(archived: Catalogue, target: TopicPartition, log_start: int) -> int:
+    """The first offset from which files reach the log without a gap; ``log_start`` if none do."""
+    start = log_start
+    for one in reversed(archived.of(target)):
+        if one.end < start:
+            break
+        start = min(start, one.start)
+    return start
 
 
 def joined(added: Sequence[Entry], archived: Catalogue, is_empty: Mapping[Range, bool]) -> list[Entry]:
@@ -245,8 +281,8 @@ def _entry(found: dict[str, Any]) -> Entry:
     """Fields of later versions are left out. Raises ``TypeError`` for missing fields and wrong types."""
     entry = Entry(**{one.name: found[one.name] for one in fields(Entry) if one.name in found})
     for name, value in vars(entry).items():
-        expected = str if name in ("path", "topic") else int
-        if type(value) is not expected and not (name == "term" and value is None):
+        expected = str if name in ("path", "topic", "topic_id") else int
+        if type(value) is not expected and not (name in ("term", "topic_id") and value is None):
             raise TypeError(f"{name} of a file is {value!r}, not {expected.__name__}")
     return entry
 

@@ -6,7 +6,7 @@ where they are (``storage``) and which of them count (``entries``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from uuid import uuid4
 
@@ -22,6 +22,7 @@ from spark_io.errors import ArchiveDamaged, InvalidRows
 from spark_io.planning import Range
 
 ROW_GROUP_ROWS: Final = 65_536
+READ_BYTES: Final = 2 << 20  # of records that a reader has in memory at a time, about
 BUFFERED_BYTES: Final = 128 << 20  # of all partitions of a task; the largest becomes a file then
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA: Final = pa.schema(
@@ -97,10 +98,20 @@ def write_file(storage: Storage, target: TopicPartition, table: pa.Table) -> Ent
 
 
 def read_file(storage: Storage, entry: Entry) -> pq.ParquetFile:
-    """A file that is what its entry says. Raises ``ArchiveDamaged``.
+    """A file that is what its entry says. Raises ``ArchiveDamaged``."""
+    return opened(checked_data(storage, entry))
+
+
+def opened(data: pa.Buffer) -> pq.ParquetFile:
+    """A file of these bytes.
 
     To be read without threads: a process that ends while Arrow's still run may abort, with all done.
     """
+    return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)  # all of it is in memory
+
+
+def checked_data(storage: Storage, entry: Entry) -> pa.Buffer:
+    """The bytes of a file, which are what its entry says. Raises ``ArchiveDamaged``."""
     try:
         data = storage.read(entry.path)
     except FileNotFoundError as error:
@@ -110,17 +121,22 @@ def read_file(storage: Storage, entry: Entry) -> pq.ParquetFile:
             f"{entry.path} has {len(data)} bytes with CRC-32C {crc32c(data)}, its manifest says "
             f"{entry.bytes} and {entry.crc}; restore it from a copy of the archive"
         )
-    return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)  # all of it is in memory
+    return pa.py_buffer(data)
 
 
 def read_batches(
-    storage: Storage, pieces: Iterable[tuple[Entry, Range]], *, rows_max: int = 10_000
+    storage: Storage,
+    pieces: Iterable[tuple[Entry, Range]],
+    *,
+    rows_max: int = 10_000,
+    read: Callable[[Storage, Entry], pq.ParquetFile] = read_file,
 ) -> Iterator[pa.RecordBatch]:
     """The records of these offsets, in order, with the columns of ``SCHEMA``. Raises ``ArchiveDamaged``."""
     for entry, wanted in pieces:
-        file = read_file(storage, entry)
+        file = read(storage, entry)
         groups = [at for at in range(file.num_row_groups) if _may_have(file.metadata.row_group(at), wanted)]
-        for batch in file.iter_batches(batch_size=rows_max, row_groups=groups, use_threads=False):
+        rows = min([rows_max, *(_rows_at_once(file.metadata.row_group(at)) for at in groups)])
+        for batch in file.iter_batches(batch_size=rows, row_groups=groups, use_threads=False):
             offsets = batch.column(batch.schema.get_field_index("offset"))
             kept = pc.and_(pc.greater_equal(offsets, wanted.start), pc.less(offsets, wanted.end))
             found = batch.filter(kept)
@@ -148,6 +164,11 @@ def _may_have(group: pq.RowGroupMetaData, wanted: Range) -> bool:
     if statistics is None or not statistics.has_min_max:
         return True
     return bool(statistics.min < wanted.end and statistics.max >= wanted.start)
+
+
+def _rows_at_once(group: pq.RowGroupMetaData) -> int:
+    """How many rows of a group take ``READ_BYTES``, on average."""
+    return max(1, int(READ_BYTES * group.num_rows // max(1, group.total_byte_size)))
 
 
 def _as_archived(batch: pa.RecordBatch) -> pa.RecordBatch:

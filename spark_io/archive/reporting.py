@@ -9,7 +9,7 @@ believe to be archived is in files that count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,6 +17,7 @@ from typing import Protocol
 from raftlog.client import Client
 from raftlog.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
 from raftlog.types import TopicPartition
+from spark_io.archive.entries import check_identity
 from spark_io.planning import Range
 
 IsEmpty = Callable[[Range], bool]
@@ -37,6 +38,8 @@ class Archived(Protocol):
 
     def of(self, target: TopicPartition) -> Sequence[Extent]: ...
 
+    def topic_ids(self, topic: str) -> Collection[str]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -55,12 +58,13 @@ def report(
 
     Topics that do not exist are left out.
 
-    Raises ``InvalidRequest`` if the archive has offsets that a log does not have yet: it is of another topic
-    with that name.
+    Raises ``ArchiveOverlap`` if the archive is of another topic with that name, and ``InvalidRequest`` if it
+    has offsets that a log does not have yet.
     """
     found = []
     for topic in sorted(set(topics)):
         try:
+            check_identity(archived, topic, client.topics.describe(topic).topic_id)
             partitions = client.topics.partitions(topic)
         except UnknownTopic:
             continue

@@ -7,7 +7,8 @@ A repeated batch finds its manifest, drops its rows and writes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -22,6 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from raftlog.errors import UnknownTopic
 from spark_io.archive import catalogue
 from spark_io.archive.delta import DeltaArchive
 from spark_io.archive.entries import Entry
@@ -99,7 +101,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
             return
         storage, query = open_storage(self._options.address), done[0].query
         if entries:
-            catalogue.commit(storage, query, batchId, entries, self._is_empty)
+            catalogue.commit(storage, query, batchId, self._identified(entries), self._is_empty)
         manifest = catalogue.manifest_of(storage, query, batchId)
         if manifest is not None and self._options.servers is not None:
             topics = {one.topic for one in manifest.files}
@@ -116,6 +118,18 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver, after a failure. Files without a manifest do not count."""
+
+    def _identified(self, entries: list[Entry]) -> list[Entry]:
+        """The files with the ids of their topics, as brokers know them now."""
+        ids = {topic: self._topic_id(topic) for topic in {one.topic for one in entries}}
+        return [replace(one, topic_id=ids[one.topic]) for one in entries]
+
+    def _topic_id(self, topic: str) -> str | None:
+        if self._options.servers is None:
+            return None
+        with suppress(UnknownTopic):  # it was deleted after it was read
+            return client_of(self._options.servers).topics.describe(topic).topic_id
+        return None
 
     def _is_empty(self, gap: Range) -> bool:
         """True if the log says that these offsets have no records, such as the ends of transactions."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Literal
 
 from raftlog.types import TopicPartition
-from spark_io.archive.entries import Catalogue, Entry
+from spark_io.archive.entries import Catalogue, Entry, reach
 from spark_io.archive.files import first_offset_since
 from spark_io.archive.storage import Storage
 from spark_io.discovery import OffsetOf
@@ -61,9 +61,4 @@ def divided(
 
 
 def _extended(target: TopicPartition, found: Bounds, archived: Catalogue) -> Bounds:
-    start = found.start
-    for one in reversed(archived.of(target)):
-        if one.end < start:
-            break
-        start = min(start, one.start)
-    return replace(found, start=start)
+    return replace(found, start=reach(archived, target, found.start))

@@ -12,7 +12,7 @@ finds its number taken, and fails.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 from raftlog.client import Client
 from raftlog.types import TopicPartition
 from spark_io.archive import catalogue
-from spark_io.archive.entries import Catalogue, Entry, Manifest
+from spark_io.archive.entries import Catalogue, Entry, Manifest, check_identity
 from spark_io.archive.files import SCHEMA, FileWriter
 from spark_io.archive.reporting import first_record, report
 from spark_io.archive.storage import Storage
@@ -79,15 +79,19 @@ class TopicWriter:
         self.topic = topic
         self._options = options
         self._at: Offsets = {}  # where the next batch begins
+        self._topic_id: str | None = None
         self.written: dict[TopicPartition, Written] = {}
 
     def write(self) -> Iterator[list[Entry]]:
         """Archive what the topic has now, and yield the files of each batch once they count.
 
         Begins where the archive ends, in each call. Raises ``DataLoss`` for records that were deleted before
-        they were archived, and ``ArchiveOverlap`` if another process archives the topic.
+        they were archived, and ``ArchiveOverlap`` if another process archives the topic, or if the archive
+        has another topic with its name.
         """
         archived = catalogue.load(self._storage)
+        self._topic_id = self._client.topics.describe(self.topic).topic_id
+        check_identity(archived, self.topic, self._topic_id)
         self._at = ends_of(archived, self.topic)
         try:
             yield from self._batches(archived)
@@ -129,7 +133,12 @@ class TopicWriter:
         writer = FileWriter(self._storage, buffered_bytes=BUFFERED_BYTES)
         for rows in read_ranges(self._client, self._options, ranges, READ_SCHEMA):
             writer.add(rows)
-        return writer.close()
+        entries = [replace(one, topic_id=self._topic_id) for one in writer.close()]
+        if self._client.topics.describe(self.topic).topic_id != self._topic_id:
+            raise DataLoss(
+                f"topic {self.topic} was deleted and created again while it was archived; use another archive"
+            )
+        return covering(entries, ranges) if self._options.fail_on_data_loss else entries
 
     def _commit(self, batch: int, entries: Sequence[Entry]) -> None:
         query = query_of(self.topic)
@@ -176,6 +185,16 @@ class TopicWriter:
             time.sleep(POLL_S)
         check_ends(ends, bounds, options.fail_on_data_loss)
         return bounds, removed_since(client, options, ends, bounds)
+
+
+def covering(entries: Sequence[Entry], ranges: Iterable[Range]) -> list[Entry]:
+    """The files, of which the last of each partition ends where its range ends: all of the range was read."""
+    ends = {TopicPartition(one.topic, one.partition): one.end for one in ranges}
+    last = {one.target: max(each.end for each in entries if each.target == one.target) for one in entries}
+    return [
+        replace(one, end=max(one.end, ends[one.target])) if one.end == last[one.target] else one
+        for one in entries
+    ]
 
 
 def query_of(topic: str) -> str:

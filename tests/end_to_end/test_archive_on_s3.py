@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -99,6 +100,22 @@ def test_topics_are_archived_in_an_object_store(s3: str, unbroken: Cluster) -> N
             found = offsets(open_storage(address))
             assert len(found) == len({*found}) == count
     run(unbroken, "archive", "verify", address)
+
+
+# requirement: A8
+def test_brokers_read_below_the_log_start_from_an_object_store(s3: str, tmp_path: Path) -> None:
+    address = s3.replace("topics", "past")
+    with (
+        Cluster(tmp_path, environment={"RAFTLOG_ARCHIVE__LOCATION": address}) as brokers,
+        Client(brokers.bootstrap) as client,
+    ):
+        create_topic(brokers.urls[0], "orders", 1)
+        for number in range(10):
+            client.send("orders", str(number))
+        run(brokers, "archive", "write", "orders", address)
+        client.topics.delete_before("orders", partition=0, offset=7)
+        read = client.partition("orders", 0).read("earliest")
+        assert [one.value for one in read] == [b"%d" % number for number in range(7)]
 
 
 # requirement: A8 D3

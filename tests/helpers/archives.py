@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -41,10 +42,15 @@ def file_of(storage: Storage, offsets: Iterable[int], target: TopicPartition = O
 
 
 def archived(
-    storage: Storage, batch: int, *ranges: tuple[int, int], query: str = "q", gaps_are_empty: bool = False
+    storage: Storage,
+    batch: int,
+    *ranges: tuple[int, int],
+    query: str = "q",
+    gaps_are_empty: bool = False,
+    topic_id: str | None = None,
 ) -> bool:
     """Commit a batch with a file for each range of ``ORDERS``."""
-    entries = [file_of(storage, range(start, end)) for start, end in ranges]
+    entries = [replace(file_of(storage, range(start, end)), topic_id=topic_id) for start, end in ranges]
     return catalogue.commit(storage, query, batch, entries, lambda _: gaps_are_empty)
 
 

@@ -21,11 +21,21 @@ import pytest
 from aiohttp import web
 
 from api.app import RequestPipeline
+from api.archived_reads import Archive
 from api.broker import Broker, BrokerEnvironment
 from api.connections.listener import HttpListener
 from api.http.access import ALL
 from api.serving import services_of
-from api.settings import BrokerSettings, Groups, HttpSettings, Limits, Peer, Timing, TransactionSettings
+from api.settings import (
+    ArchiveSettings,
+    BrokerSettings,
+    Groups,
+    HttpSettings,
+    Limits,
+    Peer,
+    Timing,
+    TransactionSettings,
+)
 from raftlog.aio import Client
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.os_filesystem import OsFilesystem
@@ -82,7 +92,10 @@ class WholeBroker:
 
 @asynccontextmanager
 async def whole_broker(
-    partitions: int = 2, advertised: str | None = None, directory: Path | None = None
+    partitions: int = 2,
+    advertised: str | None = None,
+    directory: Path | None = None,
+    archive: Archive | None = None,
 ) -> AsyncIterator[WholeBroker]:
     """A broker that has the topic ``orders``, for the time of the block.
 
@@ -105,7 +118,7 @@ async def whole_broker(
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         broker = _broker(advertised or url, directory)
         await broker.start()
-        services = services_of(broker, random.Random(3))
+        services = services_of(broker, random.Random(3), archive)
         listener = HttpListener(RequestPipeline(services), shutdown_timeout_s=1.0)
         found.append(WholeBroker(url, broker, listener))
         await listener.start("127.0.0.1", 0)
@@ -121,6 +134,7 @@ async def whole_broker(
                 task.cancel()
             await runner.cleanup()
             await listener.stop()
+            await services.archive.stop()
             await broker.stop()
 
 
@@ -191,6 +205,7 @@ def _broker(url: str, directory: Path | None) -> Broker:
         transactions=TransactionSettings(partitions=1),
         http=HttpSettings(allowed_hosts=(ALL,)),
         timing=Timing(tick_ms=5),
+        archive=ArchiveSettings(readers_max=1, deadline_ms=300),
     )
     network = LoopNetwork(random.Random(1))
     environment = BrokerEnvironment(

@@ -516,12 +516,12 @@ PROMISES_OF_CLUSTERS = (
         ),
     ),
     PlantedBug(
-        "offsets are archived twice by two queries",
+        "a file that was archived a moment ago is not looked for before a reader is told to go on behind it",
         "A8",
-        "spark_io.archive.catalogue:commit",
-        "archived.check_added(added)",
-        "pass",
-        seen_by="tests/scenarios/archive/test_archive.py::test_offsets_that_are_archived_are_refused",
+        "spark_io.archive.fetching:ArchiveReader._files",
+        "asked_s if is_missed else asked_s - REFRESH_S",
+        "asked_s - REFRESH_S",
+        seen_by="tests/scenarios/archive/test_fetching.py::test_a_file_of_a_moment_ago_is_read",
     ),
     PlantedBug(
         "the checksum of a produced batch is not compared",

@@ -92,6 +92,16 @@ def test_a_wrong_setting_is_refused_with_the_remedy(tmp_path: Path, more: str, t
     assert told in str(refused.value)
 
 
+# requirement: A8
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [("archive", "{here}/archive"), ("/mnt/archive", "/mnt/archive"), ("s3://bucket/a", "s3://bucket/a")],
+)
+def test_a_relative_archive_is_beside_the_settings(tmp_path: Path, given: str, found: str) -> None:
+    settings = load_settings(settings_file(tmp_path, f"[archive]\nlocation = '{given}'"))
+    assert settings.archive.location == found.format(here=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("variable", "told"),
     [

@@ -1,0 +1,249 @@
+"""Records of an archive as batches of a log, for brokers that answer reads below a log start.
+
+Decides: what is kept in memory between two reads, and when manifests are looked for again. Leaves to others:
+which files count (``catalogue``), their records (``files``), the batches (``raftlog.records.restored``), and
+how many reads there are at a time (``api.archived_reads``).
+
+A reader that continues where the read before has ended finds that file open, so that a file is read and
+checked once for a reader of all of it. An open file is in memory as it is stored, once for all readers, and
+its records are decoded a few at a time. Files without the id of a topic are not read: they may be of an
+earlier topic with its name.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raftlog import errors
+from raftlog.records.restored import PlacedRecord, RestoredBatches
+from raftlog.types import TopicPartition
+from spark_io.archive import catalogue
+from spark_io.archive.catalogue import Seen
+from spark_io.archive.entries import Catalogue, Entry, reach
+from spark_io.archive.files import SCHEMA, checked_data, first_offset_since, opened, read_batches
+from spark_io.archive.storage import Storage
+from spark_io.errors import ArchiveDamaged, InvalidOption
+from spark_io.planning import Range
+
+REFRESH_S: Final = 30.0  # manifests are looked for again
+AGAIN_S: Final = 1.0  # the same after they could not be read
+IDLE_S: Final = 60.0  # an open file that nobody has read is closed
+OPEN_BYTES_MAX: Final = 256 << 20  # of open files that nobody reads at the moment
+OPEN_MAX: Final = 32  # readers between two reads
+FILE_BYTES_MAX: Final = 512 << 20
+FILES_MAX: Final = 100_000
+_APPEND_TIME: Final = 1
+
+
+class Found(NamedTuple):
+    """Batches without holes up to ``next_offset``; ``records`` of them."""
+
+    data: bytes
+    next_offset: int
+    records: int
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file between two reads. ``rows`` begin at the offset where the reader is."""
+
+    entry: Entry
+    rows: Iterator[PlacedRecord]
+    used_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Known:
+    """The files that counted, by the ids of topics, and when that was."""
+
+    by_id: dict[str, Catalogue] = field(default_factory=dict)
+    at_s: float = float("-inf")
+
+
+class ArchiveReader:
+    """Reads an archive, in any thread. Every call may wait for the storage."""
+
+    def __init__(self, storage: Storage, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._storage = storage
+        self._monotonic = monotonic
+        self._seen = Seen()
+        self._known = _UNKNOWN
+        self._refreshing = threading.Lock()
+        self._changing = threading.Lock()  # of ``_open``, never held while anything waits
+        self._open: dict[tuple[str, int], _Open] = {}  # by path and next offset, the last used one last
+        self._data: WeakValueDictionary[str, pa.Buffer] = WeakValueDictionary()  # of files that are open
+
+    def find(self, target: TopicPartition, topic_id: str, log_start: int, since_ms: int | None) -> int | None:
+        """The first offset below a log start, or that of the first record since then, None without any.
+
+        Files count from where they reach the log without a gap. Raises as ``read``.
+        """
+        files = self._files(topic_id, Range(target.topic, target.partition, log_start - 1, log_start))
+        start = reach(files, target, log_start)
+        if start == log_start or since_ms is None:
+            return None if start == log_start else start
+        pieces = files.pieces(Range(target.topic, target.partition, start, log_start))
+        try:
+            return first_offset_since(self._storage, pieces, since_ms)
+        except DAMAGE as error:
+            raise _damaged(start, error) from error
+
+    def read(self, target: TopicPartition, topic_id: str, offset: int, end: int, bytes_max: int) -> Found:
+        """Records from an offset on and below ``end``: about ``bytes_max``, at least one.
+
+        Raises ``OffsetOutOfRange`` with the next offset that the archive has, if it does not have this one;
+        ``errors.ArchiveDamaged`` for a file that is not what was archived, and what the storage raises.
+        """
+        wanted = Range(target.topic, target.partition, offset, end)
+        files = self._files(topic_id, wanted)
+        pieces = files.pieces(wanted)
+        if not pieces or pieces[0][1].start > offset:
+            following = {"archived_from": pieces[0][1].start} if pieces else {}
+            raise errors.OffsetOutOfRange(
+                f"the archive does not have offset {offset} of {target}", **following
+            )
+        return self._found(pieces, offset, bytes_max)
+
+    def close_idle(self) -> bool:
+        """Close files that nobody has read for a while; whether others are open."""
+        now = self._monotonic()
+        with self._changing:
+            self._open = {place: one for place, one in self._open.items() if one.used_s + IDLE_S > now}
+            return bool(self._open)
+
+    def _found(self, pieces: list[tuple[Entry, Range]], offset: int, bytes_max: int) -> Found:
+        """The records of consecutive files. What precedes a damaged file is found, and not lost with it."""
+        batches, records, at = RestoredBatches(offset, bytes_max), 0, offset
+        try:
+            for entry, piece in pieces:
+                if piece.start > at:
+                    break  # no file has these offsets
+                found = self._taken(entry, at)
+                for row in found.rows:
+                    if row.offset >= piece.end:
+                        break
+                    batches.add(row)
+                    records, at = records + 1, row.offset + 1
+                    if batches.is_full:
+                        self._keep(found, at)
+                        return Found(batches.taken(at), at, records)
+                at = piece.end
+        except DAMAGE as error:
+            if at == offset:
+                raise _damaged(offset, error) from error
+        return Found(batches.taken(at), at, records)
+
+    def _taken(self, entry: Entry, at: int) -> _Open:
+        """The file where the read before has ended, or the file opened again."""
+        with self._changing:
+            found = self._open.pop((entry.path, at), None)
+        if found is not None:
+            return found
+        if entry.bytes > FILE_BYTES_MAX:
+            raise ArchiveDamaged(
+                f"{entry.path} has {entry.bytes} bytes, and brokers read files of up to {FILE_BYTES_MAX}"
+            )
+        wanted = Range(entry.topic, entry.partition, at, entry.end)
+        batches = read_batches(self._storage, [(entry, wanted)], rows_max=1_000, read=self._file)
+        return _Open(entry, _records(batches))
+
+    def _file(self, storage: Storage, entry: Entry) -> pq.ParquetFile:
+        """A file, whose bytes readers at other offsets share."""
+        data = self._data.get(entry.path)
+        if data is None:
+            data = self._data[entry.path] = checked_data(storage, entry)
+        return opened(data)
+
+    def _keep(self, one: _Open, at: int) -> None:
+        one.used_s = self._monotonic()
+        with self._changing:
+            self._open[one.entry.path, at] = one
+            while len(self._open) > OPEN_MAX or self._open_bytes > OPEN_BYTES_MAX:
+                del self._open[next(iter(self._open))]
+
+    @property
+    def _open_bytes(self) -> int:
+        return sum({one.entry.path: one.entry.bytes for one in self._open.values()}.values())
+
+    def _files(self, topic_id: str, wanted: Range | None = None) -> Catalogue:
+        """The files of a topic, looked for again if they are old.
+
+        That no file has the first offset of ``wanted`` is said only by manifests that were looked for since
+        the call: an archiver may have written it and retention deleted it a moment ago.
+        """
+        asked_s, known = self._monotonic(), self._known
+        files = known.by_id.get(topic_id, _EMPTY)
+        is_missed = wanted is not None and not files.pieces(wanted._replace(end=wanted.start + 1))
+        newer_s = asked_s if is_missed else asked_s - REFRESH_S  # a file may be new, and gone from the log
+        if known.at_s > newer_s:
+            return files
+        is_needed = is_missed or known is _UNKNOWN
+        if self._refreshing.acquire(blocking=is_needed):
+            try:
+                if self._known.at_s <= newer_s:
+                    self._known = self._refreshed(self._known)
+            except Exception:
+                if is_needed:
+                    raise
+                known.at_s = asked_s - REFRESH_S + AGAIN_S  # what is known serves meanwhile
+            finally:
+                self._refreshing.release()
+        return self._known.by_id.get(topic_id, _EMPTY)
+
+    def _refreshed(self, known: _Known) -> _Known:
+        begun_s = self._monotonic()
+        found = catalogue.load(self._storage, self._seen)
+        if len(found.files) > FILES_MAX:
+            raise InvalidOption(
+                f"the archive has {len(found.files)} files, and brokers know up to {FILES_MAX}; join them "
+                "with `raftlog archive compact`"
+            )
+        if known.by_id and not found.files:
+            raise FileNotFoundError("the archive had files and has none; look whether it is mounted")
+        by_id = defaultdict(list)
+        for one in found.files:
+            if one.topic_id is not None:
+                by_id[one.topic_id].append(one)
+        return _Known({one: Catalogue(files, {}, 0) for one, files in by_id.items()}, begun_s)
+
+
+DAMAGE: Final = (ArchiveDamaged, pa.ArrowException)
+_EMPTY: Final = Catalogue((), {}, 0)
+_UNKNOWN: Final = _Known()
+
+
+def _damaged(offset: int, error: Exception) -> errors.ArchiveDamaged:
+    return errors.ArchiveDamaged(
+        f"the archive is damaged where it has offset {offset}: {error}", offset=offset
+    )
+
+
+def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[PlacedRecord]:
+    for batch in batches:
+        columns = [_values(batch, name) for name in ("offset", "timestamp", "timestampType", "key", "value")]
+        column = batch.column(SCHEMA.get_field_index("headers"))
+        if column.null_count == len(column):
+            rows = zip(*columns, strict=True)
+            yield from (
+                PlacedRecord(offset, time_ms, kind == _APPEND_TIME, key, value)
+                for offset, time_ms, kind, key, value in rows
+            )
+            continue
+        for offset, time_ms, kind, key, value, pairs in zip(*columns, column.to_pylist(), strict=True):
+            headers = tuple((pair["key"], pair["value"]) for pair in pairs or ())
+            yield PlacedRecord(offset, time_ms, kind == _APPEND_TIME, key, value, headers)
+
+
+def _values(batch: pa.RecordBatch, name: str) -> list[object]:
+    column = batch.column(SCHEMA.get_field_index(name))
+    found: list[object] = (column.cast(pa.int64()) if name == "timestamp" else column).to_pylist()
+    return found
