@@ -179,7 +179,8 @@ def consume(
             "preset": preset,
         }
         if selection is not None:
-            options |= {"tags": selection.any, "tags_all": selection.all, "tags_none": selection.none}
+            lists = (selection.any or None, selection.all or None, selection.none or None)
+            options["tags"], options["tags_all"], options["tags_none"] = lists
         _print_as_member(server, rack, group, topics, max_count, follow, form, options)
         return
     first, last = _range(start, end, follow)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster, free_ports
+from raftlog.records.keys import partition_for_key
 from tests.helpers.command_line import RAFTLOG, command, packages_of_our_names, run
 from tests.helpers.real_cluster import call, create_topic, eventually, produce, read_all
 
@@ -354,6 +355,10 @@ def test_a_group_is_shown_as_it_is_stored(cluster: Cluster) -> None:
     produce(url, "orders", ["a", "b", "c"])
     early = [call(each, "GET", "/v1/groups/mail/coordinator").json for each in cluster.urls]
     assert early == [early[0]] * 3
+    partition, leader = (early[0][name] for name in ("partition", "broker_id"))  # type: ignore[index]
+    offsets = "/v1/topics/__offsets/partitions"
+    assert partition == partition_for_key(b"mail", len(call(url, "GET", offsets).rows("items")))
+    assert leader == cluster.leader("__offsets", partition)
     body = {"offsets": [{"topic": "orders", "partition": 0, "offset": 2}]}
     assert call(url, "PUT", "/v1/groups/mail/offsets", body).status == 204
     (shown,) = call(url, "GET", "/v1/groups/mail/offsets").json["items"]  # type: ignore[attr-defined]
@@ -369,5 +374,5 @@ def test_a_group_is_shown_as_it_is_stored(cluster: Cluster) -> None:
         if line.startswith(prefix := json.dumps(key, separators=(",", ":")).encode())
     )
     assert value["offset"] == 2
-    read = call(url, "GET", f"/v1/topics/__offsets/partitions/{early[0]['partition']}/records")  # type: ignore[index]
+    read = call(url, "GET", f"{offsets}/{partition}/records")
     assert read.json["records"]  # type: ignore[index]
