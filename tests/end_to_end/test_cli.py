@@ -353,12 +353,17 @@ def test_a_group_is_shown_as_it_is_stored(cluster: Cluster) -> None:
     url = cluster.urls[0]
     create_topic(url, "orders")
     produce(url, "orders", ["a", "b", "c"])
-    early = [call(each, "GET", "/v1/groups/mail/coordinator").json for each in cluster.urls]
-    assert early == [early[0]] * 3
-    partition, leader = (early[0][name] for name in ("partition", "broker_id"))  # type: ignore[index]
-    offsets = "/v1/topics/__offsets/partitions"
-    assert partition == partition_for_key(b"mail", len(call(url, "GET", offsets).rows("items")))
-    assert leader == cluster.leader("__offsets", partition)
+
+    def coordinators(field: str) -> set[object]:
+        return {call(each, "GET", "/v1/groups/mail/coordinator").json[field] for each in cluster.urls}
+
+    found, offsets = coordinators("partition"), "/v1/topics/__offsets/partitions"
+    partition = partition_for_key(b"mail", len(call(url, "GET", offsets).rows("items")))
+    assert found == {partition}
+    eventually(
+        lambda: coordinators("broker_id") == {cluster.leader("__offsets", partition)},
+        what="the leader of the partition as the coordinator at all brokers",
+    )
     body = {"offsets": [{"topic": "orders", "partition": 0, "offset": 2}]}
     assert call(url, "PUT", "/v1/groups/mail/offsets", body).status == 204
     (shown,) = call(url, "GET", "/v1/groups/mail/offsets").json["items"]  # type: ignore[attr-defined]

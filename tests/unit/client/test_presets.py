@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import pytest
 
 import raftlog
+from api.cli.message_source import followed as followed_by_consume
+from api.cli.message_source import present
 from raftlog.client.consumer.options import consumer_options
 from raftlog.client.messages import Message
 from raftlog.client.options import READER_PRESETS
@@ -21,6 +24,8 @@ PACE_S = 0.004
 RECORDS = 100
 BACKLOG = 1000
 VALUE = b"x" * 300
+READERS = ("member", "assigned", "chunks")
+CONSUME = ("present", "followed")  # of ``raftlog consume``
 PATH = f"GET /v1/topics/{TOPIC}/partitions/0/records"
 
 
@@ -31,6 +36,11 @@ async def pieces(
     if reader == "chunks":
         async for chunk in client.partition(TOPIC, 0).chunks("earliest", **options):
             yield chunk.messages
+    if reader in CONSUME:
+        read = {"followed": followed_by_consume, "present": partial(present, to=None)}[reader]
+        how = {"undecodable": "fail", "preset": options["preset"]}
+        async for piece in read([client.partition(TOPIC, 0)], "earliest", **how):
+            yield piece.messages
     assign = {"topics": TOPIC} if reader == "member" else {"assign": [(TOPIC, 0)]}
     group = "g" if reader == "member" else None
     async with await client.consumer(group, **assign, **options) as consumer:
@@ -60,9 +70,6 @@ async def _send_times(producer: raftlog.aio.Producer) -> None:
         await asyncio.sleep(PACE_S)
 
 
-READERS = ("member", "assigned", "chunks")
-
-
 # requirement: N6
 @pytest.mark.parametrize("reader", READERS)
 async def test_presets_choose_between_few_fetches_and_short_waits(reader: str) -> None:
@@ -74,7 +81,7 @@ async def test_presets_choose_between_few_fetches_and_short_waits(reader: str) -
 
 
 # requirement: N6
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", [*READERS, *CONSUME])
 async def test_presets_choose_between_small_and_large_pieces(reader: str) -> None:
     async with filled(0) as (_, client):
         async with client.producer(TOPIC, batch_bytes=16 << 10) as producer:
