@@ -26,7 +26,7 @@ from api.cli.output import (
 from api.cli.parameters import Argument, Option
 from api.cli.positions import parse_position
 from raftlog.errors import UndecodableBatch
-from raftlog.records.tags import TagSelection, tag_fields
+from raftlog.records.tags import TagSelection
 from raftlog.units import counted
 from raftlog.wire.tags import SEPARATOR, InvalidSelection, checked_selection
 
@@ -173,24 +173,12 @@ def consume(
     _check_delivery(delivery, group)
     if group is not None:
         _check_group_options(partition, start, end, skip_undecodable)
-        options: ConsumerSettings = {
-            "reset": start,
-            "delivery": delivery or "at_least_once",
-            "preset": preset,
-        }
-        if selection is not None:
-            lists = (selection.any or None, selection.all or None, selection.none or None)
-            options["tags"], options["tags_all"], options["tags_none"] = lists
+        options = _options(start, delivery, preset, selection)
         _print_as_member(server, rack, group, topics, max_count, follow, form, options)
         return
     first, last = _range(start, end, follow)
     with errors_reported():
-        from api.cli.message_format import renderer
-        from raftlog.client.options import reader_preset
-
-        with options_checked():
-            reader_preset(preset)
-        render = renderer(form, topics)
+        render = _renderer(form, topics, preset)
         with connected(server, rack) as client:
             found = {topic: [item.partition for item in client.topics.partitions(topic)] for topic in topics}
         wanted = _Wanted(
@@ -205,6 +193,31 @@ def consume(
             rack=rack,
         )
         _print_all(server, wanted, render)
+
+
+def _renderer(form: str, topics: Sequence[str], preset: str | None) -> Render:
+    """Checks the options that no broker sees."""
+    from api.cli.message_format import renderer
+    from raftlog.client.options import reader_preset
+
+    with options_checked():
+        reader_preset(preset)
+    return renderer(form, topics)
+
+
+def _options(
+    start: str, delivery: str | None, preset: str | None, selection: TagSelection | None
+) -> ConsumerSettings:
+    """Those of a member of a group."""
+    wanted = TagSelection() if selection is None else selection
+    return {
+        "reset": start,
+        "delivery": delivery or "at_least_once",
+        "preset": preset,
+        "tags": wanted.any or None,
+        "tags_all": wanted.all or None,
+        "tags_none": wanted.none or None,
+    }
 
 
 def _print_all(server: str, wanted: _Wanted, render: Render) -> None:

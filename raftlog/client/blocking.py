@@ -375,17 +375,15 @@ class Client(SyncProxy[AsyncClient]):
     ) -> Consumer:
         """Join a group, in the background, and consume its topics.
 
-        ``topics`` are names, or ``re.compile(...)`` for all that match, which are looked for again every
-        ``topics_refresh``. With ``assign=[("orders", 0)]`` these partitions are read without a membership,
-        and nothing is committed if ``group`` is None.
+        ``topics`` are names, or ``re.compile(...)`` for all that match. With ``assign=[("orders", 0)]`` these
+        partitions are read without a membership, and nothing is committed if ``group`` is None.
 
         ``delivery`` is ``at_least_once``, ``at_most_once`` or ``exactly_once``. The last hands out
-        ``batches()``; what is sent in the ``transaction()`` of a batch is committed together with its offset,
-        within ``transaction_timeout``. ``reset`` is where a partition without a committed offset begins.
-        ``strategies`` are names, or objects with ``name`` and ``assign``, and the preferred one comes first.
-        ``member_id`` and ``instance_id`` (of a static member) are chosen by brokers unless given.
-        With ``tags``, ``tags_all`` and ``tags_none`` (any, all, none of these) it skips other messages, and
-        commits offsets over them. So all members have the same tags; a member with others gets ``Conflict``.
+        ``batches()``; what is sent in the ``transaction()`` of a batch is committed together with its offset.
+        ``reset`` is where a partition without a committed offset begins. ``strategies`` are names, or objects
+        with ``name`` and ``assign``, and the preferred one comes first. ``preset`` is ``latency`` or
+        ``throughput``. With ``tags``, ``tags_all`` and ``tags_none`` (any, all, none of these) other messages
+        are skipped, and offsets committed over them; a member with other tags gets ``Conflict``.
         """
         options = consumer_options(
             group,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from yarl import URL
 
@@ -133,9 +133,14 @@ def producer_options(
     )
 
 
-def reader_preset(name: str | None) -> ReaderPreset:
-    """The preset of a name, or the defaults. Raises ``ValueError`` that lists the names."""
-    return ReaderPreset() if name is None else choice("preset", name, READER_PRESETS)
+def reader_preset(name: str | None, **options: Duration | int | None) -> ReaderPreset:
+    """The preset of a name, or the defaults, with the ``options`` that are not None.
+
+    Raises ``ValueError`` that lists the names.
+    """
+    base = ReaderPreset() if name is None else choice("preset", name, READER_PRESETS)
+    given: dict[str, Any] = {option: value for option, value in options.items() if value is not None}
+    return replace(base, **given)
 
 
 def seconds(name: str, value: Duration) -> float:

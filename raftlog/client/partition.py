@@ -206,9 +206,9 @@ class AsyncPartition:
         tags_none: Sequence[str] | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """The same in chunks, each with messages or with skipped offsets."""
-        skips, base = _is_skipping(undecodable), reader_preset(preset)
-        bytes_max = positive("max_bytes", base.max_bytes if max_bytes is None else max_bytes)
-        linger_s = seconds("linger", base.linger if linger is None else linger)
+        skips = _is_skipping(undecodable)
+        base = reader_preset(preset, linger=linger, max_bytes=max_bytes)
+        bytes_max, linger_s = positive("max_bytes", base.max_bytes), seconds("linger", base.linger)
         wanted = checked_selection(tags, tags_all, tags_none)
         at = await self._start(offset)
         while True:

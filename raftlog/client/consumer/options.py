@@ -101,9 +101,7 @@ def consumer_options(
     if reset not in RESETS:
         raise ValueError(f"reset is {reset!r}; choose {', '.join(map(repr, RESETS))}")
     own = {each.name: each for each in strategies if not isinstance(each, str)}
-    base = reader_preset(preset)
-    max_records = base.max_records if max_records is None else max_records
-    prefetch_bytes = base.prefetch_bytes if prefetch_bytes is None else prefetch_bytes
+    base = reader_preset(preset, linger=linger, max_records=max_records, prefetch_bytes=prefetch_bytes)
     return ConsumerOptions(
         group=group or "",
         topics=names,
@@ -121,9 +119,9 @@ def consumer_options(
         commit_interval_s=positive_seconds(
             "commit_interval", "1s" if commit_interval is None else commit_interval
         ),
-        linger_s=seconds("linger", base.linger if linger is None else linger),
-        max_records=positive("max_records", max_records),
-        prefetch_bytes=positive("prefetch_bytes", prefetch_bytes),
+        linger_s=seconds("linger", base.linger),
+        max_records=positive("max_records", base.max_records),
+        prefetch_bytes=positive("prefetch_bytes", base.prefetch_bytes),
         transaction_timeout="60s" if transaction_timeout is None else transaction_timeout,
         selection=checked_selection(tags, tags_all, tags_none),
     )
