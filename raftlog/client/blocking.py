@@ -377,13 +377,11 @@ class Client(SyncProxy[AsyncClient]):
 
         ``topics`` are names, or ``re.compile(...)`` for all that match. With ``assign=[("orders", 0)]`` these
         partitions are read without a membership, and nothing is committed if ``group`` is None.
-
         ``delivery`` is ``at_least_once``, ``at_most_once`` or ``exactly_once``. The last hands out
         ``batches()``; what is sent in the ``transaction()`` of a batch is committed together with its offset.
         ``reset`` is where a partition without a committed offset begins. ``strategies`` are names, or objects
-        with ``name`` and ``assign``, and the preferred one comes first. ``preset`` is ``latency`` or
-        ``throughput``. With ``tags``, ``tags_all`` and ``tags_none`` (any, all, none of these) other messages
-        are skipped, and offsets committed over them; a member with other tags gets ``Conflict``.
+        with ``name`` and ``assign``, the preferred one first. With ``tags``, ``tags_all`` and ``tags_none``
+        other messages are skipped; a member with other tags gets ``Conflict``.
         """
         options = consumer_options(
             group,
