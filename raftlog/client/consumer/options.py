@@ -101,6 +101,7 @@ def consumer_options(
     if reset not in RESETS:
         raise ValueError(f"reset is {reset!r}; choose {', '.join(map(repr, RESETS))}")
     own = {each.name: each for each in strategies if not isinstance(each, str)}
+    every = "1s" if commit_interval is None else commit_interval
     base = reader_preset(preset, linger=linger, max_records=max_records, prefetch_bytes=prefetch_bytes)
     return ConsumerOptions(
         group=group or "",
@@ -116,9 +117,7 @@ def consumer_options(
         instance_id=instance_id,
         session_timeout_ms=milliseconds("session_timeout", session_timeout),
         rebalance_timeout_ms=milliseconds("rebalance_timeout", rebalance_timeout),
-        commit_interval_s=positive_seconds(
-            "commit_interval", "1s" if commit_interval is None else commit_interval
-        ),
+        commit_interval_s=positive_seconds("commit_interval", every),
         linger_s=seconds("linger", base.linger),
         max_records=positive("max_records", base.max_records),
         prefetch_bytes=positive("prefetch_bytes", base.prefetch_bytes),
