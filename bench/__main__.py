@@ -22,6 +22,7 @@ from bench import (
     rows_of_delays,
     rows_of_groups,
     rows_of_growth,
+    rows_of_profiles,
     rows_of_records,
     rows_of_spark,
     rows_of_standing,
@@ -48,6 +49,7 @@ ROWS: dict[str, Callable[[Bench], Awaitable[Section]]] = {
     "transaction-commit": rows_of_transactions.commit,
     "tags": rows_of_tags.tags,
     "delayed": rows_of_delays.delayed,
+    "presets": rows_of_profiles.profiles,
     "spark": rows_of_spark.spark,
 }
 ALONE = (
@@ -60,6 +62,7 @@ ALONE = (
     "transaction-commit",
     "tags",
     "delayed",
+    "presets",
     "spark",
 )
 """Rows that start their own clusters: the shared systems need not start."""

@@ -48,9 +48,12 @@ class RaftlogSystem:
         config = {"retention.bytes": self._retained_bytes, "segment.bytes": SEGMENT_BYTES}
         await self.create(TOPIC, streams, config)
 
-    async def create(self, topic: str, partitions: int, config: dict[str, int] | None = None) -> None:
+    async def create(
+        self, topic: str, partitions: int, config: dict[str, int] | None = None, preset: str | None = None
+    ) -> None:
         """Create a topic and wait until all its partitions have leaders and followers."""
-        fields = {"name": topic, "partitions": partitions, "replication_factor": 3, "config": config or {}}
+        fields = {"name": topic, "partitions": partitions, "replication_factor": 3}
+        fields |= {"config": config or {}, "preset": preset}
         await asyncio.to_thread(self._create, fields, topic, partitions)
 
     async def connect(self, stream: int, records: int, record_bytes: int) -> HttpConnection:

@@ -27,12 +27,13 @@ from api.cli.parameters import Argument, Option
 from api.cli.positions import parse_position
 from api.cli.tag_options import TagsAllOption, TagsNoneOption, TagsOption, selection_of
 from raftlog.errors import UndecodableBatch
-from raftlog.records.tags import TagSelection, tag_fields
+from raftlog.records.tags import TagSelection
 from raftlog.units import counted
 
 if TYPE_CHECKING:
     from api.cli.message_format import Render
     from raftlog.client.partition import AsyncPartition, Position, Undecodable
+    from raftlog.client.worker.options import ConsumerSettings
     from raftlog.wire.bodies import SkippedRange
 
 PartitionOption = Annotated[
@@ -87,6 +88,16 @@ DeliveryOption = Annotated[
 ]
 
 
+PresetOption = Annotated[
+    str | None,
+    Option(
+        "--preset",
+        metavar="NAME",
+        help="latency fetches little at a time, throughput much, and with --follow waits for more.",
+    ),
+]
+
+
 RackOption = Annotated[
     str | None,
     Option("--rack", metavar="RACK", help="Read from the replicas in this rack while they are in sync."),
@@ -104,6 +115,7 @@ class _Wanted:
     follow: bool
     undecodable: Undecodable
     selection: TagSelection | None
+    preset: str | None
     rack: str | None
 
 
@@ -121,6 +133,7 @@ def consume(
     tags: TagsOption = None,
     tags_all: TagsAllOption = None,
     tags_none: TagsNoneOption = None,
+    preset: PresetOption = None,
     rack: RackOption = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
@@ -142,13 +155,12 @@ def consume(
     _check_delivery(delivery, group)
     if group is not None:
         _check_group_options(partition, start, end, skip_undecodable)
-        _print_as_member(server, rack, group, topics, start, max_count, follow, form, selection, delivery)
+        options = _options(start, delivery, preset, selection)
+        _print_as_member(server, rack, group, topics, max_count, follow, form, options)
         return
     first, last = _range(start, end, follow)
     with errors_reported():
-        from api.cli.message_format import renderer
-
-        render = renderer(form, topics)
+        render = _renderer(form, topics, preset)
         with connected(server, rack) as client:
             found = {topic: [item.partition for item in client.topics.partitions(topic)] for topic in topics}
         wanted = _Wanted(
@@ -159,9 +171,35 @@ def consume(
             follow=follow,
             undecodable="skip" if skip_undecodable else "fail",
             selection=selection,
+            preset=preset,
             rack=rack,
         )
         _print_all(server, wanted, render)
+
+
+def _renderer(form: str, topics: Sequence[str], preset: str | None) -> Render:
+    """Checks the options that no broker sees."""
+    from api.cli.message_format import renderer
+    from raftlog.client.options import reader_preset
+
+    with options_checked():
+        reader_preset(preset)
+    return renderer(form, topics)
+
+
+def _options(
+    start: str, delivery: str | None, preset: str | None, selection: TagSelection | None
+) -> ConsumerSettings:
+    """Those of a member of a group."""
+    wanted = TagSelection() if selection is None else selection
+    return {
+        "reset": start,
+        "delivery": delivery or "at_least_once",
+        "preset": preset,
+        "tags": wanted.any or None,
+        "tags_all": wanted.all or None,
+        "tags_none": wanted.none or None,
+    }
 
 
 def _print_all(server: str, wanted: _Wanted, render: Render) -> None:
@@ -188,25 +226,17 @@ def _print_as_member(
     rack: str | None,
     group: str,
     topics: Sequence[str],
-    start: str,
     max_count: int | None,
     follow: bool,
     form: str,
-    selection: TagSelection | None,
-    delivery: str | None,
+    options: ConsumerSettings,
 ) -> None:
     with errors_reported(), connected(server, rack) as client:
         from api.cli.consume_group import print_as_member
         from api.cli.message_format import renderer
 
         with options_checked():
-            consumer = client.consumer(
-                group,
-                topics,
-                reset=start,
-                delivery=delivery or "at_least_once",
-                **tag_fields(selection),
-            )
+            consumer = client.consumer(group, topics, **options)
         print_as_member(client, consumer, topics, max_count, follow, renderer(form, topics))
 
 
@@ -217,9 +247,11 @@ async def _print(server: str, wanted: _Wanted, render: Render) -> None:
     async with Client(server, retry_timeout=RETRY_TIMEOUT, rack=wanted.rack) as client:
         partitions = [client.partition(topic, number) for topic, number in wanted.partitions]
         if wanted.follow:
-            source = followed(partitions, wanted.start, wanted.undecodable, wanted.selection)
+            source = followed(partitions, wanted.start, wanted.undecodable, wanted.selection, wanted.preset)
         else:
-            source = present(partitions, wanted.start, wanted.end, wanted.undecodable, wanted.selection)
+            source = present(
+                partitions, wanted.start, wanted.end, wanted.undecodable, wanted.selection, wanted.preset
+            )
         left = wanted.max_count
         with _Skips() as skips:
             async with aclosing(source) as pieces:

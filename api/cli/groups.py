@@ -65,7 +65,7 @@ def describe(
         if output is Format.JSON:
             write_json(
                 {
-                    "group": msgspec.to_builtins(found),
+                    "group": msgspec.json.decode(msgspec.json.encode(found)),  # members' metadata is JSON
                     "offsets": [msgspec.structs.asdict(offset) for offset in offsets],
                     "pending": [msgspec.structs.asdict(offset) for offset in pending],
                 }

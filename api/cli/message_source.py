@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple
 
 from raftlog.client.messages import Message
+from raftlog.client.options import reader_preset
 from raftlog.client.partition import AsyncPartition, Position, Undecodable
 from raftlog.errors import OffsetOutOfRange, RaftlogError
 from raftlog.records.tags import TagSelection, tag_fields
@@ -31,8 +32,10 @@ async def present(
     to: Position | None,
     undecodable: Undecodable,
     selection: TagSelection | None = None,
+    preset: str | None = None,
 ) -> AsyncGenerator[Piece, None]:
     """All messages up to where committed ones end now and, if given, before the position ``to``."""
+    bytes_max = reader_preset(preset).max_bytes
     ends = await asyncio.gather(*(partition.offsets("latest") for partition in partitions))
     for partition, high_watermark in zip(partitions, ends, strict=True):
         at = await _offset(partition, position)
@@ -44,7 +47,9 @@ async def present(
                 end=high_watermark,
             )
         while at < end:
-            chunk = await partition.read(at, undecodable=undecodable, **tag_fields(selection))
+            chunk = await partition.read(
+                at, max_bytes=bytes_max, undecodable=undecodable, **tag_fields(selection)
+            )
             messages = [message for message in chunk.messages if message.offset < end]
             yield Piece(partition, messages, [lost for lost in chunk.skipped if lost.offset < end])
             if chunk.next_offset == at:
@@ -57,6 +62,7 @@ async def followed(
     position: Position,
     undecodable: Undecodable,
     selection: TagSelection | None = None,
+    preset: str | None = None,
 ) -> AsyncGenerator[Piece, None]:
     """Existing and new messages of all partitions at once; never ends by itself.
 
@@ -68,7 +74,8 @@ async def followed(
         try:
             first = await _offset(partition, position)
             at = min(first, await partition.offsets("latest"))  # wait for an offset above the end
-            async for chunk in partition.chunks(at, undecodable=undecodable, **tag_fields(selection)):
+            chunks = partition.chunks(at, preset=preset, undecodable=undecodable, **tag_fields(selection))
+            async for chunk in chunks:
                 await queue.put(
                     Piece(
                         partition,

@@ -18,6 +18,7 @@ from api.cli.output import (
     ServerOption,
     errors_reported,
     note,
+    options_checked,
     show,
     write_json,
     write_table,
@@ -39,6 +40,10 @@ ConfigOption = Annotated[
         help="A setting, such as retention.ms=14d; repeatable.",
     ),
 ]
+PresetOption = Annotated[
+    str | None,
+    Option("--preset", metavar="NAME", help="latency or throughput; --config takes precedence."),
+]
 
 
 def create(
@@ -49,18 +54,22 @@ def create(
         Option("--replication", "-r", min=1, help="Replicas of each partition.  [default: the brokers']"),
     ] = None,
     config: ConfigOption = None,
+    preset: PresetOption = None,
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Create a topic.
 
     \b
-    Example:
+    Examples:
       raftlog topic create orders --partitions 3 --config retention.ms=1d
+      raftlog topic create clicks --preset throughput
     """
     wanted = _settings(config)
-    with errors_reported(changing=True), connected(server) as client:
-        made = client.topics.create(name, partitions=partitions, replication=replication, config=wanted)
+    with errors_reported(changing=True), connected(server) as client, options_checked():
+        made = client.topics.create(
+            name, partitions=partitions, replication=replication, config=wanted, preset=preset
+        )
         _show_topics([made], output, single=True)
 
 
@@ -118,6 +127,7 @@ def alter(
         list[str] | None,
         Option("--reset", metavar="KEY", help="A setting to reset to its default; repeatable."),
     ] = None,
+    preset: PresetOption = None,
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -128,10 +138,10 @@ def alter(
       raftlog topic alter orders --config retention.ms=1h --reset segment.ms
     """
     changes: dict[str, int | str | None] = {**_settings(config), **dict.fromkeys(reset or (), None)}
-    if not changes:
-        wrong_usage("nothing to change; add --config KEY=VALUE or --reset KEY")
-    with errors_reported(changing=True), connected(server) as client:
-        topic = client.topics.alter(name, config=changes)
+    if not changes and preset is None:
+        wrong_usage("nothing to change; add --config KEY=VALUE, --reset KEY or --preset NAME")
+    with errors_reported(changing=True), connected(server) as client, options_checked():
+        topic = client.topics.alter(name, config=changes, preset=preset)
         if output is Format.JSON:
             _show_topics([topic], output, single=True)
         else:

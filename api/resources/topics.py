@@ -27,7 +27,7 @@ from api.http.routes import (
 )
 from api.resources import partition_bodies
 from partitions.metadata.image import TopicInfo
-from partitions.metadata.topic_config import compacts, deletes
+from partitions.metadata.topic_config import compacts, deletes, with_preset
 from raftlog import errors
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.wire import bodies, media_types, paths
@@ -64,11 +64,12 @@ async def create_topic(call: Call) -> web.StreamResponse:
         )
     services = call.services
     factor = wanted.replication_factor
+    config = with_preset(wanted.preset, wanted.config)
     topic = await services.controller.create_topic(
         wanted.name,
         partitions=wanted.partitions,
         replication_factor=services.limits.replication_factor_default if factor is None else factor,
-        config=wanted.config,
+        config={name: value for name, value in config.items() if value is not None},
         timeout_ms=services.limits.control_timeout_ms,
     )
     await _until_known_here(call, topic.version)
@@ -225,7 +226,7 @@ async def _change(call: Call) -> TopicInfo:
     wanted = await read_json(call, bodies.ChangeTopic)
     changed = await call.services.controller.alter_config(
         topic.name,
-        wanted.config,
+        with_preset(wanted.preset, wanted.config),
         expected_version=parameters.if_match(call.request),
         timeout_ms=call.services.limits.control_timeout_ms,
     )

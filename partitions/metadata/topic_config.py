@@ -12,13 +12,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from raftlog.errors import InvalidRequest
 from raftlog.units import counted, duration_ms, size_bytes
 from raftlog.wire.limits import NAME_PATTERN, REPLICAS_MAX
 
 Value = int | str
+Setting = TypeVar("Setting")
 MAJORITY: Final = "majority"
 
 _DAY_MS: Final = 24 * 3600 * 1000
@@ -148,6 +149,18 @@ _KEYS: Final[Mapping[str, _Key]] = {
 
 DEFAULTS: Final[Mapping[str, Value]] = MappingProxyType({name: key.default for name, key in _KEYS.items()})
 """The defaults. ``complete`` computes the majority."""
+
+
+PRESETS: Final[Mapping[str, Mapping[str, Value | None]]] = {
+    "latency": {"replica.lag.max.ms": 2_000, "validate.records": None},
+    "throughput": {"replica.lag.max.ms": None, "validate.records": "false"},
+}
+"""Settings that a preset sets, or resets to their defaults. Each preset has the keys of all."""
+
+
+def with_preset(preset: str | None, config: Mapping[str, Setting]) -> dict[str, Setting | Value | None]:
+    """A configuration, or changes of one, and the settings of a preset that are not among them."""
+    return {**PRESETS.get(preset or "", {}), **config}
 
 
 def check(changes: Mapping[str, object], *, replication_factor: int) -> dict[str, Value | None]:

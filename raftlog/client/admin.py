@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import get_args
 from urllib.parse import quote
 
 import msgspec
 
 from raftlog.client.metadata import Metadata
-from raftlog.client.options import Duration, milliseconds, seconds
+from raftlog.client.options import Duration, choice, milliseconds, seconds
 from raftlog.client.session import Session
 from raftlog.errors import TopicExists
 from raftlog.wire import bodies, joining, paths, plans
 
 LOOK_S = 0.2
+PRESETS: Mapping[str, bodies.PresetName] = {name: name for name in get_args(bodies.PresetName)}
 
 
 class AsyncTopics:
@@ -32,17 +34,18 @@ class AsyncTopics:
         replication: int | None = None,
         retention: Duration | None = None,
         config: Mapping[str, int | str] | None = None,
+        preset: str | None = None,
         exist_ok: bool = False,
     ) -> bodies.TopicBody:
         """Create a topic. Raises ``TopicExists``, unless ``exist_ok``: then returns the existing topic.
 
         ``retention`` is short for ``retention.ms`` in ``config``; ``replication`` defaults to the broker's
-        setting.
+        setting. ``preset`` is ``latency`` or ``throughput``, for the settings that are not in ``config``.
         """
         wanted = dict(config or {})
         if retention is not None:
             wanted["retention.ms"] = milliseconds("retention", retention)
-        body = bodies.CreateTopic(name, partitions, replication, wanted)
+        body = bodies.CreateTopic(name, partitions, replication, wanted, _preset(preset))
         try:
             reply = await self._session.ask_any("POST", paths.TOPICS, body=body, may_repeat=False)
         except TopicExists:
@@ -59,9 +62,18 @@ class AsyncTopics:
         """The partitions of a topic: leaders, replicas, offsets. Raises ``UnknownTopic``."""
         return await self._metadata.partitions(name)
 
-    async def alter(self, name: str, *, config: Mapping[str, int | str | None]) -> bodies.TopicBody:
-        """Change the configuration; ``None`` resets a name to its default."""
-        body = bodies.ChangeTopic(dict(config))
+    async def alter(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, int | str | None] | None = None,
+        preset: str | None = None,
+    ) -> bodies.TopicBody:
+        """Change the configuration; ``None`` resets a name to its default.
+
+        ``preset`` is ``latency`` or ``throughput``, for the settings that are not in ``config``.
+        """
+        body = bodies.ChangeTopic(dict(config or {}), _preset(preset))
         return (await self._session.ask_any("PATCH", paths.topic(name), body=body)).read(bodies.TopicBody)
 
     async def add_partitions(
@@ -259,3 +271,7 @@ class AsyncCluster:
     async def controller(self) -> bodies.ControllerBody:
         """The active controller, and the new replicas that brokers do not open. Raises ``NoLeader``."""
         return (await self._session.ask_any("GET", paths.CLUSTER_CONTROLLER)).read(bodies.ControllerBody)
+
+
+def _preset(name: str | None) -> bodies.PresetName | None:
+    return None if name is None else choice("preset", name, PRESETS)

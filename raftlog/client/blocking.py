@@ -24,7 +24,7 @@ from raftlog.client.delayed import AsyncDelayed
 from raftlog.client.groups import AsyncGroups
 from raftlog.client.messages import Chunk, Decoder, Decoders, Message
 from raftlog.client.options import URL_DEFAULT, Duration, Partitioner
-from raftlog.client.partition import CHUNK_BYTES, AsyncPartition, Position, Undecodable
+from raftlog.client.partition import AsyncPartition, Position, Undecodable
 from raftlog.client.portal import Portal, SyncProxy, blocking
 from raftlog.client.producer import HURRIED_CLOSE, AsyncProducer
 from raftlog.client.replicas import AsyncReplicas
@@ -147,7 +147,9 @@ class Partition(SyncProxy[AsyncPartition]):
         self,
         offset: Position = "latest",
         *,
-        max_bytes: int = CHUNK_BYTES,
+        preset: str | None = None,
+        linger: Duration | None = None,
+        max_bytes: int | None = None,
         undecodable: Undecodable = "fail",
         tags: Sequence[str] | None = None,
         tags_all: Sequence[str] | None = None,
@@ -156,6 +158,8 @@ class Partition(SyncProxy[AsyncPartition]):
         """Every message from a position on, without end; by default new messages only."""
         source = self.chunks(
             offset,
+            preset=preset,
+            linger=linger,
             max_bytes=max_bytes,
             undecodable=undecodable,
             tags=tags,
@@ -169,7 +173,9 @@ class Partition(SyncProxy[AsyncPartition]):
         self,
         offset: Position = "latest",
         *,
-        max_bytes: int = CHUNK_BYTES,
+        preset: str | None = None,
+        linger: Duration | None = None,
+        max_bytes: int | None = None,
         undecodable: Undecodable = "fail",
         tags: Sequence[str] | None = None,
         tags_all: Sequence[str] | None = None,
@@ -178,6 +184,8 @@ class Partition(SyncProxy[AsyncPartition]):
         """The same in chunks, each with messages or with skipped offsets."""
         source = self._core.chunks(
             offset,
+            preset=preset,
+            linger=linger,
             max_bytes=max_bytes,
             undecodable=undecodable,
             tags=tags,
@@ -354,8 +362,10 @@ class Client(SyncProxy[AsyncClient]):
         session_timeout: Duration = "10s",
         rebalance_timeout: Duration = "60s",
         commit_interval: Duration | None = None,
-        max_records: int = 500,
-        prefetch_bytes: int = 8 << 20,
+        preset: str | None = None,
+        linger: Duration | None = None,
+        max_records: int | None = None,
+        prefetch_bytes: int | None = None,
         transaction_timeout: Duration | None = None,
         tags: Sequence[str] | None = None,
         tags_all: Sequence[str] | None = None,
@@ -365,17 +375,13 @@ class Client(SyncProxy[AsyncClient]):
     ) -> Consumer:
         """Join a group, in the background, and consume its topics.
 
-        ``topics`` are names, or ``re.compile(...)`` for all that match, which are looked for again every
-        ``topics_refresh``. With ``assign=[("orders", 0)]`` these partitions are read without a membership,
-        and nothing is committed if ``group`` is None.
-
+        ``topics`` are names, or ``re.compile(...)`` for all that match. With ``assign=[("orders", 0)]`` these
+        partitions are read without a membership, and nothing is committed if ``group`` is None.
         ``delivery`` is ``at_least_once``, ``at_most_once`` or ``exactly_once``. The last hands out
-        ``batches()``; what is sent in the ``transaction()`` of a batch is committed together with its offset,
-        within ``transaction_timeout``. ``reset`` is where a partition without a committed offset begins.
-        ``strategies`` are names, or objects with ``name`` and ``assign``, and the preferred one comes first.
-        ``member_id`` and ``instance_id`` (of a static member) are chosen by brokers unless given.
-        With ``tags``, ``tags_all`` and ``tags_none`` (any, all, none of these) it skips other messages, and
-        commits offsets over them. So all members have the same tags; a member with others gets ``Conflict``.
+        ``batches()``; what is sent in the ``transaction()`` of a batch is committed together with its offset.
+        ``reset`` is where a partition without a committed offset begins. ``strategies`` are names, or objects
+        with ``name`` and ``assign``, the preferred one first. With ``tags``, ``tags_all`` and ``tags_none``
+        other messages are skipped; a member with other tags gets ``Conflict``.
         """
         options = consumer_options(
             group,
@@ -390,6 +396,8 @@ class Client(SyncProxy[AsyncClient]):
             session_timeout=session_timeout,
             rebalance_timeout=rebalance_timeout,
             commit_interval=commit_interval,
+            preset=preset,
+            linger=linger,
             max_records=max_records,
             prefetch_bytes=prefetch_bytes,
             transaction_timeout=transaction_timeout,

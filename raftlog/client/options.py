@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from yarl import URL
 
@@ -47,6 +47,27 @@ PRESETS: Mapping[str, Preset] = {
     "throughput": Preset(linger="20ms", batch_bytes=1 << 20, buffer_bytes=64 << 20),
 }
 """``latency`` sends small batches at once; ``throughput`` waits for larger ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderPreset:
+    """Defaults of the options of consumers, workers and readers of one partition.
+
+    ``linger`` is how long a reader waits at the end of a partition before it asks for more, so that records
+    gather.
+    """
+
+    linger: Duration = 0
+    max_records: int = 500
+    prefetch_bytes: int = 8 << 20
+    max_bytes: int = 1 << 20
+
+
+READER_PRESETS: Mapping[str, ReaderPreset] = {
+    "latency": ReaderPreset(prefetch_bytes=256 << 10, max_bytes=64 << 10),
+    "throughput": ReaderPreset(linger="20ms", max_records=5_000, max_bytes=4 << 20),
+}
+"""``latency`` fetches little at a time, so that no record waits for many; ``throughput`` fetches much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +109,7 @@ def producer_options(
     run_epoch: int | None = None,
 ) -> ProducerOptions:
     """Check the options of a producer. Raises ``ValueError`` that names the option and its choices."""
-    base = Preset() if preset is None else _choice("preset", preset, PRESETS)
+    base = Preset() if preset is None else choice("preset", preset, PRESETS)
     batch_bytes = base.batch_bytes if batch_bytes is None else batch_bytes
     buffer_bytes = base.buffer_bytes if buffer_bytes is None else buffer_bytes
     wanted_acks = None if acks is None else _acks(acks)
@@ -102,7 +123,7 @@ def producer_options(
         linger_s=linger_s,
         batch_bytes=_between("batch_bytes", batch_bytes, 1, BATCH_BYTES_MAX),
         buffer_bytes=_between("buffer_bytes", buffer_bytes, 1, 1 << 40),
-        codec=_choice("compression", compression, COMPRESSIONS),
+        codec=choice("compression", compression, COMPRESSIONS),
         partitioner=_partitioner(partitioner),
         is_idempotent=is_idempotent,
         delivery_timeout_s=delivery_timeout_s,
@@ -110,6 +131,16 @@ def producer_options(
         transaction_timeout_ms=milliseconds("transaction_timeout", transaction_timeout),
         run_epoch=run_epoch,
     )
+
+
+def reader_preset(name: str | None, **options: Duration | int | None) -> ReaderPreset:
+    """The preset of a name, or the defaults, with the ``options`` that are not None.
+
+    Raises ``ValueError`` that lists the names.
+    """
+    base = ReaderPreset() if name is None else choice("preset", name, READER_PRESETS)
+    given: dict[str, Any] = {option: value for option, value in options.items() if value is not None}
+    return replace(base, **given)
 
 
 def seconds(name: str, value: Duration) -> float:
@@ -225,7 +256,8 @@ def _between(name: str, value: int, low: int, high: int) -> int:
     return value
 
 
-def _choice(name: str, value: str, choices: Mapping[str, Value]) -> Value:
+def choice(name: str, value: str, choices: Mapping[str, Value]) -> Value:
+    """What a name stands for. Raises ``ValueError`` that lists the names."""
     if value not in choices:
         raise ValueError(f"{name} is {value!r}; choose {', '.join(map(repr, choices))}")
     return choices[value]

@@ -19,7 +19,15 @@ from raftlog.client.closest import ClosestReplica
 from raftlog.client.leader_watch import ask_leader
 from raftlog.client.messages import DECODED_BYTES_MAX, Chunk, Decoders, Message, read_messages
 from raftlog.client.metadata import Metadata
-from raftlog.client.options import BATCH_BYTES_MAX, Duration, milliseconds, positive
+from raftlog.client.options import (
+    BATCH_BYTES_MAX,
+    Duration,
+    ReaderPreset,
+    milliseconds,
+    positive,
+    reader_preset,
+    seconds,
+)
 from raftlog.client.reader_place import ReaderPlace
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Reply, Session
@@ -30,7 +38,7 @@ from raftlog.records.tags import TagSelection
 from raftlog.wire import bodies, headers, paths
 from raftlog.wire.tags import FIELDS, SEPARATOR, checked_selection
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = ReaderPreset().max_bytes
 TAIL_WAIT_MS = 30_000
 _OVER_MAX_BYTES = BATCH_BYTES_MAX + (64 << 10)  # a broker sends whole batches, at least one
 _MESSAGE_BYTES = 1_024.0  # estimated size of a message before the first response
@@ -162,7 +170,9 @@ class AsyncPartition:
         self,
         offset: Position = "latest",
         *,
-        max_bytes: int = CHUNK_BYTES,
+        preset: str | None = None,
+        linger: Duration | None = None,
+        max_bytes: int | None = None,
         undecodable: Undecodable = "fail",
         tags: Sequence[str] | None = None,
         tags_all: Sequence[str] | None = None,
@@ -171,6 +181,8 @@ class AsyncPartition:
         """Every message from a position on, without end; by default new messages only."""
         source = self.chunks(
             offset,
+            preset=preset,
+            linger=linger,
             max_bytes=max_bytes,
             undecodable=undecodable,
             tags=tags,
@@ -185,7 +197,9 @@ class AsyncPartition:
         self,
         offset: Position = "latest",
         *,
-        max_bytes: int = CHUNK_BYTES,
+        preset: str | None = None,
+        linger: Duration | None = None,
+        max_bytes: int | None = None,
         undecodable: Undecodable = "fail",
         tags: Sequence[str] | None = None,
         tags_all: Sequence[str] | None = None,
@@ -193,14 +207,17 @@ class AsyncPartition:
     ) -> AsyncGenerator[Chunk, None]:
         """The same in chunks, each with messages or with skipped offsets."""
         skips = _is_skipping(undecodable)
-        positive("max_bytes", max_bytes)
+        base = reader_preset(preset, linger=linger, max_bytes=max_bytes)
+        bytes_max, linger_s = positive("max_bytes", base.max_bytes), seconds("linger", base.linger)
         wanted = checked_selection(tags, tags_all, tags_none)
         at = await self._start(offset)
         while True:
-            chunk = (await self._fetch(at, max_bytes, TAIL_WAIT_MS, skips=skips, tags=wanted)).chunk
+            chunk = (await self._fetch(at, bytes_max, TAIL_WAIT_MS, skips=skips, tags=wanted)).chunk
             at = chunk.next_offset
             if chunk.messages or chunk.skipped:
                 yield chunk
+            if linger_s and chunk.is_up_to_date:
+                await asyncio.sleep(linger_s)
 
     async def offsets(self, at: Position = "latest") -> int:
         """The offset of a position: for a time, of the first message since.

@@ -39,6 +39,8 @@ Brief = Annotated[str, matching(limits.BRIEF_PATTERN)]
 RecordText = Annotated[str, msgspec.Meta(max_length=limits.RECORD_TEXT_CHARACTERS_MAX)]
 """The key of a record, or the name or the value of a header."""
 ConfigText = Annotated[str, msgspec.Meta(max_length=limits.CONFIG_TEXT_CHARACTERS_MAX)]
+PresetName = Literal["latency", "throughput"]
+"""Settings of a topic under one name; those in the same body take precedence."""
 Tag = Annotated[
     str,
     msgspec.Meta(min_length=1, max_length=limits.TAG_CHARACTERS_MAX),
@@ -79,6 +81,7 @@ class CreateTopic(Request):
     config: Annotated[
         dict[ConfigText, Int64 | ConfigText | bool], msgspec.Meta(max_length=limits.CONFIG_KEYS_MAX)
     ] = {}
+    preset: PresetName | None = None
 
 
 class ChangeTopic(Request):
@@ -86,7 +89,8 @@ class ChangeTopic(Request):
 
     config: Annotated[
         dict[ConfigText, Int64 | ConfigText | bool | None], msgspec.Meta(max_length=limits.CONFIG_KEYS_MAX)
-    ]
+    ] = {}
+    preset: PresetName | None = None
 
 
 class AddPartitions(Request):

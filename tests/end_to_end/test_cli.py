@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster, free_ports
+from raftlog.records.keys import partition_for_key
 from tests.helpers.command_line import RAFTLOG, command, packages_of_our_names, run
 from tests.helpers.real_cluster import call, create_topic, eventually, produce, read_all
 
@@ -352,8 +353,17 @@ def test_a_group_is_shown_as_it_is_stored(cluster: Cluster) -> None:
     url = cluster.urls[0]
     create_topic(url, "orders")
     produce(url, "orders", ["a", "b", "c"])
-    early = [call(each, "GET", "/v1/groups/mail/coordinator").json for each in cluster.urls]
-    assert early == [early[0]] * 3
+
+    def coordinators(field: str) -> set[object]:
+        return {call(each, "GET", "/v1/groups/mail/coordinator").json[field] for each in cluster.urls}
+
+    found, offsets = coordinators("partition"), "/v1/topics/__offsets/partitions"
+    partition = partition_for_key(b"mail", len(call(url, "GET", offsets).rows("items")))
+    assert found == {partition}
+    eventually(
+        lambda: coordinators("broker_id") == {cluster.leader("__offsets", partition)},
+        what="the leader of the partition as the coordinator at all brokers",
+    )
     body = {"offsets": [{"topic": "orders", "partition": 0, "offset": 2}]}
     assert call(url, "PUT", "/v1/groups/mail/offsets", body).status == 204
     (shown,) = call(url, "GET", "/v1/groups/mail/offsets").json["items"]  # type: ignore[attr-defined]
@@ -369,5 +379,5 @@ def test_a_group_is_shown_as_it_is_stored(cluster: Cluster) -> None:
         if line.startswith(prefix := json.dumps(key, separators=(",", ":")).encode())
     )
     assert value["offset"] == 2
-    read = call(url, "GET", f"/v1/topics/__offsets/partitions/{early[0]['partition']}/records")  # type: ignore[index]
+    read = call(url, "GET", f"{offsets}/{partition}/records")
     assert read.json["records"]  # type: ignore[index]

@@ -4,12 +4,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from chaos.cluster import Cluster
-from raftlog import Client
+from raftlog import Client, Consumer
+from raftlog.records.builder import Record
 from raftlog.wire.bodies import PartitionBody
 from tests.helpers.command_line import run
 from tests.helpers.real_cluster import create_topic, eventually
@@ -71,3 +77,67 @@ def test_segments_go_once_all_named_groups_and_queues_have_consumed_them(looking
         assert held_back_by("mail", 0).high_watermark >= RECORDS
         client.topics.alter("orders", config={"retention.consumed.by": None})
         held_back_by("", -1)
+
+
+MILLION = 1_000_000
+BURST = 20_000  # of about 110 bytes on the disk: half a segment
+LARGE_SEGMENT = 4 << 20
+
+
+@contextmanager
+def largest(folder: Path) -> Iterator[list[int]]:
+    """The most bytes that the segments of all partitions of ``jobs`` have had, in a list of one number."""
+    found, is_over = [0], threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(0.02):
+            with contextlib.suppress(FileNotFoundError):  # a segment that has just gone
+                found[0] = max(found[0], sum(file.stat().st_size for file in folder.glob("jobs-*/*/*.log")))
+
+    watching = threading.Thread(target=look)
+    watching.start()
+    try:
+        yield found
+    finally:
+        is_over.set()
+        watching.join()
+
+
+def work_off(consumer: Consumer, first: int) -> int:
+    """Take the records of one burst, and commit; returns the committed offset."""
+    following, offset = first, 0
+    for batch in consumer.batches():
+        assert batch[0].value == b"%0100d" % following
+        following += len(batch)
+        offset = batch[-1].offset + 1
+        if following == first + BURST:
+            break
+    consumer.commit()
+    return offset
+
+
+def is_consumed(client: Client, offset: int) -> bool:
+    """Whether the broker knows that all records below are consumed."""
+    return client.topics.partitions("jobs")[0].consumed_up_to == offset
+
+
+@pytest.mark.slow
+def test_a_queue_of_a_million_messages_takes_two_segments(tmp_path: Path) -> None:
+    often = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "100"}
+    with Cluster(tmp_path, brokers=1, environment=often) as cluster, Client(cluster.urls[0]) as client:
+        config = {"retention.consumed.by": "workers", "segment.bytes": LARGE_SEGMENT}
+        client.topics.create("jobs", replication=1, config=config)
+        with (
+            largest(cluster.data_directory(1)) as most,
+            client.producer("jobs", preset="throughput") as producer,
+            client.consumer("workers", "jobs", preset="throughput") as consumer,
+        ):
+            for number in range(0, MILLION, BURST):
+                producer.send_all([Record(b"%0100d" % each) for each in range(number, number + BURST)])
+                producer.flush()
+                offset = work_off(consumer, number)
+                eventually(partial(is_consumed, client, offset), what="a broker that knows it")
+            assert LARGE_SEGMENT < most[0] <= 2 * LARGE_SEGMENT
+        left = client.topics.partitions("jobs")[0]
+        assert left.high_watermark >= MILLION
+        assert left.size_bytes <= 2 * LARGE_SEGMENT

@@ -110,16 +110,6 @@ FORMATS = (
         seen_by="tests/unit/partitions/test_log_start.py::test_a_partition_is_restored_with_its_log_start",
     ),
     PlantedBug(
-        "the archived offset is missing in the state of a partition",
-        "state of a partition",
-        "partitions.replica.machine:PartitionMachine.restore",
-        "self.archived.restore(archived)",
-        "self.archived.restore(b'')",
-        seen_by=(
-            "tests/unit/partitions/test_log_start.py::test_a_partition_is_restored_with_its_archived_offset"
-        ),
-    ),
-    PlantedBug(
         "a creation repeated after the deletion makes the topic again",
         "metadata",
         "partitions.metadata.machine:_create_topic",

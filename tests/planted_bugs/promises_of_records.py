@@ -403,6 +403,17 @@ PROMISES_OF_RECORDS = (
         ),
     ),
     PlantedBug(
+        "a consumer's preset is not used",
+        "N6",
+        "raftlog.client.consumer.options:consumer_options",
+        "base = reader_preset(preset,",
+        "base = reader_preset(None,",
+        seen_by=(
+            "tests/unit/client/test_presets.py::"
+            "test_presets_choose_between_few_fetches_and_short_waits[member]"
+        ),
+    ),
+    PlantedBug(
         "a batch in flight stays open for records",
         "P1",
         "raftlog.client.buffer:Buffer.take",

@@ -77,6 +77,7 @@ class ConsumerCore:
         self._fetching = Fetching(
             open_partition,
             options.prefetch_bytes,
+            linger_s=options.linger_s,
             awaits_topics=options.pattern is not None,
             awaits_rebalance=not options.assigned,
             selection=options.selection,

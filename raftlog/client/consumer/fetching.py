@@ -29,7 +29,8 @@ from raftlog.wire.lag import records_left
 
 WAIT = "10s"
 CHUNK_BYTES_MIN = 64 << 10
-CATCH_UP_BYTES = 1 << 20  # of a chunk of a partition that is behind
+CHUNK_BYTES_MAX = 4 << 20  # brokers send less, if they are configured so
+CATCH_UP_BYTES = 1 << 20  # of a chunk of a partition that is behind, if half of the bound has room for it
 MESSAGE_BYTES = 300  # approximate memory of a message beside its contents
 PAUSE_S = 0.2
 LOST = "%s/%d has no offset %d any more: reading goes on at %d; see the option reset"
@@ -79,6 +80,7 @@ class Fetching:
         open_partition: OpenPartition,
         prefetch_bytes: int,
         *,
+        linger_s: float = 0.0,
         awaits_topics: bool = False,
         awaits_rebalance: bool = False,
         selection: TagSelection | None = None,
@@ -87,6 +89,7 @@ class Fetching:
         """``fails``: a position whose record was deleted is an error, not read on behind it."""
         self._open = open_partition
         self._prefetch_bytes = prefetch_bytes
+        self._linger_s = linger_s
         self._lists = tag_fields(selection)
         self._fails = fails
         self._awaits_topics = awaits_topics  # they may be new, or deleted by now
@@ -94,7 +97,8 @@ class Fetching:
         self._sources: dict[TopicPartition, _Source] = {}
         self._ready: deque[_Source] = deque()  # those with records, in order of arrival
         self._changed = asyncio.Event()
-        self._catching_up = asyncio.Semaphore(max(1, prefetch_bytes // 2 // CATCH_UP_BYTES))
+        self._catch_up_bytes = min(CATCH_UP_BYTES, max(CHUNK_BYTES_MIN, prefetch_bytes // 2))
+        self._catching_up = asyncio.Semaphore(max(1, prefetch_bytes // 2 // self._catch_up_bytes))
         self.failures: list[tuple[_Source | None, Exception]] = []  # each is raised once
 
     async def start(self, positions: dict[TopicPartition, int]) -> None:
@@ -185,16 +189,19 @@ class Fetching:
                 return []
 
     async def _read(self, source: _Source) -> None:
-        share = max(CHUNK_BYTES_MIN, self._prefetch_bytes // 2 // max(1, len(self._sources)))
+        share = self._prefetch_bytes // 2 // max(1, len(self._sources))
+        share = min(CHUNK_BYTES_MAX, max(CHUNK_BYTES_MIN, share))
         is_behind = True  # until a response says otherwise
         try:
             while True:
                 await source.wait_drained()
                 if is_behind:
                     async with self._catching_up:
-                        is_behind = await self._read_once(source, max(share, CATCH_UP_BYTES), wait=0)
+                        is_behind = await self._read_once(source, max(share, self._catch_up_bytes), wait=0)
                         await source.wait_drained_or_paused()
                 else:
+                    if self._linger_s:
+                        await asyncio.sleep(self._linger_s)  # more records come meanwhile
                     is_behind = await self._read_once(source, share, wait=WAIT)
         except Exception as error:  # also an unexpected one: the partition is not read any more
             self.fail(error, source)

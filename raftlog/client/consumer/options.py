@@ -11,7 +11,14 @@ from typing import Final, Literal
 from raftlog.assignors import ASSIGNORS
 from raftlog.assignors.values import Assignor
 from raftlog.client.delivery import Delivery, checked
-from raftlog.client.options import Duration, milliseconds, positive, positive_seconds
+from raftlog.client.options import (
+    Duration,
+    milliseconds,
+    positive,
+    positive_seconds,
+    reader_preset,
+    seconds,
+)
 from raftlog.records.tags import TagSelection
 from raftlog.types import TopicPartition
 from raftlog.wire.tags import checked_selection
@@ -45,6 +52,7 @@ class ConsumerOptions:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     commit_interval_s: float
+    linger_s: float
     max_records: int
     prefetch_bytes: int
     transaction_timeout: Duration
@@ -70,8 +78,10 @@ def consumer_options(
     session_timeout: Duration = "10s",
     rebalance_timeout: Duration = "60s",
     commit_interval: Duration | None = None,
-    max_records: int = 500,
-    prefetch_bytes: int = 8 << 20,
+    preset: str | None = None,
+    linger: Duration | None = None,
+    max_records: int | None = None,
+    prefetch_bytes: int | None = None,
     transaction_timeout: Duration | None = None,
     tags: Sequence[str] | None = None,
     tags_all: Sequence[str] | None = None,
@@ -91,6 +101,8 @@ def consumer_options(
     if reset not in RESETS:
         raise ValueError(f"reset is {reset!r}; choose {', '.join(map(repr, RESETS))}")
     own = {each.name: each for each in strategies if not isinstance(each, str)}
+    every = "1s" if commit_interval is None else commit_interval
+    base = reader_preset(preset, linger=linger, max_records=max_records, prefetch_bytes=prefetch_bytes)
     return ConsumerOptions(
         group=group or "",
         topics=names,
@@ -105,11 +117,10 @@ def consumer_options(
         instance_id=instance_id,
         session_timeout_ms=milliseconds("session_timeout", session_timeout),
         rebalance_timeout_ms=milliseconds("rebalance_timeout", rebalance_timeout),
-        commit_interval_s=positive_seconds(
-            "commit_interval", "1s" if commit_interval is None else commit_interval
-        ),
-        max_records=positive("max_records", max_records),
-        prefetch_bytes=positive("prefetch_bytes", prefetch_bytes),
+        commit_interval_s=positive_seconds("commit_interval", every),
+        linger_s=seconds("linger", base.linger),
+        max_records=positive("max_records", base.max_records),
+        prefetch_bytes=positive("prefetch_bytes", base.prefetch_bytes),
         transaction_timeout="60s" if transaction_timeout is None else transaction_timeout,
         selection=checked_selection(tags, tags_all, tags_none),
     )

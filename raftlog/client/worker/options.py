@@ -61,6 +61,8 @@ class ConsumerSettings(TypedDict, total=False):
     session_timeout: Duration
     rebalance_timeout: Duration
     commit_interval: Duration
+    preset: str | None
+    linger: Duration
     max_records: int
     prefetch_bytes: int
     tags: Sequence[str] | None

@@ -16,7 +16,7 @@ from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendReply, Message, SnapshotOffer, TimeoutNow, VoteReply, VoteRequest
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, encode_message
 from raftlog.node.group_host import GroupHost
-from raftlog.node.network.framing import frame_header
+from raftlog.node.network.framing import SCRATCH_BYTES, frame_header
 from raftlog.node.network.handshake import NONCE_BYTES, Credentials, DiallerHandshake
 from raftlog.node.network.tcp_links import TransportLimits
 from raftlog.node.network.tcp_transport import TcpTransport
@@ -146,10 +146,23 @@ async def test_garbage_before_the_proof(stage: str) -> None:
         assert len(host.logged) == 1
 
 
+def flipped(payload: bytes) -> bytes:
+    """A frame of which the last bit was flipped on its way."""
+    frame = bytearray(framed(payload))
+    frame[-1] ^= 1
+    return bytes(frame)
+
+
+# requirement: A9
 @pytest.mark.parametrize(
     ("sent", "reason"),
-    [(CONTENT * 100, "header_checksum_wrong"), (oversized(), "frame_too_large")],
-    ids=["no_frame", "oversized"],
+    [
+        (CONTENT * 100, "header_checksum_wrong"),
+        (oversized(), "frame_too_large"),
+        (flipped(b"\x03"), "payload_checksum_wrong"),
+        (flipped(bytes(2 * SCRATCH_BYTES)), "payload_checksum_wrong"),
+    ],
+    ids=["no_frame", "oversized", "flipped", "flipped_and_large"],
 )
 @on_both_loops
 async def test_garbage_in_place_of_a_frame(sent: bytes, reason: str) -> None:

@@ -209,6 +209,7 @@ async def test_records_wait_for_consumers_and_consumers_for_records(cluster: Con
         result = await gateway.fetch(ORDERS, fetch_from(len(found)))
         found += values_of(result.data)
     assert found == values
+    assert not (await gateway.fetch(ORDERS, fetch_from(10, wait_ms=100))).data
     waiting = asyncio.create_task(gateway.fetch(ORDERS, fetch_from(10, wait_ms=60_000)))
     await retention_looks(cluster, 0.5)  # nobody produces
     assert not waiting.done()

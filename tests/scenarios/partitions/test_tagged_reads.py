@@ -18,7 +18,7 @@ from tests.helpers.tagged import tagged, tagged_batch
 from tests.helpers.transactional import TransactionalProducer
 from tests.helpers.virtual_time import eventually
 
-# requirement: A1, A2
+# requirement: A1, A2, A10
 
 PAID = ("paid",)
 NEW, BOTH = tagged(b"n", "new"), tagged(b"b", "new", "paid")

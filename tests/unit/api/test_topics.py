@@ -97,6 +97,22 @@ async def test_config_is_complete_and_says_what_was_set(server: HttpServer) -> N
 
 
 @served()
+async def test_a_preset_stands_for_settings_that_the_body_does_not_name(server: HttpServer) -> None:
+    # requirement: N6
+    await server.post("/v1/topics", {"name": "orders", "preset": "latency"})
+    path, lag = "/v1/topics/orders/config", "replica.lag.max.ms"
+    assert (await server.get(path)).json["overrides"] == {lag: 2000}
+    for body, overrides in (
+        ({"preset": "throughput"}, {"validate.records": "false"}),
+        ({"preset": "latency", "config": {lag: 5}}, {lag: 5}),
+        ({"preset": "throughput", "config": {"validate.records": None}}, {}),
+    ):
+        assert (await server.call("PATCH", path, body)).json["overrides"] == overrides
+    refused = await server.call("PATCH", path, {"preset": "fast"})
+    assert (refused.status, refused.json["field"]) == (422, "/preset")
+
+
+@served()
 async def test_a_change_with_if_match_holds_only_while_nobody_else_changed(server: HttpServer) -> None:
     tag = (await server.topic()).headers["etag"]
     path, body = "/v1/topics/orders/config", {"config": {"retention.ms": 1}}

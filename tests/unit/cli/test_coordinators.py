@@ -127,6 +127,25 @@ def test_offsets_in_an_open_transaction_are_described(raftlog: Commands) -> None
     assert str(one) in raftlog("group describe enrich").stdout
 
 
+# requirement: C6 ST1
+def test_a_group_is_shown_with_the_owners_of_partitions_and_both_offsets(raftlog: Commands) -> None:
+    produce(raftlog.url, "orders", ["a", "b", "c"])
+    joined = call(raftlog.url, "POST", "/v1/groups/mail/members", {"topics": ["orders"], "member_id": "m"})
+    generation = {"generation": joined.json["generation"]}
+    path = "/v1/groups/mail/members/m:sync"
+    assert call(raftlog.url, "POST", path, {**generation, "plan": "auto"}).status == 200
+    place = {"topic": "orders", "partition": 0, "offset": 2}
+    commit = {**generation, "member_id": "m", "offsets": [place]}
+    assert call(raftlog.url, "PUT", "/v1/groups/mail/offsets", commit).status == 204
+    shown = json.loads(raftlog("group describe mail -o json").stdout)
+    assert shown["group"]["members"][0]["assignment"] == [{"topic": "orders", "partitions": [0]}]
+    (offset,) = shown["offsets"]
+    assert (offset["last_consumed_offset"], offset["committed_offset"], offset["lag"]) == (1, 2, 1)
+    table = [line.split() for line in raftlog("group describe mail").stdout.splitlines()]
+    assert ["orders/0" in line for line in table if line[:1] == ["m"]] == [True]
+    assert table[-1][:6] == ["orders", "0", "1", "2", "3", "1"]
+
+
 class DeadLetters(Commands):
     """Commands about group ``mail`` of topic ``orders``."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,7 +18,7 @@ from raftlog.records.builder import Record, build_batch
 from raftlog.wire import media_types
 from raftlog.wire.paths import partition_records
 from tests.helpers.async_tests import beside
-from tests.helpers.command_line import Commands, invoke
+from tests.helpers.command_line import RAFTLOG, Commands, invoke
 from tests.helpers.http_server import serve
 from tests.helpers.real_cluster import call
 from tests.helpers.undecodable_batch import SECOND_RECORD, undecodable_batch
@@ -258,6 +260,17 @@ def test_options_of_partitions_are_refused_with_a_group(raftlog: Records, option
     assert "--group" in errors
 
 
+# requirement: N6
+@pytest.mark.parametrize("option", [(), ("--group", "g"), ("--follow", "--max", "2")])
+def test_a_preset_is_chosen_by_its_name(raftlog: Records, option: tuple[str, ...]) -> None:
+    topic = f"preset{len(option)}"
+    raftlog.topic(topic)
+    raftlog.produce(topic, b"a\nb\n")
+    assert raftlog.consume(topic, *option, "--preset", "throughput") == b"a\nb\n"
+    wrong = raftlog.ended(topic, *option, "--preset", "fast", code=2).stderr
+    assert "--preset is 'fast'; choose 'latency', 'throughput'" in wrong
+
+
 def test_an_unknown_topic_is_an_error_and_no_member(raftlog: Records) -> None:
     assert "nothing-here" in raftlog.ended("nothing-here", "--group", "g", code=1).stderr
 
@@ -281,3 +294,19 @@ def test_a_message_is_committed_before_it_is_printed_at_most_once(raftlog: Recor
     once = ("--group", "printers", "--delivery", "at_most_once")
     assert raftlog.consume("printed", *once, "--max", "2") == b"a\nb\n"
     assert raftlog.consume("printed", *once) == b"c\n"
+    exactly = raftlog.ended("printed", "--group", "g", "--delivery", "exactly_once", code=2).stderr
+    assert "standard output is in no transaction" in exactly
+
+
+# requirement: D1 D4
+@pytest.mark.parametrize(("delivery", "left"), [("at_most_once", b"b\n"), ("at_least_once", b"a\nb\n")])
+def test_a_message_that_cannot_be_printed_is_lost_at_most_once_alone(
+    raftlog: Records, delivery: str, left: bytes
+) -> None:
+    raftlog.topic(delivery)
+    raftlog.produce(delivery, b"a\nb\n")
+    how = ("consume", delivery, "--group", delivery, "--delivery", delivery)
+    command = shlex.join([*RAFTLOG, *how, "--server", raftlog.url])
+    full = subprocess.run(["sh", "-c", f"{command} >/dev/full"], capture_output=True, timeout=60)
+    assert full.returncode == 1
+    assert raftlog.consume(*how[1:]) == left

@@ -48,6 +48,18 @@ def test_a_topic_is_made_shown_changed_and_deleted(raftlog: Commands) -> None:
     assert "topic_not_found" in raftlog.refusal("topic describe life")
 
 
+# requirement: N6
+def test_a_preset_is_chosen_when_a_topic_is_made_or_changed(raftlog: Commands) -> None:
+    def config(command: str) -> tuple[object, object]:
+        found = json.loads(raftlog(f"topic {command} -o json").stdout)["config"]
+        return found["validate.records"], found["replica.lag.max.ms"]
+
+    assert config("create clicks --preset throughput") == ("false", 10_000)
+    assert config("alter clicks --preset latency --config replica.lag.max.ms=3s") == ("true", 3_000)
+    assert "choose 'latency', 'throughput'" in raftlog("topic alter clicks --preset fast", code=2).stderr
+    raftlog("topic delete clicks --yes")
+
+
 def test_errors_say_what_is_right(raftlog: Commands) -> None:
     raftlog("topic create right")
     assert "the settings are" in raftlog.refusal("topic alter right --config retention=5")

@@ -39,6 +39,7 @@ async def committed(client: Client) -> dict[int, int]:
     return {each.partition: each.committed_offset for each in await client.groups.offsets("g")}
 
 
+# requirement: C6
 async def test_what_was_not_handed_out_is_left_to_the_next_consumer() -> None:
     async with filled(10) as (_, client):
         async with await consumer(client) as first:

@@ -122,6 +122,14 @@ async def test_deleted_records_are_no_lag_of_a_consumer() -> None:
 
 
 # requirement: C7
+@pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("latest", 5)])
+async def test_a_group_without_an_offset_begins_where_its_policy_says(reset: str, first: int) -> None:
+    async with filled(5) as (_, client), await client.consumer("g", TOPIC, reset=reset) as taken:
+        await eventually(lambda: taken.is_assigned)
+        assert taken.positions == {TopicPartition(TOPIC, 0): first}
+
+
+# requirement: C7
 async def test_records_that_were_deleted_before_they_were_read_are_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -366,6 +374,11 @@ async def test_an_unexpected_error_of_a_read_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         await fetching.take(1, 20)
     await fetching.stop()
+
+
+async def test_no_more_is_asked_for_than_brokers_send_at_once() -> None:
+    async with filled(1) as (_, client), await client.consumer("g", TOPIC, prefetch_bytes=1 << 30) as taken:
+        assert (await polled(taken)).offset == 0
 
 
 # requirement: C3

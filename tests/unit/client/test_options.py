@@ -91,6 +91,7 @@ def test_presets_are_small_and_quick_or_large_and_patient_and_yield_to_what_is_s
     assert latency.linger_s == 0
     assert latency.batch_bytes < producer_options().batch_bytes < throughput.batch_bytes
     assert throughput.linger_s > producer_options().linger_s
+    assert throughput.buffer_bytes > producer_options().buffer_bytes
     assert producer_options(preset="latency", linger="1ms").linger_s == 0.001
 
 

@@ -93,6 +93,7 @@ def test_pauses_double_up_to_the_longest_and_are_shortened_by_half_at_most() -> 
     assert Backoff("1s", attempts=1).longest_ms == 0
 
 
+# requirement: D4
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -101,6 +102,8 @@ def test_pauses_double_up_to_the_longest_and_are_shortened_by_half_at_most() -> 
         ({"concurrency": 1001}, "concurrency is 1001; at most 1000"),
         ({"retry": 5}, "retry is 5; give Backoff"),
         ({"delivery": "at_most_once", "dead_letter": True}, "delivery is 'at_most_once'"),
+        ({"delivery": "at_most_once", "retry": Backoff()}, "delivery is 'at_most_once'"),
+        ({"delivery": "exactly_once"}, "delivery is 'exactly_once'; use the batches"),
         ({"delivery": "twice"}, "delivery is 'twice'"),
         ({"close_timeout": "0s"}, "close_timeout"),
     ],

@@ -107,6 +107,7 @@ def test_a_time_counts_before_times_of_partitions_and_these_before_offsets() -> 
     assert read_options(options, is_stream=True).starting == Positions("startingTimestamp", AtTime(9))
 
 
+# requirement: D4
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -131,10 +132,12 @@ def test_wrong_options_of_a_sink_are_refused(options: dict[str, str], expected: 
     assert expected in str(error.value)
 
 
+# requirement: D4
 def test_a_sink_takes_what_spark_adds() -> None:
     options = {"bootstrap.servers": "b1", "checkpointlocation": "/tmp/c", "queryname": "q", "acks": "every"}
     found = write_options({**options, "delivery": "at_least_once"}, is_stream=True)
     assert (found.delivery, found.acks) == ("at_least_once", "every")
+    assert write_options(options, is_stream=True).delivery == "exactly_once"
     tuned = write_options(
         {**options, "acks": "quorum", "linger": "5ms", "batch.bytes": "65536"}, is_stream=True
     )

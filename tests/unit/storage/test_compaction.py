@@ -347,6 +347,8 @@ def test_a_segment_goes_before_its_time_once_all_its_records_are_consumed() -> N
     assert [kept(offset) for offset in (0, 9, 10, 11, 29, 30, 99)] == [0, 0, 10, 10, 20, 30, 30]
     assert kept(30, kept_from=Index(15)) == 10
     assert kept(30, archived_up_to=Index(10)) == 10
+    waiting = RetentionLimits(retention_ms=DAY, consumed_up_to=Index(0))
+    assert keep(closed_by_age(20, 20, 1), waiting) == 20  # retention bounds how long records wait
 
 
 # requirement: RT2
