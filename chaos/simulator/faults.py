@@ -34,6 +34,7 @@ from chaos.simulator.odds import (
     AFTER_A_LETTER,
     AFTER_A_METADATA_COMMIT,
     AFTER_A_MOVE,
+    AFTER_A_REDRIVE,
     AFTER_AN_ASSIGNMENT,
     BEFORE_A_MARKER,
     BEFORE_A_MOVE,
@@ -129,6 +130,7 @@ class Faults:
             AFTER_A_GROUP_RECORD: self._leads_no_more,
             AFTER_A_LEASE: self._leads_no_more,
             AFTER_A_LETTER: self._dies,
+            AFTER_A_REDRIVE: self._leads_no_more,
         }
 
     @property
@@ -251,6 +253,10 @@ class Faults:
     def buried(self, coordinator: Machine) -> None:
         """A dead letter is stored, and its job is open yet."""
         self._aim(AFTER_A_LETTER, coordinator)
+
+    def redriven(self, coordinator: Machine) -> None:
+        """A dead letter is a job again, and its operator does not know it yet."""
+        self._aim(AFTER_A_REDRIVE, coordinator)
 
     def _aim(self, kind: str, machine: Machine, thinned: float = 1.0) -> None:
         odds = self._odds.aimed.get(kind, 0.0) * thinned

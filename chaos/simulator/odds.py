@@ -93,6 +93,9 @@ AFTER_A_LETTER: Final = "after a dead letter"
 OF_QUEUES: Final = (AFTER_A_LEASE, AFTER_A_LETTER)
 """The coordinator of a queue crashes or is deposed: before a worker has its answer, or a job is closed."""
 
+AFTER_A_REDRIVE: Final = "after a redrive"
+"""The same when a dead letter is a job again, and nobody has been told so."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odds:
@@ -397,7 +400,7 @@ class Odds:
         """Like any other run without administrators, with the workers of a queue in place of most clients."""
         drawn = cls.drawn(rng)._with_few_clients(rng)
         at_worst = {kind: rng.choice((0.0, 0.02, 0.1)) for kind in OF_QUEUES}
-        return replace(
+        drawn = replace(
             drawn,
             queue=QueueOdds.drawn(rng),
             aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
@@ -406,6 +409,26 @@ class Odds:
             partitions=1,
             offsets_partitions=1,
             offsets_are_compacted=rng.random() < 0.4,
+        )
+        return drawn._with_redrives(rng)
+
+    def _with_redrives(self, rng: random.Random) -> Odds:
+        """In half of the runs an operator has dead letters tried again, mostly in the order of keys."""
+        assert self.queue is not None
+        redrive_s = rng.choice((0.0, 0.0, 0.2, 1.0))
+        if not redrive_s:
+            return self
+        is_ordered = self.queue.is_ordered or rng.random() < 0.5
+        return replace(
+            self,
+            queue=replace(
+                self.queue,
+                redrive_s=redrive_s,
+                is_ordered=is_ordered,
+                keys=min(self.queue.keys, 3),
+                gives_up=rng.choice((0.1, 0.3)),  # jobs, so that there are dead letters
+            ),
+            aimed={**self.aimed, AFTER_A_REDRIVE: rng.choice((0.0, 0.1, 0.5))},
         )
 
     def _with_few_clients(self, rng: random.Random) -> Odds:

@@ -276,7 +276,7 @@ class Simulation(SimulatedCluster):
         if self.delays is not None:
             self.faults.counts.update(self.delays.check())
         if self.queue is not None:
-            self.queue.check()
+            self.faults.counts.update(self.queue.check())
 
     def heal(self) -> None:
         """No more faults from now on."""

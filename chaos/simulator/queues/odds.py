@@ -34,6 +34,7 @@ class QueueOdds:
     gives_up: float
     late: float  # requests that arrive once more, later
     late_s: float
+    redrive_s: float = 0.0  # between two redrives of dead letters; 0: never
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
