@@ -42,6 +42,7 @@ from chaos.simulator.odds import (
     FORGET,
 )
 from chaos.simulator.planted_errors import plant_errors
+from chaos.simulator.queues.odds import MAIL
 from chaos.simulator.removals import Removals
 from chaos.simulator.schedule import Fault
 from chaos.simulator.simulated_cluster import SimulatedCluster
@@ -484,6 +485,10 @@ class Faults:
             topic, partitions = LATEST, odds.compacted.partitions
         if odds.transactions is not None and rng.random() < 0.8:
             topic, partitions = rng.choice(odds.transactions.topics)
+        if odds.delays is not None and rng.random() < 0.8:
+            topic, partitions = rng.choice(odds.delays.topics)
+        if odds.queue is not None and rng.random() < 0.8:
+            topic, partitions = rng.choice(((OFFSETS, 1), (MAIL, odds.queue.partitions)))
         return TopicPartition(topic, rng.randrange(partitions))
 
     def _transfer_by_hand(self, rng: random.Random) -> None:

@@ -377,9 +377,10 @@ class Odds:
         drawn = cls.drawn(rng)._with_few_clients(rng)
         at_worst = {kind: rng.choice((0.0, 0.05, 0.2)) for kind in OF_DELAYS}
         clocks = ("wall clock",) * rng.choice((0, 0, 1, 2))
+        delays = DelayOdds.drawn(rng)
         return replace(
             drawn,
-            delays=DelayOdds.drawn(rng),
+            delays=replace(delays, removes_partitions=rng.random() < 0.4),
             timed=(*drawn.timed, *clocks),
             aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
             pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),

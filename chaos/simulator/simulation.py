@@ -23,7 +23,7 @@ from chaos.simulator.compacted_topic import LATEST, CompactedTopic, KeyReader
 from chaos.simulator.consumer_group import ConsumerGroup
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.delays.level import DelaysLevel
-from chaos.simulator.delays.odds import FLEETING, LONG_SEGMENT, REMINDERS
+from chaos.simulator.delays.odds import FLEETING, LONG_SEGMENT, REMINDERS, SHRINKING, SHRINKING_PARTITIONS
 from chaos.simulator.deleter import Deleter
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
@@ -318,6 +318,8 @@ class Simulation(SimulatedCluster):
             more = {"segment_bytes": LONG_SEGMENT} if odds.delays.lowers_limit else {}
             await self.make_topic(REMINDERS, odds.delays.targets, 3, **config | more)
             await self.make_topic(FLEETING, 1, 3, **config)
+            if odds.delays.removes_partitions:
+                await self.make_topic(SHRINKING, SHRINKING_PARTITIONS, 3, retention_ms=-1)
             if odds.delays.is_compacted:
                 # How messages left is remembered for minutes, by tombstones that are kept for a day.
                 often = {**OFTEN_COMPACTED, "delete_retention_ms": 86_400_000}
