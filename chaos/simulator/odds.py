@@ -357,9 +357,10 @@ class Odds:
         """
         drawn = cls.drawn(rng)._with_few_clients(rng)
         at_worst = {kind: rng.choice((0.0, 0.05, 0.2)) for kind in OF_TRANSACTIONS}
+        transactions = TransactionOdds.drawn(rng)
         return replace(
             drawn,
-            transactions=TransactionOdds.drawn(rng),
+            transactions=replace(transactions, removes_partitions=_beside(rng).random() < 0.4),
             aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
             pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
             faults_s=max(drawn.faults_s, 8.0),
@@ -380,7 +381,7 @@ class Odds:
         delays = DelayOdds.drawn(rng)
         return replace(
             drawn,
-            delays=replace(delays, removes_partitions=rng.random() < 0.4),
+            delays=replace(delays, removes_partitions=_beside(rng).random() < 0.4),
             timed=(*drawn.timed, *clocks),
             aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
             pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
@@ -411,7 +412,7 @@ class Odds:
             offsets_partitions=1,
             offsets_are_compacted=rng.random() < 0.4,
         )
-        return drawn._with_redrives(rng)
+        return drawn._with_redrives(_beside(rng))
 
     def _with_redrives(self, rng: random.Random) -> Odds:
         """In half of the runs an operator has dead letters tried again, mostly in the order of keys."""
@@ -568,6 +569,12 @@ class Odds:
             retention_ms=rng.choice((1000, 2500, 5000)),
             uses_create_times=rng.random() < 0.3,
         )
+
+
+def _beside(rng: random.Random) -> random.Random:
+    """Another stream that follows from this one, which does not move: for what is drawn in addition."""
+    state = rng.getstate()[1]
+    return random.Random(f"{state[0]} {state[-1]}")
 
 
 CALM: Final = Odds(

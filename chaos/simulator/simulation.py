@@ -43,7 +43,13 @@ from chaos.simulator.result import Result
 from chaos.simulator.run import RunOptions
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from chaos.simulator.transactions.level import TransactionsLevel
-from chaos.simulator.transactions.odds import JOURNAL, LEDGER, TransactionOdds
+from chaos.simulator.transactions.odds import (
+    JOURNAL,
+    LEDGER,
+    PASSING,
+    PASSING_PARTITIONS,
+    TransactionOdds,
+)
 from delayed.records import TOPIC as DELAYED
 from groups.records import TOPIC as OFFSETS
 from raftlog.errors import RaftlogError, TopicExists
@@ -272,6 +278,7 @@ class Simulation(SimulatedCluster):
         if self.group is not None:
             self.group.check_replicas()
         if self.transactions is not None:
+            self.faults.counts.update(self.transactions.counts)
             await self.transactions.ending.check()
         if self.delays is not None:
             self.faults.counts.update(self.delays.check())
@@ -333,6 +340,8 @@ class Simulation(SimulatedCluster):
         """The topics of transactions; ``__transactions`` may be created by its first user instead."""
         await self.make_topic(LEDGER, odds.ledger_partitions, 3, **config)
         await self.make_topic(JOURNAL, 1, 3, **config)
+        if odds.removes_partitions:
+            await self.make_topic(PASSING, PASSING_PARTITIONS, 3, retention_ms=-1)
         if odds.is_compacted:
             await self.make_topic(TRANSACTIONS, odds.coordinators, 3, **OFTEN_COMPACTED)
 

@@ -12,10 +12,12 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.planted_errors import PLANTED
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from chaos.simulator.transactions.clients import OLD_MAX, Story, TransactionClient, Write
+from chaos.simulator.transactions.odds import PASSING, PASSING_PARTITIONS
 from groups.requests import AddOffsets
 from partitions.values import QUORUM
 from raftlog.errors import (
     OutcomeForgotten,
+    PartitionDecommissioned,
     ProducerFenced,
     RaftlogError,
     TransactionAborted,
@@ -33,6 +35,7 @@ PATIENCE_S: Final = 6.0
 IN_DOUBT_ODDS: Final = 0.3  # a commit although a batch may be missing
 GIVES_UP_ODDS: Final = 0.1  # an end whose outcome is not known yet
 AFTER_ODDS: Final = 0.5  # an incarnation that gave up goes on behind its last transaction
+PASSING_ODDS: Final = 0.3  # a batch for a partition that may be removed
 JOIN_S: Final = 0.02  # after the end of its transaction
 REOPEN_S: Final = 0.6  # before an incarnation that was fenced opens its id again
 CLOSED: Final = (ProducerFenced, TransactionAborted, UnknownTransaction)
@@ -95,7 +98,9 @@ class TransactionalProducer(TransactionClient):
         for _ in range(rng.randint(0 if rng.random() < 0.1 else 1, odds.batches_max)):
             await self._disturb(handle)
             target = rng.choice(self.story.targets)
-            if rng.random() < odds.offsets:
+            if odds.removes_partitions and rng.random() < PASSING_ODDS:
+                progress = await self.write(handle, (PASSING, rng.randrange(PASSING_PARTITIONS)), sequences)
+            elif rng.random() < odds.offsets:
                 progress = await self._add_offset(handle, target)
             else:
                 progress = await self.write(handle, target, sequences)
@@ -154,6 +159,8 @@ class TransactionalProducer(TransactionClient):
             try:
                 await attempt()
                 return Progress.STORED
+            except PartitionDecommissioned:
+                return Progress.IN_DOUBT
             except (UnknownTopic, UnknownPartition):
                 pass  # that broker's metadata lags
             except CLOSED as error:
