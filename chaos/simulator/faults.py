@@ -20,7 +20,7 @@ from chaos.simulator.compacted_topic import LATEST
 from chaos.simulator.deaths import BrokerDeaths
 from chaos.simulator.decommissions import Decommissions
 from chaos.simulator.healing_odds import DECOMMISSION, DIE, PLAN
-from chaos.simulator.host_odds import CUT
+from chaos.simulator.host_odds import CUT, RESTORED
 from chaos.simulator.hosts import Hosts
 from chaos.simulator.join_odds import JOIN, REMOVE
 from chaos.simulator.joins import Joins
@@ -98,7 +98,7 @@ class Faults:
             "full disk": self._full_disk,
             "failing sync": self._failing_sync,
             "wall clock": cluster.clocks.jump,
-            "transfer": self._transfer,
+            "transfer": self.transfer,
             "lead again": self._lead_again,
             "away": self._away,
             "forget": self._forget,
@@ -137,7 +137,7 @@ class Faults:
     @property
     def kinds(self) -> frozenset[str]:
         """All that can happen; a run draws some of them."""
-        return frozenset((*self._timed, *self._aimed, CUT))
+        return frozenset((*self._timed, *self._aimed, CUT, RESTORED))
 
     def replay(self) -> None:
         """Repeat the recorded faults. Some come before ``run``."""
@@ -436,7 +436,8 @@ class Faults:
         machine.disk.capacity_bytes = None
         machine.disk.fails_sync = lambda path: False
 
-    def _transfer(self, rng: random.Random) -> None:
+    def transfer(self, rng: random.Random) -> None:
+        """Some leader hands a group over to another broker."""
         self._transfer_from(rng, self._leader(rng))
 
     def _transfer_from(self, rng: random.Random, machine: Machine) -> None:

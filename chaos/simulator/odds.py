@@ -327,7 +327,7 @@ class Odds:
             healing=HealingOdds(broker_dead_ms=4_000, moves_max=10, dead_for_good=1, has_racks=False)
             if odds.kills
             else drawn.healing,
-            hosts=odds,
+            hosts=odds.with_restore(_beside(rng)),
         )
 
     @classmethod
