@@ -360,7 +360,7 @@ class Odds:
         transactions = TransactionOdds.drawn(rng)
         return replace(
             drawn,
-            transactions=replace(transactions, removes_partitions=_beside(rng).random() < 0.4),
+            transactions=transactions.with_more(_beside(rng)),
             aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
             pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
             faults_s=max(drawn.faults_s, 8.0),

@@ -3,8 +3,8 @@
 Only copies of stopped brokers fit together. Of others decision 37 promises that a broker which knows a newer
 state of a disk refuses its copy, and that ``raftlog verify`` finds logs that are not one log any more.
 
-Decides: when each broker is copied, what was promised about the copies (``Fit``), and whether that holds (R1
-to R3). It has its own judge: the history of the run before has records that the restore has lost.
+Decides: when each broker is copied, what was promised about the copies (``Fit``), and whether that holds
+(I43, I44). It has its own judge: the history of the run before has records that the restore has lost.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from raftlog.storage.segmented_log import SegmentedLog
 
 SAME: Final = (
-    "R1 brokers on copies serve one record at each offset, and keep those from before the first copy"
+    "I44 brokers on copies serve one record at each offset, and keep those from before the first copy"
 )
-REFUSED: Final = "R2 a copy begins again if another broker knows a newer state of the disk, and only then"
-NAMED: Final = "R3 verify names logs that are not one log, and no others"
+REFUSED: Final = "I43 a copy begins again if another broker knows a newer state of the disk, and only then"
+NAMED: Final = "I44 verify names logs that are not one log, and no others"
 CONTRADICTIONS: Final = "restores with contradictions, as documented"
 SERVED_S: Final = 12.0  # as long as the brokers get records
 PAUSE_S: Final = 0.2

@@ -36,7 +36,7 @@ CANCELLED: Final = "D3 a cancelled message is never in its topic"
 LEFT: Final = "D4 a message leaves when it is in its topic"
 ASSIGNED: Final = "D5 a batch is stored as an assignment before it is sent"
 ANSWERED: Final = "D6 answers about a message agree with what is committed"
-REDIRECTED: Final = "D8 a message for a decommissioned partition goes to another one, and only such a message"
+REDIRECTED: Final = "D4 a message for a decommissioned partition goes to another one, and only such a message"
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ COUNTED: Final = "J3 the deliveries of a job are counted"
 LOST: Final = "J4 a job is done when its worker has said so, or a dead letter"
 ANSWERED: Final = "J5 answers about jobs agree with what is committed"
 ORDERED: Final = "J6 one job of a key is delivered at a time, and in order"
-REDRIVEN: Final = "J8 a dead letter is a job again only when somebody has asked for it"
+REDRIVEN: Final = "J2 a dead letter is a job again only when somebody has asked for it"
 
 Place = tuple[int, int]  # partition and offset
 

@@ -35,7 +35,7 @@ from transactions.requests import BeginRun, CommitBatch, RunBegun
 MARKED: Final = "T2 markers follow their decision, in every partition that takes part"
 VISIBLE: Final = "T4 readers of committed records see what is committed, and nothing else"
 STABLE: Final = "T5 the last stable offset follows from the log, and never falls"
-KEPT: Final = "T12 a partition is kept while a transaction is open in it"
+KEPT: Final = "T2 a partition is kept while a transaction is open in it"
 ANSWERED: Final = "T6 answers about a transaction agree with its outcome"
 LATE_S: Final = 10.0  # a request that nobody waits for may still have an effect
 EARLY: Final = 0.8  # of its time limit, by the fastest clock

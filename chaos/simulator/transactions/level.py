@@ -22,6 +22,7 @@ from chaos.simulator.transactions.odds import (
     SECOND,
     TransactionOdds,
 )
+from chaos.simulator.transactions.one_shots import OneShotClient
 from chaos.simulator.transactions.producers import PlainProducer, TransactionalProducer
 from chaos.simulator.transactions.queries import Driver, check_batch
 from chaos.simulator.transactions.readers import TransactionReader
@@ -79,6 +80,8 @@ class TransactionsLevel:
         clients += [Driver(cluster, "second", story, SECOND)] if odds.drivers else []
         for number, target in enumerate(story.targets):
             clients.append(TransactionReader(cluster, f"t{number}", story, target, committed=True))
+        if odds.has_one_shots:
+            clients.append(OneShotClient(cluster, "one-shot", story))
         if odds.removes_partitions:
             clients.append(
                 PartitionAdministrator(

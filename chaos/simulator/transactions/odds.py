@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, Self
 
@@ -52,6 +52,7 @@ class TransactionOdds:
     operator_s: float  # between two aborts of an operator
     drivers: int  # of one query at the same time; without any no sink is written in runs
     removes_partitions: bool = False  # of one more topic, while transactions write to them
+    has_one_shots: bool = False  # a client whose requests are transactions of their own
 
     @classmethod
     def calm(cls) -> Self:
@@ -96,6 +97,10 @@ class TransactionOdds:
         """All that queries may open."""
         each = product((FIRST, SECOND), range(TASKS), range(ATTEMPTS)) if self.drivers else ()
         return [query_id(*one) for one in each]
+
+    def with_more(self, rng: random.Random) -> Self:
+        """Partitions that go, and one-shot transactions, in some runs."""
+        return replace(self, removes_partitions=rng.random() < 0.4, has_one_shots=rng.random() < 0.4)
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
