@@ -254,10 +254,14 @@ class WorkQueue:
         return asked == (self._topic_id, self._jobs.is_ordered, self._selection)
 
     def buried(self, bury: Bury, now_ms: int, wall_ms: int) -> None:
-        """A job is in the dead-letter topic, or its record or its topic is gone."""
+        """A job is in the dead-letter topic, or its record or its topic is gone.
+
+        A report about an earlier dead letter of the job may come when the job was redriven and has died again.
+        """
         place = bury.partition, bury.offset
         job = self._jobs.get(place)
-        if bury.topic_id == self._topic_id and job is not None and job.state == "dead":
+        is_newest = job is not None and job.state == "dead" and job.redrives == bury.redrives
+        if bury.topic_id == self._topic_id and is_newest:
             self._outputs.tally.jobs_dead += 1
             self._write([self._closed(place)], (place[0],), wall_ms)
             self._serve(now_ms, wall_ms)

@@ -20,7 +20,7 @@ from chaos.simulator.compacted_topic import LATEST
 from chaos.simulator.deaths import BrokerDeaths
 from chaos.simulator.decommissions import Decommissions
 from chaos.simulator.healing_odds import DECOMMISSION, DIE, PLAN
-from chaos.simulator.host_odds import CUT
+from chaos.simulator.host_odds import CUT, RESTORED
 from chaos.simulator.hosts import Hosts
 from chaos.simulator.join_odds import JOIN, REMOVE
 from chaos.simulator.joins import Joins
@@ -34,6 +34,7 @@ from chaos.simulator.odds import (
     AFTER_A_LETTER,
     AFTER_A_METADATA_COMMIT,
     AFTER_A_MOVE,
+    AFTER_A_REDRIVE,
     AFTER_AN_ASSIGNMENT,
     BEFORE_A_MARKER,
     BEFORE_A_MOVE,
@@ -41,6 +42,7 @@ from chaos.simulator.odds import (
     FORGET,
 )
 from chaos.simulator.planted_errors import plant_errors
+from chaos.simulator.queues.odds import MAIL
 from chaos.simulator.removals import Removals
 from chaos.simulator.schedule import Fault
 from chaos.simulator.simulated_cluster import SimulatedCluster
@@ -96,7 +98,7 @@ class Faults:
             "full disk": self._full_disk,
             "failing sync": self._failing_sync,
             "wall clock": cluster.clocks.jump,
-            "transfer": self._transfer,
+            "transfer": self.transfer,
             "lead again": self._lead_again,
             "away": self._away,
             "forget": self._forget,
@@ -129,12 +131,13 @@ class Faults:
             AFTER_A_GROUP_RECORD: self._leads_no_more,
             AFTER_A_LEASE: self._leads_no_more,
             AFTER_A_LETTER: self._dies,
+            AFTER_A_REDRIVE: self._leads_no_more,
         }
 
     @property
     def kinds(self) -> frozenset[str]:
         """All that can happen; a run draws some of them."""
-        return frozenset((*self._timed, *self._aimed, CUT))
+        return frozenset((*self._timed, *self._aimed, CUT, RESTORED))
 
     def replay(self) -> None:
         """Repeat the recorded faults. Some come before ``run``."""
@@ -251,6 +254,10 @@ class Faults:
     def buried(self, coordinator: Machine) -> None:
         """A dead letter is stored, and its job is open yet."""
         self._aim(AFTER_A_LETTER, coordinator)
+
+    def redriven(self, coordinator: Machine) -> None:
+        """A dead letter is a job again, and its operator does not know it yet."""
+        self._aim(AFTER_A_REDRIVE, coordinator)
 
     def _aim(self, kind: str, machine: Machine, thinned: float = 1.0) -> None:
         odds = self._odds.aimed.get(kind, 0.0) * thinned
@@ -429,7 +436,8 @@ class Faults:
         machine.disk.capacity_bytes = None
         machine.disk.fails_sync = lambda path: False
 
-    def _transfer(self, rng: random.Random) -> None:
+    def transfer(self, rng: random.Random) -> None:
+        """Some leader hands a group over to another broker."""
         self._transfer_from(rng, self._leader(rng))
 
     def _transfer_from(self, rng: random.Random, machine: Machine) -> None:
@@ -478,6 +486,10 @@ class Faults:
             topic, partitions = LATEST, odds.compacted.partitions
         if odds.transactions is not None and rng.random() < 0.8:
             topic, partitions = rng.choice(odds.transactions.topics)
+        if odds.delays is not None and rng.random() < 0.8:
+            topic, partitions = rng.choice(odds.delays.topics)
+        if odds.queue is not None and rng.random() < 0.8:
+            topic, partitions = rng.choice(((OFFSETS, 1), (MAIL, odds.queue.partitions)))
         return TopicPartition(topic, rng.randrange(partitions))
 
     def _transfer_by_hand(self, rng: random.Random) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,6 +43,8 @@ PRODUCERS: Final = 2
 ADMINISTRATORS: Final = 2
 ACTIONS: Final = {"decommission": 4, "recommission": 2, "add": 4, "delete": 5}
 """Actions of an administrator, and their weights."""
+WITHOUT_RETURN: Final = {**ACTIONS, "recommission": 0}
+"""No request that was delayed since before a decommission can be stored after its end."""
 REFUSED: Final = "F5 a refused record is not stored"
 ONCE: Final = "F5 an acknowledged record is stored once, until it is deleted"
 UNIQUE: Final = "T5 an offset names one record"
@@ -71,12 +74,12 @@ class FewerPartitions:
         self._cluster = cluster
         self._known = Known()
 
-    def clients(self) -> list[_Producer | _Administrator]:
+    def clients(self) -> list[_Producer | PartitionAdministrator]:
         """Those that use it, and those that change it."""
         cluster, known = self._cluster, self._known
         return [
             *(_Producer(cluster, f"fewer p{number}", known) for number in range(PRODUCERS)),
-            *(_Administrator(cluster, f"fewer admin {number}", known) for number in range(ADMINISTRATORS)),
+            *(PartitionAdministrator(cluster, f"fewer admin {n}", known) for n in range(ADMINISTRATORS)),
         ]
 
     async def check(self) -> dict[str, int]:
@@ -179,11 +182,23 @@ class _Producer(Client):
         self._sequences[partition] = 0
 
 
-class _Administrator(Client):
+class PartitionAdministrator(Client):
     """One of several; each continues after refusals and unknown outcomes."""
 
-    def __init__(self, cluster: SimulatedCluster, name: str, known: Known) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        name: str,
+        known: Known,
+        *,
+        topic: str = TOPIC,
+        partitions_max: int = PARTITIONS_MAX,
+        weights: Mapping[str, int] = ACTIONS,
+    ) -> None:
         super().__init__(cluster, name)
+        self._name = topic
+        self._partitions_max = partitions_max
+        self._weights = weights
         self._known = known
         self._actions = {
             "decommission": self._decommission,
@@ -196,7 +211,7 @@ class _Administrator(Client):
         """One action after the other."""
         while self.cluster.is_producing:
             await self.cluster.rest()
-            kind = self.rng.choices(list(ACTIONS), list(ACTIONS.values()))[0]
+            kind = self.rng.choices(list(self._weights), list(self._weights.values()))[0]
             with contextlib.suppress(RaftlogError):
                 await self._actions[kind]()
             await self.pause()
@@ -204,7 +219,7 @@ class _Administrator(Client):
 
     async def _topic(self) -> TopicInfo | None:
         image = await self.ask(self.machine(), lambda broker: broker.controller.current_image(TIMEOUT_MS))
-        return image.topics.get(TOPIC)
+        return image.topics.get(self._name)
 
     async def _change(
         self, *, partitions: tuple[int, ...] = (), count: int = 0, is_ended: bool = False
@@ -212,7 +227,7 @@ class _Administrator(Client):
         await self.ask(
             self.machine(),
             lambda broker: broker.controller.decommission_partitions(
-                TOPIC, partitions=partitions, count=count, is_ended=is_ended, timeout_ms=TIMEOUT_MS
+                self._name, partitions=partitions, count=count, is_ended=is_ended, timeout_ms=TIMEOUT_MS
             ),
             lambda broker, topic: self.cluster.responses.changed(broker, topic.version),
         )
@@ -229,11 +244,11 @@ class _Administrator(Client):
 
     async def _add(self) -> None:
         topic = await self._topic()
-        if topic is not None and len(topic.partitions) < PARTITIONS_MAX:
+        if topic is not None and len(topic.partitions) < self._partitions_max:
             await self.ask(
                 self.machine(),
                 lambda broker: broker.controller.add_partitions(
-                    TOPIC, 1, expected=None, expected_version=None, timeout_ms=TIMEOUT_MS
+                    self._name, 1, expected=None, expected_version=None, timeout_ms=TIMEOUT_MS
                 ),
             )
 
@@ -245,7 +260,7 @@ class _Administrator(Client):
         last = len(topic.partitions) - 1
         is_leaving = topic.writable_partitions <= last
         partition = last if is_leaving else self.rng.randrange(len(topic.partitions))
-        target = TopicPartition(TOPIC, partition)
+        target = TopicPartition(self._name, partition)
         end, _ = await self.ask(
             self.machine(),
             lambda broker: broker.gateway.offset_at(target, Start.LATEST, committed_only=False),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 BESIDE: Final = "copy beside its original"
@@ -21,6 +21,12 @@ UNHEARD: Final = "unheard starts"
 CUT: Final = "cut link"
 """Nothing passes between two brokers, in one direction or both, for long: last in a run, without others."""
 
+RESTORED: Final = "restore of all brokers"
+"""All brokers start from copies of theirs, last in a run: of one moment, or of different moments."""
+
+STOPPED: Final = "stopped"
+RUNNING: Final = "running"
+
 OF_COPIES: Final = (BESIDE, UNHEARD)
 OF_ADDRESSES: Final = (ADDRESS, ADDRESSES)
 
@@ -31,9 +37,16 @@ class HostOdds:
 
     cuts: bool  # a link in the end
     kills: bool  # a broker while the link is cut; its replicas must be restored
+    restores: str = ""  # all brokers in the end, from copies of stopped or of running ones
+    copy_s: float = 0.0  # between the copies of two running brokers
 
     @classmethod
     def drawn(cls, rng: random.Random, *, has_spare: bool) -> Self:
         """With brokers to spare one may die."""
         cuts = has_spare or rng.random() < 0.3
         return cls(cuts=cuts, kills=has_spare and rng.random() < 0.7)
+
+    def with_restore(self, rng: random.Random) -> HostOdds:
+        """In half of the runs. Mostly the brokers ran, and their disks have grown older in between or not."""
+        restores = rng.choice(("", "", "", STOPPED, RUNNING, RUNNING))
+        return replace(self, restores=restores, copy_s=rng.choice((0.02, 0.2, 1.0)))

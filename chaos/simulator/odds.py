@@ -93,6 +93,9 @@ AFTER_A_LETTER: Final = "after a dead letter"
 OF_QUEUES: Final = (AFTER_A_LEASE, AFTER_A_LETTER)
 """The coordinator of a queue crashes or is deposed: before a worker has its answer, or a job is closed."""
 
+AFTER_A_REDRIVE: Final = "after a redrive"
+"""The same when a dead letter is a job again, and nobody has been told so."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odds:
@@ -324,7 +327,7 @@ class Odds:
             healing=HealingOdds(broker_dead_ms=4_000, moves_max=10, dead_for_good=1, has_racks=False)
             if odds.kills
             else drawn.healing,
-            hosts=odds,
+            hosts=odds.with_restore(_beside(rng)),
         )
 
     @classmethod
@@ -354,9 +357,10 @@ class Odds:
         """
         drawn = cls.drawn(rng)._with_few_clients(rng)
         at_worst = {kind: rng.choice((0.0, 0.05, 0.2)) for kind in OF_TRANSACTIONS}
+        transactions = TransactionOdds.drawn(rng)
         return replace(
             drawn,
-            transactions=TransactionOdds.drawn(rng),
+            transactions=transactions.with_more(_beside(rng)),
             aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
             pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
             faults_s=max(drawn.faults_s, 8.0),
@@ -374,9 +378,10 @@ class Odds:
         drawn = cls.drawn(rng)._with_few_clients(rng)
         at_worst = {kind: rng.choice((0.0, 0.05, 0.2)) for kind in OF_DELAYS}
         clocks = ("wall clock",) * rng.choice((0, 0, 1, 2))
+        delays = DelayOdds.drawn(rng)
         return replace(
             drawn,
-            delays=DelayOdds.drawn(rng),
+            delays=replace(delays, removes_partitions=_beside(rng).random() < 0.4),
             timed=(*drawn.timed, *clocks),
             aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
             pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
@@ -397,7 +402,7 @@ class Odds:
         """Like any other run without administrators, with the workers of a queue in place of most clients."""
         drawn = cls.drawn(rng)._with_few_clients(rng)
         at_worst = {kind: rng.choice((0.0, 0.02, 0.1)) for kind in OF_QUEUES}
-        return replace(
+        drawn = replace(
             drawn,
             queue=QueueOdds.drawn(rng),
             aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
@@ -406,6 +411,26 @@ class Odds:
             partitions=1,
             offsets_partitions=1,
             offsets_are_compacted=rng.random() < 0.4,
+        )
+        return drawn._with_redrives(_beside(rng))
+
+    def _with_redrives(self, rng: random.Random) -> Odds:
+        """In half of the runs an operator has dead letters tried again, mostly in the order of keys."""
+        assert self.queue is not None
+        redrive_s = rng.choice((0.0, 0.0, 0.2, 1.0))
+        if not redrive_s:
+            return self
+        is_ordered = self.queue.is_ordered or rng.random() < 0.5
+        return replace(
+            self,
+            queue=replace(
+                self.queue,
+                redrive_s=redrive_s,
+                is_ordered=is_ordered,
+                keys=min(self.queue.keys, 3),
+                gives_up=rng.choice((0.1, 0.3)),  # jobs, so that there are dead letters
+            ),
+            aimed={**self.aimed, AFTER_A_REDRIVE: rng.choice((0.0, 0.1, 0.5))},
         )
 
     def _with_few_clients(self, rng: random.Random) -> Odds:
@@ -544,6 +569,12 @@ class Odds:
             retention_ms=rng.choice((1000, 2500, 5000)),
             uses_create_times=rng.random() < 0.3,
         )
+
+
+def _beside(rng: random.Random) -> random.Random:
+    """Another stream that follows from this one, which does not move: for what is drawn in addition."""
+    state = rng.getstate()[1]
+    return random.Random(f"{state[0]} {state[-1]}")
 
 
 CALM: Final = Odds(

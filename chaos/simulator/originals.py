@@ -20,7 +20,7 @@ from raftlog.records.reader import StoredRecord, read_records
 
 KNOWN_TOPICS: Final = (
     *("__offsets", "__transactions", "__delayed"),
-    *("latest", "ledger", "journal", "reminders", "fleeting", MAIL, LETTERS),
+    *("latest", "ledger", "journal", "reminders", "fleeting", "shrinking", "passing", MAIL, LETTERS),
 )  # compacted or not
 INVARIANT: Final = "I33 a compacted log has the newest record of each key"
 

@@ -29,7 +29,7 @@ class PatientJudge:
         names = "|".join(map(re.escape, topics))
         self._folder = re.compile(rf"/({names})-[0-9a-f]{{32}}/Partition-(\d+)$")
         self._places: dict[GroupId, Place | None] = {}
-        self._taken: dict[Place, int] = {}  # how many committed entries
+        self._taken: dict[GroupId, int] = {}  # how many committed entries
 
     def place_of(self, record: GroupRecord) -> Place | None:
         """The partition of a group, if it is one of those."""
@@ -40,9 +40,10 @@ class PatientJudge:
 
     def newly_committed(self, place: Place, record: GroupRecord) -> Iterable[Original]:
         """The batches that were not seen before, as they were appended."""
-        self.records[place] = record
+        newest = self.records.setdefault(place, record)  # the partition may have been removed and added again
+        self.records[place] = max(newest, record, key=lambda each: each.group_id)
         assert record.originals is not None
-        first, self._taken[place] = self._taken.get(place, 0), len(record.committed)
+        first, self._taken[record.group_id] = self._taken.get(record.group_id, 0), len(record.committed)
         return map(record.originals.of, record.committed[first:])
 
     def check_waiting(self) -> None:
@@ -67,9 +68,9 @@ class PatientJudge:
     def is_behind(self) -> bool:
         """Whether some broker knows more to be committed than any log shows."""
         groups = [one.broker.host.groups for one in self._cluster.machines if one.broker is not None]
-        for place, record in self.records.items():
+        for record in self.records.values():
             end = record.committed[-1].last if record.committed else -1
-            if self._taken[place] < len(record.committed):
+            if self._taken[record.group_id] < len(record.committed):
                 return True
             for by_id in groups:
                 group = by_id.get(record.group_id)

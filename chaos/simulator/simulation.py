@@ -23,7 +23,7 @@ from chaos.simulator.compacted_topic import LATEST, CompactedTopic, KeyReader
 from chaos.simulator.consumer_group import ConsumerGroup
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.delays.level import DelaysLevel
-from chaos.simulator.delays.odds import FLEETING, LONG_SEGMENT, REMINDERS
+from chaos.simulator.delays.odds import FLEETING, LONG_SEGMENT, REMINDERS, SHRINKING, SHRINKING_PARTITIONS
 from chaos.simulator.deleter import Deleter
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
@@ -31,6 +31,7 @@ from chaos.simulator.fewer_partitions import PARTITIONS, FewerPartitions
 from chaos.simulator.fewer_partitions import TOPIC as FEWER
 from chaos.simulator.follower_readers import follower_readers
 from chaos.simulator.gc_off import gc_off
+from chaos.simulator.host_odds import RESTORED
 from chaos.simulator.http.clients import HttpClients
 from chaos.simulator.http.side import HttpSide
 from chaos.simulator.long_cut import hold_cut
@@ -39,11 +40,18 @@ from chaos.simulator.odds import Odds
 from chaos.simulator.queues.level import QueueLevel
 from chaos.simulator.queues.odds import MAIL
 from chaos.simulator.records import GroupRecord, ReplicaRecord
+from chaos.simulator.restored import CONTRADICTIONS, Copies, restore_all
 from chaos.simulator.result import Result
 from chaos.simulator.run import RunOptions
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from chaos.simulator.transactions.level import TransactionsLevel
-from chaos.simulator.transactions.odds import JOURNAL, LEDGER, TransactionOdds
+from chaos.simulator.transactions.odds import (
+    JOURNAL,
+    LEDGER,
+    PASSING,
+    PASSING_PARTITIONS,
+    TransactionOdds,
+)
 from delayed.records import TOPIC as DELAYED
 from groups.records import TOPIC as OFFSETS
 from raftlog.errors import RaftlogError, TopicExists
@@ -102,6 +110,10 @@ class Simulation(SimulatedCluster):
         self.delays = None if delays is None else DelaysLevel(self, delays, self.faults)
         self.queue = None if self.odds.queue is None else QueueLevel(self, self.odds.queue, self.faults)
         levels: tuple[Level | None, ...] = (self.transactions, self.delays, self.queue)
+        hosts = self.odds.hosts
+        self._copies = (
+            None if hosts is None or not hosts.restores else Copies(self, hosts, self.faults.transfer)
+        )
         self._levels = [level for level in levels if level is not None]
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
@@ -188,6 +200,8 @@ class Simulation(SimulatedCluster):
             self.violated("L1 the run ends", repr(error))
         finally:
             self.loop.close()
+        if self._copies is not None and not self.violations:
+            self._restore(self._copies)
         for anomaly in () if self.loop.is_stopped else check(self.history):  # stopped: no final reads
             if anomaly.severity is not Severity.NORMAL:
                 self.violated(f"H {anomaly.kind}", f"partition {anomaly.partition}: {anomaly.detail}")
@@ -201,6 +215,16 @@ class Simulation(SimulatedCluster):
             timeline=self.trace.timeline(),
             happened=tuple(self.faults.happened),
         )
+
+    def _restore(self, copies: Copies) -> None:
+        """All brokers start from copies, as another cluster that goes on where this one has ended."""
+        copies.make_the_rest()
+        restored = restore_all(self, copies)
+        self.violations += restored.violations
+        self.trace.add(restored.trace)
+        fits = {f"{RESTORED}, {fit.name.lower()}" for fit in restored.fits.values()}
+        self.faults.counts.update({RESTORED, *fits})
+        self.faults.counts[CONTRADICTIONS] += bool(restored.contradictions)
 
     async def live(self) -> None:
         """Faults, then healing, then the final checks."""
@@ -219,6 +243,7 @@ class Simulation(SimulatedCluster):
         await making
         clients = self._begin_clients()
         breaking = loop.create_task(self.faults.run())
+        copying = None if self._copies is None else loop.create_task(self._copies.make_while_running())
         await asyncio.sleep(odds.faults_s)
         self.heal()
         breaking.cancel()
@@ -247,6 +272,8 @@ class Simulation(SimulatedCluster):
         await convergence.read_everything()
         await self.faults.removals.kept_out()
         await self._check()
+        if copying is not None:
+            copying.cancel()  # what it has not copied is copied once all are stopped
 
     def _begin_clients(self) -> list[asyncio.Task[None]]:
         loop, odds = asyncio.get_running_loop(), self.odds
@@ -272,11 +299,12 @@ class Simulation(SimulatedCluster):
         if self.group is not None:
             self.group.check_replicas()
         if self.transactions is not None:
+            self.faults.counts.update(self.transactions.counts)
             await self.transactions.ending.check()
         if self.delays is not None:
             self.faults.counts.update(self.delays.check())
         if self.queue is not None:
-            self.queue.check()
+            self.faults.counts.update(self.queue.check())
 
     def heal(self) -> None:
         """No more faults from now on."""
@@ -318,6 +346,8 @@ class Simulation(SimulatedCluster):
             more = {"segment_bytes": LONG_SEGMENT} if odds.delays.lowers_limit else {}
             await self.make_topic(REMINDERS, odds.delays.targets, 3, **config | more)
             await self.make_topic(FLEETING, 1, 3, **config)
+            if odds.delays.removes_partitions:
+                await self.make_topic(SHRINKING, SHRINKING_PARTITIONS, 3, retention_ms=-1)
             if odds.delays.is_compacted:
                 # How messages left is remembered for minutes, by tombstones that are kept for a day.
                 often = {**OFTEN_COMPACTED, "delete_retention_ms": 86_400_000}
@@ -331,6 +361,8 @@ class Simulation(SimulatedCluster):
         """The topics of transactions; ``__transactions`` may be created by its first user instead."""
         await self.make_topic(LEDGER, odds.ledger_partitions, 3, **config)
         await self.make_topic(JOURNAL, 1, 3, **config)
+        if odds.removes_partitions:
+            await self.make_topic(PASSING, PASSING_PARTITIONS, 3, retention_ms=-1)
         if odds.is_compacted:
             await self.make_topic(TRANSACTIONS, odds.coordinators, 3, **OFTEN_COMPACTED)
 

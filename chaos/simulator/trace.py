@@ -24,6 +24,11 @@ class Trace:
         if self._keeps_lines:
             self.lines.append((now, node, what))
 
+    def add(self, other: Trace) -> None:
+        """The events of a run that goes on where this one has ended."""
+        self.hash = crc32(str(other.hash).encode(), self.hash)
+        self.lines += other.lines
+
     def frame(self, frame: bytes) -> None:
         """A frame was received."""
         self.hash = crc32(frame, crc32(repr(self._now()).encode(), self.hash))

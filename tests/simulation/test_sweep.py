@@ -15,7 +15,7 @@ import pytest
 from chaos.simulator import __main__ as command_line
 from chaos.simulator.exploration import ROUND_S, SHARES, WHOLE, drawn_first, fresh
 from chaos.simulator.group_level import life
-from chaos.simulator.host_odds import CUT
+from chaos.simulator.host_odds import CUT, RESTORED
 from chaos.simulator.levels import BROKERS, BROKERS_LONG, CORE, GROUPS, LOG, MIX, Seed, seeds
 from chaos.simulator.odds import Odds
 from chaos.simulator.raft_level.odds import CoreOdds
@@ -107,8 +107,10 @@ def drawn_faults(seed: Seed) -> set[str]:
     odds = seed.odds()
     if not isinstance(odds, Odds | CoreOdds):
         return set()
-    in_the_end = {CUT} if isinstance(odds, Odds) and odds.hosts is not None and odds.hosts.cuts else set()
-    return {*odds.timed, *(kind for kind, chance in odds.aimed.items() if chance), *in_the_end}
+    hosts = odds.hosts if isinstance(odds, Odds) else None
+    in_the_end = {} if hosts is None else {CUT: hosts.cuts, RESTORED: bool(hosts.restores)}
+    later = {kind for kind, is_drawn in in_the_end.items() if is_drawn}
+    return {*odds.timed, *(kind for kind, chance in odds.aimed.items() if chance), *later}
 
 
 def test_kinds_of_faults_that_are_drawn_can_be_injected() -> None:

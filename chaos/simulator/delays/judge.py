@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from chaos.simulator.clocks import RIGHT_MS
-from chaos.simulator.delays.odds import FLEETING, REMINDERS
+from chaos.simulator.delays.odds import FLEETING, REMINDERS, SHRINKING
 from chaos.simulator.machine import Machine
 from chaos.simulator.originals import Original
 from chaos.simulator.patient_judge import PatientJudge, Place
@@ -36,6 +36,7 @@ CANCELLED: Final = "D3 a cancelled message is never in its topic"
 LEFT: Final = "D4 a message leaves when it is in its topic"
 ASSIGNED: Final = "D5 a batch is stored as an assignment before it is sent"
 ANSWERED: Final = "D6 answers about a message agree with what is committed"
+REDIRECTED: Final = "D4 a message for a decommissioned partition goes to another one, and only such a message"
 
 
 @dataclass(slots=True)
@@ -44,18 +45,20 @@ class Known:
 
     message: Message
     due_ms: int
+    partition: int  # its target
     times: set[int] = field(default_factory=set)  # all that it has had
     changes: list[int] = field(default_factory=list)  # the times that it has got since it was accepted
     failed: str = ""
     outcome: str = ""
     was_assigned: bool = False
+    redirections: int = 0
 
 
 class Judge(PatientJudge):
     """Sees every committed batch in order, and every answer."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
-        super().__init__(cluster, TOPIC, REMINDERS, FLEETING)
+        super().__init__(cluster, TOPIC, REMINDERS, FLEETING, SHRINKING)
         self.known: dict[bytes, Known] = {}
         self.lanes: dict[tuple[int, LaneKey], Lane] = {}
         self.arrived: dict[bytes, Place] = {}
@@ -92,8 +95,8 @@ class Judge(PatientJudge):
                         self._accept(partition, id_, message)
                     case MessageKey(id_), _:
                         self._leave(id_, outcome.decode())
-                    case ChangeKey(id_), Change(due_ms, failed):
-                        self._change(id_, due_ms, failed)
+                    case ChangeKey(id_), Change() as change:
+                        self._change(id_, change)
                     case LaneKey() as key, lane:
                         assert lane is None or isinstance(lane, Lane)
                         self._assign(machine, partition, key, lane, record.timestamp_ms)
@@ -105,18 +108,26 @@ class Judge(PatientJudge):
     def _accept(self, partition: int, id_: bytes, message: Message) -> None:
         if id_ in self.known:
             raise Broken(ONCE, f"{id_.hex()} is accepted again: {self.known[id_]}")
-        self.known[id_] = Known(message, message.due_ms, {message.due_ms})
+        self.known[id_] = Known(message, message.due_ms, message.partition, {message.due_ms})
         self._owner[id_] = partition
 
-    def _change(self, id_: bytes, due_ms: int, failed: str) -> None:
-        known = self.known[id_]
-        known.due_ms, known.failed = due_ms, failed
-        known.times.add(due_ms)
-        if not failed:
-            known.changes.append(due_ms)
+    def _change(self, id_: bytes, change: Change) -> None:
+        known, is_on_its_way = self.known[id_], self._is_on_its_way(id_)
+        is_redirected = change.partition not in (-1, known.partition)
+        known.due_ms, known.failed = change.due_ms, change.failed
+        known.times.add(change.due_ms)
+        if is_redirected:
+            known.partition = change.partition
+            known.redirections += 1
+        elif not change.failed:
+            known.changes.append(change.due_ms)
         if known.outcome:
             raise Broken(LEFT, f"{id_.hex()} is changed after it has left: {known}")
-        if not failed and self._is_on_its_way(id_):
+        if is_redirected and known.message.topic != SHRINKING:
+            raise Broken(REDIRECTED, f"{id_.hex()} gets another partition: {known}")
+        if change.failed and known.message.topic == SHRINKING:
+            raise Broken(REDIRECTED, f"{id_.hex()} has failed in place of another partition: {known}")
+        if not change.failed and not is_redirected and is_on_its_way:
             raise Broken(ASSIGNED, f"{id_.hex()} gets another time on its way: {known}")
 
     def _leave(self, id_: bytes, outcome: str) -> None:
@@ -164,12 +175,13 @@ class Judge(PatientJudge):
     def _check_goes_on(self, key: LaneKey, before: Lane | None, after: Lane | None) -> None:
         """The target takes each sequence of an epoch once: none comes again while the target exists.
 
-        A lane may go when its topic is deleted, and then what was on its way has failed.
+        A lane may go when its target has gone, and then what was on its way has failed.
         """
         on_its_way = () if before is None else before.ids
         if after is None:
             lost = [id_ for id_ in on_its_way if not self.known[id_].failed]
-            if key.topic != FLEETING or lost:
+            may_go = key.topic == FLEETING or (key.topic == SHRINKING and key.partition > 0)
+            if not may_go or lost:
                 raise Broken(ASSIGNED, f"{key}: {before} is removed, and {lost} have not failed")
         elif key.topic != FLEETING:
             known = before or Lane(0, 0)
@@ -179,8 +191,8 @@ class Judge(PatientJudge):
                 raise Broken(ASSIGNED, f"{key}: {after} follows {before}")
 
     def _is_on_its_way(self, id_: bytes) -> bool:
-        message = self.known[id_].message
-        lane = self.lanes.get((self._owner[id_], LaneKey(message.topic, message.partition)))
+        known = self.known[id_]
+        lane = self.lanes.get((self._owner[id_], LaneKey(known.message.topic, known.partition)))
         return lane is not None and id_ in lane.ids
 
     def _arrive(self, place: Place, batch: Original) -> None:
@@ -201,7 +213,7 @@ class Judge(PatientJudge):
         known = self.known.get(id_)
         if known is None or not known.was_assigned:
             raise Broken(ASSIGNED, f"{id_.hex()} is in {place}, and was not assigned: {known}")
-        if (known.message.topic, known.message.partition) != place:
+        if (known.message.topic, known.partition) != place:
             raise Broken(ONCE, f"{id_.hex()} is in {place}, and not for it: {known}")
         if known.outcome == "cancelled":
             raise Broken(CANCELLED, f"{id_.hex()} is in {place}, and is cancelled")

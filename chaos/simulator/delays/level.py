@@ -10,8 +10,9 @@ from typing import Final
 from api.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.delays.judge import Judge
-from chaos.simulator.delays.odds import FLEETING, REMINDERS, DelayOdds
+from chaos.simulator.delays.odds import FLEETING, REMINDERS, SHRINKING, SHRINKING_PARTITIONS, DelayOdds
 from chaos.simulator.faults import Faults
+from chaos.simulator.fewer_partitions import WITHOUT_RETURN, Known, PartitionAdministrator
 from chaos.simulator.machine import Machine
 from chaos.simulator.patient_judge import Place
 from chaos.simulator.simulated_cluster import SimulatedCluster
@@ -27,6 +28,7 @@ ALTER_S: Final = 1.0  # between two changes of a setting of the topic
 LOW_BYTES: Final = 1_024  # the least that a topic takes; a move may have many more
 LONG: Final = (("filling", bytes(600)),)  # headers: one such record fits into that, two do not
 LIMITED: Final = "max.message.bytes lowered"
+REDIRECTED: Final = "delayed messages for a removed partition"
 REMEMBERED: Final = 40  # messages that one client cancels or changes
 
 
@@ -49,9 +51,17 @@ class DelaysLevel:
         """The commit index of a group has changed."""
         self.judge.committed(machine, group_id)
 
-    def clients(self) -> list[DelayedClient]:
+    def clients(self) -> list[DelayedClient | PartitionAdministrator]:
         """Those that run during the faults."""
-        return self._clients
+        administrator = PartitionAdministrator(
+            self._cluster,
+            "of targets",
+            Known(),
+            topic=SHRINKING,
+            partitions_max=SHRINKING_PARTITIONS,
+            weights=WITHOUT_RETURN,
+        )
+        return [*self._clients, *([administrator] if self._odds.removes_partitions else [])]
 
     async def settled(self) -> None:
         """After the last client: late requests are over, and every message has left or failed (D7)."""
@@ -74,7 +84,10 @@ class DelaysLevel:
         self.judge.look()
         if self.judge.waiting:
             self._cluster.violated(IN_TIME, f"{len(self.judge.waiting)} checks are of what no log shows")
-        return {LIMITED: sum(client.limits_lowered for client in self._clients)}
+        return {
+            LIMITED: sum(client.limits_lowered for client in self._clients),
+            REDIRECTED: sum(known.redirections for known in self.judge.known.values()),
+        }
 
     def _problem(self) -> str | None:
         for id_, known in self.judge.known.items():
@@ -82,7 +95,7 @@ class DelaysLevel:
             if not known.outcome and not is_gone:
                 return f"{id_.hex()} is still there: {known}"
             is_here = id_ in self.judge.arrived
-            if known.outcome == "delivered" and known.message.topic == REMINDERS and not is_here:
+            if known.outcome == "delivered" and known.message.topic != FLEETING and not is_here:
                 return f"{id_.hex()} is nowhere: {known}"
         return None
 
@@ -154,7 +167,9 @@ class DelayedClient(Client):
     async def _add(self, machine: Machine, *, is_probe: bool = False) -> bool:
         odds, rng = self._delays, self.rng
         topic = FLEETING if odds.deletes_topic and not is_probe and rng.random() < 0.3 else REMINDERS
-        partitions = odds.targets if topic == REMINDERS else 1
+        if odds.removes_partitions and not is_probe and rng.random() < 0.5:
+            topic = SHRINKING
+        partitions = {REMINDERS: odds.targets, FLEETING: 1, SHRINKING: self._shrinking(machine)}[topic]
         ids = tuple(rng.randbytes(ID_BYTES) for _ in range(rng.randint(1, odds.messages_max)))
         messages = tuple(
             NewMessage(
@@ -180,6 +195,12 @@ class DelayedClient(Client):
         if not self.cluster.is_healed and rng.random() < odds.late:
             self._start(self._again(topic, ids, messages, spread))
         return is_accepted
+
+    @staticmethod
+    def _shrinking(machine: Machine) -> int:
+        """How many partitions that topic has, as a broker knows: one of them may be gone by now."""
+        topics = {} if machine.broker is None else machine.broker.controller.image.topics
+        return len(topics[SHRINKING].partitions) if SHRINKING in topics else 1
 
     async def _send(
         self,

@@ -6,9 +6,13 @@ import random
 from dataclasses import dataclass
 from typing import Final, Self
 
+from delayed.records import TOPIC
+
 REMINDERS: Final = "reminders"
 FLEETING: Final = "fleeting"
-"""The target topics; the second one is deleted in some runs."""
+SHRINKING: Final = "shrinking"
+SHRINKING_PARTITIONS: Final = 2
+"""The target topics; in some runs the second one is deleted, or partitions of the third one are removed."""
 LONG_SEGMENT: Final = (
     64 << 10
 )  # where messages are long: a segment has several batches of them, as others have
@@ -31,6 +35,13 @@ class DelayOdds:
     late_s: float
     deletes_topic: bool
     lowers_limit: bool  # max.message.bytes of the topic falls and rises while messages move
+    removes_partitions: bool = False  # of a topic, and adds them again, while messages are for them
+
+    @property
+    def topics(self) -> tuple[tuple[str, int], ...]:
+        """Those of the run whose replicas may move, each with its number of partitions."""
+        shrinking = ((SHRINKING, SHRINKING_PARTITIONS),) if self.removes_partitions else ()
+        return (TOPIC, self.coordinators), (REMINDERS, self.targets), *shrinking
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:

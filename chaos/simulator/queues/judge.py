@@ -29,6 +29,7 @@ COUNTED: Final = "J3 the deliveries of a job are counted"
 LOST: Final = "J4 a job is done when its worker has said so, or a dead letter"
 ANSWERED: Final = "J5 answers about jobs agree with what is committed"
 ORDERED: Final = "J6 one job of a key is delivered at a time, and in order"
+REDRIVEN: Final = "J2 a dead letter is a job again only when somebody has asked for it"
 
 Place = tuple[int, int]  # partition and offset
 
@@ -42,6 +43,11 @@ class Known:
     term: int = 0  # of the newest row
     was_dead: bool = False
     is_done: bool = False
+    deaths: set[int] = field(default_factory=set)  # how often it had been redriven at each
+    has_ended: bool = False  # once at least
+    asked: int = 0  # requests to redrive it that were sent
+    redrives: int = 0
+    behind: frozenset[Place] = frozenset()  # the jobs of its key that were open when it was redriven
 
 
 class Judge(PatientJudge):
@@ -62,9 +68,10 @@ class Judge(PatientJudge):
         self.queues: dict[int, Queue] = {}
         self.keys: dict[Place, bytes | None] = {}  # of all records of the topic that are jobs
         self.others: set[Place] = set()  # the other records
-        self.letters: set[Place] = set()
+        self.letters: set[tuple[Place, int]] = set()  # and how often the job had been redriven
         self.on_leased: Callable[[Machine], None] = lambda machine: None
         self.on_buried: Callable[[], None] = lambda: None
+        self.on_redriven: Callable[[Machine], None] = lambda machine: None
         self._partition = partition
         self._is_ordered = is_ordered
         self._selection = selection
@@ -113,7 +120,7 @@ class Judge(PatientJudge):
                     self.queues[partition] = queue
                     self.when_known(partial(self._check_opened, partition, queue.next_offset))
                 case OffsetKey(group, _, partition), CommittedOffset() as committed if group == CREW:
-                    self.when_known(partial(self._check_done, partition, committed.offset))
+                    self.when_known(partial(self._check_done, partition, committed.offset, self._open_jobs()))
 
     def _put(self, machine: Machine, slot: int, job: Job, written: tuple[int, int]) -> None:
         """A row, and the term and time at which it was written."""
@@ -127,6 +134,9 @@ class Judge(PatientJudge):
             known = self.jobs[place] = Known(job)
             self.when_known(partial(self._check_wanted, place))
         known.job, (before_term, known.term) = job, (known.term, written[0])
+        if job.redrives and job.state == "waiting" and (known.is_done or known.was_dead):
+            self._redrive(machine, place, known)
+            return
         kept = (before.state, before.lease, before.deliveries)
         is_new = job.state == "leased" and kept != ("leased", job.lease, job.deliveries)
         if is_new:
@@ -136,6 +146,9 @@ class Judge(PatientJudge):
         if known.is_done or known.was_dead:
             raise Broken(DONE, f"{place} is open again: {known}")
         known.was_dead = job.state == "dead"
+        if known.was_dead:
+            known.deaths.add(job.redrives)
+            known.has_ended = True
         is_released = job.state == "waiting" and not job.lease and before.state == "leased"
         if job.deliveries != before.deliveries + is_new - is_released:
             raise Broken(COUNTED, f"{place}: {job} after {before}")
@@ -148,26 +161,43 @@ class Judge(PatientJudge):
         if place in self.others:
             raise Broken(LOST, f"{place} is a job, and does not have the tags {self._selection}")
 
+    def _redrive(self, machine: Machine, place: Place, known: Known) -> None:
+        """A job that had ended is open again, as often as that was asked for at most."""
+        others = frozenset(self.slots.values()) - {place}
+        known.behind = others if known.is_done else frozenset()  # what was open had its turn before
+        known.is_done = known.was_dead = False
+        known.redrives += 1
+        if known.redrives > known.asked:
+            raise Broken(REDRIVEN, f"{place} is open again, asked for {known.asked} times: {known}")
+        if known.job.deliveries or known.job.lease:
+            raise Broken(COUNTED, f"{place} is redriven as {known.job}")
+        self.on_redriven(machine)
+
     def _check_lease(self, place: Place, job: Job, before: Job, at_ms: int) -> None:
         """A coordinator ends leases by its clocks, and all clocks are right unless a fault changes them."""
         if self._clocks_are_right and at_ms < before.due_ms:
             raise Broken(HELD, f"{place} is leased at {at_ms} at the latest: {job} after {before}")
         if self._is_ordered:
-            self.when_known(partial(self._check_order, place, self._open_places()))
+            self.when_known(partial(self._check_order, place, self._open_jobs()))
 
     def _spread_ms(self) -> int:
         """By how much the wall clocks of machines differ that run at different speeds."""
         clocks = [one.rate for one in self._cluster.machines]
         return 2 + int((max(clocks) - min(clocks)) * self._cluster.loop.now * 1000)
 
-    def _open_places(self) -> frozenset[Place]:
-        return frozenset(self.slots.values())
+    def _open_jobs(self) -> dict[Place, Job]:
+        return {place: self.jobs[place].job for place in self.slots.values()}
 
-    def _check_order(self, place: Place, still_open: frozenset[Place]) -> None:
-        key = self.keys.get(place)
+    def _check_order(self, place: Place, open_jobs: dict[Place, Job]) -> None:
+        """Jobs that were redriven come behind those of their key that were open then, in any order."""
+        key, behind, job = self.keys.get(place), self.jobs[place].behind, open_jobs[place]
         for other, other_key in self.keys.items():
-            is_before = other[0] == place[0] and other[1] < place[1] and key is not None and other_key == key
-            if is_before and (other in still_open or other not in self.jobs):
+            if key is None or other_key != key or other == place or other[0] != place[0]:
+                continue
+            one = open_jobs.get(other)
+            is_earlier = other in behind if job.redrives else other[1] < place[1]
+            waits = other not in self.jobs and other[1] < place[1]
+            if waits or (one is not None and (one.deliveries or (is_earlier and not one.redrives))):
                 raise Broken(ORDERED, f"{place} is delivered before {other} of the same key is done")
 
     def _close(self, slot: int) -> None:
@@ -175,11 +205,12 @@ class Judge(PatientJudge):
         if place is None:
             raise Broken(DONE, f"slot {slot} is closed again")
         known = self.jobs[place]
-        known.is_done = True
+        known.is_done = known.has_ended = True
         if known.was_dead:
+            letter = place, known.job.redrives
 
             def check() -> None:
-                if place not in self.letters:
+                if letter not in self.letters:
                     raise Broken(LOST, f"{place} is closed as a dead letter, which is not stored: {known}")
 
             self.when_known(check)
@@ -191,30 +222,34 @@ class Judge(PatientJudge):
             if place[0] == partition and place[1] < end and place not in self.jobs:
                 raise Broken(LOST, f"{place} is behind the queue, at {end}, and nobody has had it")
 
-    def _check_done(self, partition: int, end: int) -> None:
+    def _check_done(self, partition: int, end: int, open_jobs: dict[Place, Job]) -> None:
         for place in self.keys:
-            known = self.jobs.get(place)
-            if place[0] == partition and place[1] < end and (known is None or not known.is_done):
-                raise Broken(LOST, f"{place} is committed, at {end}, and not done: {known}")
+            is_open = place in open_jobs or place not in self.jobs
+            if place[0] == partition and place[1] < end and is_open:
+                raise Broken(LOST, f"{place} is committed, at {end}, and not done: {self.jobs.get(place)}")
 
     def _store(self, batch: Original) -> None:
         for record in batch.records:
             origin = origin_of((record.key or b"").decode())
-            place = (origin.partition, origin.offset)
-            self.letters.add(place)
-            self.when_known(partial(self._check_letter, place))
+            place, redrives = (origin.partition, origin.offset), redrives_of((record.key or b"").decode())
+            self.letters.add((place, redrives))
+            self.when_known(partial(self._check_letter, place, redrives))
             self.on_buried()
 
-    def _check_letter(self, place: Place) -> None:
+    def _check_letter(self, place: Place, redrives: int) -> None:
         known = self.jobs.get(place)
-        if known is None or not known.was_dead:
+        if known is None or redrives not in known.deaths:
             raise Broken(LOST, f"{place} is a dead letter, and was not given up: {known}")
 
-    # What workers say, and what they are told.
+    # What workers and operators say, and what they are told.
 
     def says(self, token: Token) -> None:
         """A worker acknowledges, before it knows whether anybody hears it."""
         self._said.add(((token.partition, token.offset), token.lease))
+
+    def asks_again(self, place: Place) -> None:
+        """Somebody asks for a job that is a dead letter, before it is known whether anybody hears that."""
+        self.jobs[place].asked += 1
 
     def received(self, lease: bytes, job: Delivered) -> None:
         """A worker has got a job."""
@@ -233,7 +268,12 @@ class Judge(PatientJudge):
 
         def check() -> None:
             known = self.jobs.get(place)
-            if known is None or not (known.is_done or known.was_dead):
+            if known is None or not known.has_ended:
                 raise Broken(ANSWERED, f"{place} is acknowledged, as was answered; committed is {known}")
 
         self.when_known(check)
+
+
+def redrives_of(letter_id: str) -> int:
+    """How often the job of a dead letter had been redriven, as its id says."""
+    return int(letter_id.partition("#")[2] or 0)

@@ -11,6 +11,7 @@ from chaos.simulator.faults import Faults
 from chaos.simulator.machine import Machine
 from chaos.simulator.queues.judge import Judge
 from chaos.simulator.queues.odds import CREW, MAIL, TAGS, QueueOdds
+from chaos.simulator.queues.redriver import REDRIVEN, Redriver
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from groups.queue_requests import Receive, Received, Settle, Settled, Token
 from groups.records import TOPIC
@@ -39,24 +40,27 @@ class QueueLevel:
         self.judge = Judge(cluster, self._partition, is_ordered=odds.is_ordered, selection=odds.selection)
         self.judge.on_leased = faults.leased
         self.judge.on_buried = self._is_buried
+        self.judge.on_redriven = faults.redriven
         self._workers = [
             Worker(cluster, f"worker {number}", odds, self.judge) for number in range(odds.workers)
         ]
         self._producer = JobProducer(cluster, odds)
+        self._redriver = Redriver(cluster, odds, self.judge)
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
         """The commit index of a group has changed."""
         self.judge.committed(machine, group_id)
 
-    def clients(self) -> list[Worker | JobProducer]:
+    def clients(self) -> list[Worker | JobProducer | Redriver]:
         """Those that run during the faults."""
-        return [self._producer, *self._workers]
+        redrivers = [self._redriver] if self._odds.redrive_s else []
+        return [self._producer, *self._workers, *redrivers]
 
     async def settled(self) -> None:
         """Late requests are over, and workers that answer all jobs get all of them done (J7)."""
-        for worker in self._workers:
-            while worker.requests:
-                await asyncio.wait(worker.requests)
+        for requests in (*(worker.requests for worker in self._workers), self._redriver.requests):
+            while requests:
+                await asyncio.wait(requests)
         odds = self._odds
         within_s = RECOVERY_S + odds.deliveries_max * (odds.lease_ms + odds.nack_ms) / 1000
         deadline = self._cluster.loop.now + within_s
@@ -68,8 +72,11 @@ class QueueLevel:
                 await self._workers[0].round(machine, is_diligent=True)
             self.judge.look()
 
-    def check(self) -> None:
-        """In the end every replica has the committed rows, and no answer is of what no log shows."""
+    def check(self) -> dict[str, int]:
+        """In the end every replica has the committed rows, and no answer is of what no log shows.
+
+        Returns how often dead letters became jobs again.
+        """
         self.judge.look()
         if self.judge.waiting:
             self._cluster.violated(IN_TIME, f"{len(self.judge.waiting)} checks are of what no log shows")
@@ -83,6 +90,7 @@ class QueueLevel:
             if (jobs, queues) != (self.judge.slots, self.judge.queues):
                 detail = f"{machine.name} has {jobs} and {queues}"
                 self._cluster.violated(IN_TIME, f"{detail}; {self.judge.slots} and {self.judge.queues}")
+        return {REDRIVEN: sum(known.redrives for known in self.judge.jobs.values())}
 
     def _problem(self) -> str | None:
         if not self.judge.keys and not self.judge.others:

@@ -38,6 +38,7 @@ class QueueOdds:
     late: float  # requests that arrive once more, later
     late_s: float
     selection: TagSelection | None = None  # of the jobs; without one, records have no tags
+    redrive_s: float = 0.0  # between two redrives of dead letters; 0: never
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:

@@ -19,7 +19,7 @@ from chaos.simulator.patient_judge import PatientJudge
 from chaos.simulator.result import Broken
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from chaos.simulator.transactions.decided import ONE_OUTCOME, Decided
-from chaos.simulator.transactions.odds import JOURNAL, LEDGER
+from chaos.simulator.transactions.odds import JOURNAL, LEDGER, PASSING
 from chaos.simulator.transactions.offsets import AddedOffsets
 from chaos.simulator.transactions.partition_log import Numbers, PartitionLog
 from chaos.simulator.transactions.sink_log import Batch
@@ -35,6 +35,7 @@ from transactions.requests import BeginRun, CommitBatch, RunBegun
 MARKED: Final = "T2 markers follow their decision, in every partition that takes part"
 VISIBLE: Final = "T4 readers of committed records see what is committed, and nothing else"
 STABLE: Final = "T5 the last stable offset follows from the log, and never falls"
+KEPT: Final = "T2 a partition is kept while a transaction is open in it"
 ANSWERED: Final = "T6 answers about a transaction agree with its outcome"
 LATE_S: Final = 10.0  # a request that nobody waits for may still have an effect
 EARLY: Final = 0.8  # of its time limit, by the fastest clock
@@ -57,11 +58,12 @@ class Judge(PatientJudge):
     """Sees every committed batch in order, and every answer."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
-        super().__init__(cluster, TOPIC, OFFSETS, LEDGER, JOURNAL)
+        super().__init__(cluster, TOPIC, OFFSETS, LEDGER, JOURNAL, PASSING)
         self.asked = Asked()
         self.decided = Decided(self._is_decided, self._is_complete, self._is_batch)
         self.offsets = AddedOffsets(self.decided.outcomes.get)
         self.logs: dict[Participant, PartitionLog] = {}
+        self.former: list[PartitionLog] = []  # of partitions that were removed, and added again
         self.on_decided: Callable[[Handle, Machine], None] = lambda handle, machine: None
         self.on_batch: Callable[[Batch, tuple[Handle, ...]], None] = lambda batch, handles: None
         self.on_marked: Callable[[Handle, Participant], None] = lambda handle, target: None
@@ -76,6 +78,11 @@ class Judge(PatientJudge):
         if target is None:
             return
         assert record.originals is not None
+        known = self.records.get(target, record)
+        if record.group_id < known.group_id:
+            return  # the partition was removed, and added again
+        if record is not known:
+            self.checked(partial(self._is_another, target))
         record.originals.on_new = partial(self._appended, target)
         for batch in self.newly_committed(target, record):
             self.checked(partial(self._take, target, batch))
@@ -84,6 +91,14 @@ class Judge(PatientJudge):
         for handle in newly:
             self.on_decided(handle, machine)
         self.check_waiting()
+
+    def _is_another(self, target: Participant) -> None:
+        """A partition has the number of one that was removed."""
+        removed = self.logs.pop(target, None)
+        if removed is not None:
+            self.former.append(removed)
+            if removed.last_stable_offset < removed.end:
+                raise Broken(KEPT, f"{target} was removed at {removed.end}: {removed.last_stable_offset}")
 
     def _take(self, target: Participant, batch: Original) -> None:
         if target[0] == TOPIC:
@@ -179,6 +194,8 @@ class Judge(PatientJudge):
         numbers, outcome = (handle.producer_id, handle.epoch), self.decided.outcomes.get(handle)
         for target in targets:
             shown = self.log_of(target).outcomes.get(numbers)
+            if target[0] == PASSING and shown is None and numbers not in self.log_of(target).written:
+                continue  # it took part in a partition that was removed, or that took no batch
             if shown is None or shown is not outcome:
                 raise Broken(invariant, f"{handle} has outcome {outcome}, and {target} shows {shown}")
 

@@ -9,12 +9,20 @@ from typing import Final, Protocol
 
 from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.faults import Faults
+from chaos.simulator.fewer_partitions import WITHOUT_RETURN, Known, PartitionAdministrator
 from chaos.simulator.machine import Machine
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from chaos.simulator.transactions.clients import Story
 from chaos.simulator.transactions.ending import Ending
 from chaos.simulator.transactions.judge import Judge
-from chaos.simulator.transactions.odds import FIRST, SECOND, TransactionOdds
+from chaos.simulator.transactions.odds import (
+    FIRST,
+    PASSING,
+    PASSING_PARTITIONS,
+    SECOND,
+    TransactionOdds,
+)
+from chaos.simulator.transactions.one_shots import OneShotClient
 from chaos.simulator.transactions.producers import PlainProducer, TransactionalProducer
 from chaos.simulator.transactions.queries import Driver, check_batch
 from chaos.simulator.transactions.readers import TransactionReader
@@ -26,6 +34,7 @@ from transactions.batches import KEY_END, partition_of
 from transactions.records import TOPIC, Handle, Participant
 
 MARKER_S: Final = 0.02  # after the decision
+REMOVED: Final = "partition of transactions removed"
 LATE_MARKER_ODDS: Final = 0.5  # of ``TransactionOdds.late``
 
 
@@ -71,8 +80,26 @@ class TransactionsLevel:
         clients += [Driver(cluster, "second", story, SECOND)] if odds.drivers else []
         for number, target in enumerate(story.targets):
             clients.append(TransactionReader(cluster, f"t{number}", story, target, committed=True))
+        if odds.has_one_shots:
+            clients.append(OneShotClient(cluster, "one-shot", story))
+        if odds.removes_partitions:
+            clients.append(
+                PartitionAdministrator(
+                    cluster,
+                    "of participants",
+                    Known(),
+                    topic=PASSING,
+                    partitions_max=PASSING_PARTITIONS,
+                    weights=WITHOUT_RETURN,
+                )
+            )
         clients.append(TransactionReader(cluster, "u0", story, story.targets[0], committed=False))
         return clients
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often things happened that count as faults."""
+        return {REMOVED: len(self.judge.former)}
 
     async def settled(self) -> None:
         """After the last client: late requests are over, and nothing is open."""

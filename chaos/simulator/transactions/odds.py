@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, Self
 
@@ -13,6 +13,9 @@ from transactions.records import TOPIC
 
 LEDGER: Final = "ledger"
 JOURNAL: Final = "journal"
+PASSING: Final = "passing"
+PASSING_PARTITIONS: Final = 2
+"""Of a topic whose partitions are removed and added again, in some runs."""
 QUERY_KEY: Final = "query"  # of the sink that is written in runs
 FIRST, SECOND = "first", "second"  # the queries that write it
 TASKS: Final = 2  # of a batch
@@ -48,6 +51,8 @@ class TransactionOdds:
     offsets: float  # a group commits an offset, in place of a batch
     operator_s: float  # between two aborts of an operator
     drivers: int  # of one query at the same time; without any no sink is written in runs
+    removes_partitions: bool = False  # of one more topic, while transactions write to them
+    has_one_shots: bool = False  # a client whose requests are transactions of their own
 
     @classmethod
     def calm(cls) -> Self:
@@ -78,13 +83,24 @@ class TransactionOdds:
     @property
     def topics(self) -> tuple[tuple[str, int], ...]:
         """Those of the run, each with its number of partitions."""
-        return (TOPIC, self.coordinators), (OFFSETS, 1), (LEDGER, self.ledger_partitions), (JOURNAL, 1)
+        passing = ((PASSING, PASSING_PARTITIONS),) if self.removes_partitions else ()
+        return (
+            (TOPIC, self.coordinators),
+            (OFFSETS, 1),
+            (LEDGER, self.ledger_partitions),
+            (JOURNAL, 1),
+            *passing,
+        )
 
     @property
     def query_ids(self) -> list[str]:
         """All that queries may open."""
         each = product((FIRST, SECOND), range(TASKS), range(ATTEMPTS)) if self.drivers else ()
         return [query_id(*one) for one in each]
+
+    def with_more(self, rng: random.Random) -> Self:
+        """Partitions that go, and one-shot transactions, in some runs."""
+        return replace(self, removes_partitions=rng.random() < 0.4, has_one_shots=rng.random() < 0.4)
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:

@@ -12,10 +12,12 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.planted_errors import PLANTED
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from chaos.simulator.transactions.clients import OLD_MAX, Story, TransactionClient, Write
+from chaos.simulator.transactions.odds import PASSING, PASSING_PARTITIONS
 from groups.requests import AddOffsets
 from partitions.values import QUORUM
 from raftlog.errors import (
     OutcomeForgotten,
+    PartitionDecommissioned,
     ProducerFenced,
     RaftlogError,
     TransactionAborted,
@@ -33,6 +35,8 @@ PATIENCE_S: Final = 6.0
 IN_DOUBT_ODDS: Final = 0.3  # a commit although a batch may be missing
 GIVES_UP_ODDS: Final = 0.1  # an end whose outcome is not known yet
 AFTER_ODDS: Final = 0.5  # an incarnation that gave up goes on behind its last transaction
+PASSING_ODDS: Final = 0.3  # a batch for a partition that may be removed
+WAITS_ODDS: Final = 0.6  # after it
 JOIN_S: Final = 0.02  # after the end of its transaction
 REOPEN_S: Final = 0.6  # before an incarnation that was fenced opens its id again
 CLOSED: Final = (ProducerFenced, TransactionAborted, UnknownTransaction)
@@ -95,7 +99,9 @@ class TransactionalProducer(TransactionClient):
         for _ in range(rng.randint(0 if rng.random() < 0.1 else 1, odds.batches_max)):
             await self._disturb(handle)
             target = rng.choice(self.story.targets)
-            if rng.random() < odds.offsets:
+            if odds.removes_partitions and rng.random() < PASSING_ODDS:
+                progress = await self._write_passing(handle, sequences)
+            elif rng.random() < odds.offsets:
                 progress = await self._add_offset(handle, target)
             else:
                 progress = await self.write(handle, target, sequences)
@@ -110,6 +116,14 @@ class TransactionalProducer(TransactionClient):
             await self._prepare(handle)
             return False
         return await self.end(handle, is_commit=is_whole and rng.random() >= odds.aborts)
+
+    async def _write_passing(self, handle: Handle, sequences: dict[Participant, int]) -> Progress:
+        """A batch for a partition that may be removed, and mostly a pause, so that this is tried meanwhile."""
+        target = PASSING, self.rng.randrange(PASSING_PARTITIONS)
+        progress = await self.write(handle, target, sequences)
+        if not self.cluster.is_healed and self.rng.random() < WAITS_ODDS:
+            await asyncio.sleep(self.rng.uniform(0.3, 0.9) * self.story.odds.timeout_ms / 1000)
+        return progress
 
     async def write(self, handle: Handle, target: Participant, sequences: dict[Participant, int]) -> Progress:
         """One batch, repeated until its outcome is known, unless it has no sequence."""
@@ -154,6 +168,8 @@ class TransactionalProducer(TransactionClient):
             try:
                 await attempt()
                 return Progress.STORED
+            except PartitionDecommissioned:
+                return Progress.IN_DOUBT
             except (UnknownTopic, UnknownPartition):
                 pass  # that broker's metadata lags
             except CLOSED as error:

@@ -79,6 +79,21 @@ def test_a_dead_letter_that_is_redriven_before_its_job_is_closed_is_not_lost(mai
     assert offsets(mail.take()) == [0]
 
 
+def test_a_dead_letter_is_stored_although_an_earlier_one_of_its_job_is_reported_late(mail: WorkedOff) -> None:
+    mail.stores_letters = False
+    mail.produce(b"")
+    mail.settle("dead", mail.take(), reason="poison")
+    mail.redrive(0)
+    mail.settle("dead", mail.take(), reason="again")
+    mail.burials, later = mail.burials[:1], mail.burials[1:]
+    mail.store_letters()
+    assert later and mail.done_below() == 0
+    mail.fail_over()  # before the later one is stored
+    mail.store_letters()
+    assert [each.reason for each in mail.buried] == ["poison", "again"]
+    assert mail.done_below() == 1
+
+
 def test_what_nobody_has_had_or_another_topic_has_is_not_redriven(mail: WorkedOff) -> None:
     mail.produce(b"", b"")
     mail.settle("ack", mail.take())
