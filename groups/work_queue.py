@@ -256,7 +256,7 @@ class WorkQueue:
     def buried(self, bury: Bury, now_ms: int, wall_ms: int) -> None:
         """A job is in the dead-letter topic, or its record or its topic is gone.
 
-        A report about an earlier dead letter of the job may come when the job was redriven and has died again.
+        A report about an earlier dead letter may come when the job was redriven and has died again.
         """
         place = bury.partition, bury.offset
         job = self._jobs.get(place)

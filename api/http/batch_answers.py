@@ -29,11 +29,12 @@ class BatchesAnswer(web.Response):
 
 
 def can_send_pieces(call: Call) -> bool:
-    """True if the connection is a socket that the fast path writes to, without encryption."""
+    """True if the connection is a socket that the fast path writes to, without encryption or unsent bytes."""
     transport = call.request.transport
     return (
         call.is_plain
         and transport is not None
         and transport.get_extra_info("socket") is not None
         and transport.get_extra_info("ssl_object") is None
+        and transport.get_write_buffer_size() == 0
     )

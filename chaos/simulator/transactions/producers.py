@@ -118,7 +118,7 @@ class TransactionalProducer(TransactionClient):
         return await self.end(handle, is_commit=is_whole and rng.random() >= odds.aborts)
 
     async def _write_passing(self, handle: Handle, sequences: dict[Participant, int]) -> Progress:
-        """A batch for a partition that may be removed, and mostly a pause, so that this is tried meanwhile."""
+        """A batch for a partition that may be removed, and mostly a pause, in which the removal is tried."""
         target = PASSING, self.rng.randrange(PASSING_PARTITIONS)
         progress = await self.write(handle, target, sequences)
         if not self.cluster.is_healed and self.rng.random() < WAITS_ODDS:
