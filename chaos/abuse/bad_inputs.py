@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import chain, count, islice
+from itertools import chain, count, islice, takewhile
 from typing import Any, Final
 
 from chaos.abuse.extremes import Contract, Extreme
@@ -29,6 +29,7 @@ SHARPEST: Final = (f"= {1 << 64}", r"= 'x\n'")  # ends of names: values that no 
 ROUND: Final = 300  # requests between two looks that everything named still exists
 SEED: Final = 7
 SECONDS: Final = 30.0
+MIXED_MIN: Final = 60  # on a slow machine the time may be over before the first request
 ABSENT_BROKER: Final = 99  # brokers that exist would be drained
 _FIXED: Final[dict[str, object]] = {
     **dict.fromkeys(("broker", "broker_id"), ABSENT_BROKER),
@@ -75,11 +76,12 @@ def sample(requests: Iterable[Extreme], one_of: int) -> Iterator[Extreme]:
 
 
 def mixed(target: Target, seed: int = SEED, seconds: float = SECONDS) -> Counter[str]:
-    """Whole requests drawn from a seed, for so many seconds."""
+    """Whole requests drawn from a seed, for so many seconds, and at least ``MIXED_MIN``."""
     ends_at = time.monotonic() + seconds * target.scale
     contract = contract_of(target)
-    endless = contract.mixed(seed)
-    return sent(target, contract, iter(lambda: next(endless) if time.monotonic() < ends_at else None, None))
+    drawn = enumerate(contract.mixed(seed))
+    in_time = takewhile(lambda each: each[0] < MIXED_MIN or time.monotonic() < ends_at, drawn)
+    return sent(target, contract, (request for _, request in in_time))
 
 
 def contract_of(target: Target) -> Contract:
