@@ -20,6 +20,7 @@ from chaos.simulator.http.odds import HttpOdds
 from chaos.simulator.join_odds import BESIDE_JOINS, JOIN, REMOVE, JoinOdds
 from chaos.simulator.network import NetworkOdds
 from chaos.simulator.queues.odds import QueueOdds
+from chaos.simulator.side_draws import beside
 from chaos.simulator.transactions.odds import TransactionOdds
 
 TIMED_FAULTS: Final = (
@@ -327,7 +328,7 @@ class Odds:
             healing=HealingOdds(broker_dead_ms=4_000, moves_max=10, dead_for_good=1, has_racks=False)
             if odds.kills
             else drawn.healing,
-            hosts=odds.with_restore(_beside(rng)),
+            hosts=odds.with_restore(beside(rng)),
         )
 
     @classmethod
@@ -360,7 +361,7 @@ class Odds:
         transactions = TransactionOdds.drawn(rng)
         return replace(
             drawn,
-            transactions=transactions.with_more(_beside(rng)),
+            transactions=transactions.with_more(beside(rng)),
             aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
             pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
             faults_s=max(drawn.faults_s, 8.0),
@@ -381,7 +382,7 @@ class Odds:
         delays = DelayOdds.drawn(rng)
         return replace(
             drawn,
-            delays=replace(delays, removes_partitions=_beside(rng).random() < 0.4),
+            delays=replace(delays, removes_partitions=beside(rng).random() < 0.4),
             timed=(*drawn.timed, *clocks),
             aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
             pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
@@ -412,7 +413,7 @@ class Odds:
             offsets_partitions=1,
             offsets_are_compacted=rng.random() < 0.4,
         )
-        return drawn._with_redrives(_beside(rng))
+        return drawn._with_redrives(beside(rng))
 
     def _with_redrives(self, rng: random.Random) -> Odds:
         """In half of the runs an operator has dead letters tried again, mostly in the order of keys."""
@@ -569,12 +570,6 @@ class Odds:
             retention_ms=rng.choice((1000, 2500, 5000)),
             uses_create_times=rng.random() < 0.3,
         )
-
-
-def _beside(rng: random.Random) -> random.Random:
-    """Another stream that follows from this one, which does not move: for what is drawn in addition."""
-    state = rng.getstate()[1]
-    return random.Random(f"{state[0]} {state[-1]}")
 
 
 CALM: Final = Odds(

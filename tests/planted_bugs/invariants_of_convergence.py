@@ -47,14 +47,6 @@ CONVERGENCE = (
         seen_by="brokers-joining:19",
     ),
     PlantedBug(
-        "a term is entered with the vote of the last one",
-        "L2",
-        "raftlog.core.raft:Raft._enter_term",
-        "voted_for=None",
-        "voted_for=self.voted_for",
-        seen_by="core:1",
-    ),
-    PlantedBug(
         "a joined broker is never made a member",
         "L2",
         "partitions.reassignment.metadata_members:MetadataMembers._prepare",
@@ -141,6 +133,14 @@ CONVERGENCE = (
         "return refused_id == self.age.disk.disk_id and not self.age.disk.continues(newer)",
         "return True",
         seen_by="brokers-hosts:49",
+    ),
+    PlantedBug(
+        "verify does not compare the entries of several copies",
+        "I44",
+        "raftlog.repair.copies:difference",
+        "if len({*checksums.values()}) > 1:",
+        "if False:",
+        seen_by="brokers-hosts:24",
     ),
     PlantedBug(
         "an older copy passes for its original after many starts that nobody has heard",

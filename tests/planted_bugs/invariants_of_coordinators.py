@@ -187,7 +187,7 @@ COORDINATORS = (
         "partitions.reassignment.removal:PartitionRemover._look",
         "if ends is not None and await self._is_awaited(topic.name, partition.partition, ASK_TIMEOUT_MS)",
         "if False",
-        seen_by="brokers-delayed:SEED",
+        seen_by="brokers-delayed:3",
     ),
     PlantedBug(
         "whole brokers: a repeated request adds its delayed messages again",

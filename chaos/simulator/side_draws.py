@@ -1,0 +1,11 @@
+"""Draws in addition to those of a seed, whose other draws stay as they are."""
+
+from __future__ import annotations
+
+import random
+
+
+def beside(rng: random.Random) -> random.Random:
+    """Another stream that follows from this one, which does not move."""
+    state = rng.getstate()[1]
+    return random.Random(f"{state[0]} {state[-1]}")
