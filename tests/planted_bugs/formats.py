@@ -197,7 +197,7 @@ FORMATS = (
     PlantedBug(
         "a file with another checksum is read",
         "archive",
-        "spark_io.archive.files:read_file",
+        "spark_io.archive.files:checked_data",
         "len(data) != entry.bytes or crc32c(data) != entry.crc",
         "len(data) != entry.bytes",
         seen_by="tests/scenarios/archive/test_archive.py::test_damage_is_found_and_never_read",
