@@ -339,23 +339,6 @@ async def test_a_message_has_a_permalink(server: HttpServer) -> None:
     assert (control.status, control.code) == (404, "record_not_found")
 
 
-@served()
-async def test_the_last_records_are_those_below_a_confirmed_end(
-    server: HttpServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # requirement: C2
-    await fill(server, "a", "b")
-    asked, fetch = list[FetchRequest](), server.cluster.gateway.fetch
-
-    async def noted(target: TopicPartition, request: FetchRequest) -> FetchResult:
-        asked.append(request)
-        return await fetch(target, request)
-
-    monkeypatch.setattr(server.cluster.gateway, "fetch", noted)
-    assert (await server.get(f"{OFFSETS}?at=-1")).json["offset"] == 1
-    assert [request.min_offset for request in asked] == [2], "a deposed leader may know fewer"
-
-
 @pytest.mark.parametrize(
     ("at", "offset"),
     [
