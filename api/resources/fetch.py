@@ -39,8 +39,7 @@ from api.resources.closest import with_closest
 from api.resources.events import RECORDS_PER_WRITE, stream
 from api.resources.json_answers import Page, View, is_shown_fast
 from api.resources.json_values import FORMATS
-from api.resources.reading import read, read_in_turn
-from partitions.replica.selection import LOOKED_AT_BYTES_MAX
+from api.resources.reading import first_page, read
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange
@@ -158,28 +157,11 @@ def _view(call: Call, target: TopicPartition, limit: int) -> View:
 async def _page(call: Call, view: View, request: FetchRequest, turn: Turn) -> tuple[FetchResult, Page]:
     while True:
         try:
-            return await _first_page(call, view, request, turn)
+            return await first_page(partial(read, call, view.target), view, request, turn)
         except OffsetOutOfRange:
             if isinstance(request.position, int):
                 raise
             # Retention deleted the offset of a second read, which the client did not name.
-
-
-async def _first_page(call: Call, view: View, request: FetchRequest, turn: Turn) -> tuple[FetchResult, Page]:
-    """The first fetch with a user record, or with no records."""
-    clock = call.services.clock
-    ends_at = clock.monotonic() + request.wait_ms / 1000
-    looked_at_bytes = 0
-    while True:
-        result = await read_in_turn(partial(read, call, view.target), request, turn)
-        page = await view.page(result, turn)
-        if page.records or page.skipped or not result.data:
-            return result, page
-        looked_at_bytes += len(result.data)  # of producers that do not list their tags
-        if view.wanted is not None and looked_at_bytes >= LOOKED_AT_BYTES_MAX:
-            return result, page
-        left_ms = max(0, round((ends_at - clock.monotonic()) * 1000))
-        request = structs.replace(request, position=Offset(page.next_offset), wait_ms=left_ms)
 
 
 def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from api.http.services import Limits
+from api.resources import group_poll
 from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
@@ -257,6 +258,23 @@ async def test_a_long_poll_is_woken_by_a_record_and_not_by_a_control_record(serv
     async with asyncio.timeout(0.5):
         got = await poll
     assert [record["value"] for record in records_of(got)] == ["hello"]
+
+
+@served()
+async def test_a_poll_of_a_group_passes_control_records(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that sends no positions would begin before them each time."""
+    # requirement: C2
+    monkeypatch.setattr(group_poll, "BYTES_PER_PARTITION", 1)
+    await server.topic("orders", 1)
+    for _ in range(3):
+        server.cluster.gateway.change_leader(ORDERS_0)
+    await server.post(PATH, {"records": [{"value": "hello"}]})
+    asked = {"topics": ["orders"], "wait": "0s"}
+    polled = await server.post("/v1/groups/mail/members/m-1:poll", asked)
+    assert [record["offset"] for record in polled.json["records"]] == [3]
+    assert [each["offset"] for each in polled.json["positions"]] == [4]
 
 
 @served()
