@@ -33,6 +33,8 @@ from delayed.requests import (
     Add,
     Added,
     Cancel,
+    Counted,
+    CountTopic,
     Described,
     Done,
     Found,
@@ -235,6 +237,9 @@ class Decisions:
             case ReadMoving():
                 lane = self.state.lanes.get(LaneKey(request.topic, request.partition))
                 return Moving(is_moving=lane is not None and bool(lane.ids))
+            case CountTopic(topic=topic, topic_id=topic_id):
+                schedules = self._schedules.count_of(TopicKey(topic, topic_id))
+                return Counted(self.state.open.of(topic), self.state.failures.of(topic), schedules)
             case _:
                 return self._schedules.reply_to(request)
 

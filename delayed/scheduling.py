@@ -123,6 +123,10 @@ class Scheduling:
         for name in self._of(topic):
             self._delete(name)
 
+    def count_of(self, topic: TopicKey) -> int:
+        """The number of schedules of a topic."""
+        return len(self._of(topic))
+
     def _of(self, topic: TopicKey) -> list[str]:
         schedules = self._state.schedules.items()
         return [name for name, each in schedules if (each.topic, each.topic_id) == topic]

@@ -50,6 +50,7 @@ class Topics(SyncProxy[AsyncTopics]):
     recommission_partitions = blocking(AsyncTopics.recommission_partitions)
     delete_before = blocking(AsyncTopics.delete_before)
     set_archived_up_to = blocking(AsyncTopics.set_archived_up_to)
+    dependents = blocking(AsyncTopics.dependents)
     delete = blocking(AsyncTopics.delete)
 
 
