@@ -156,6 +156,11 @@ class AsyncTopics:
         reply = await self._session.ask_any("POST", paths.archived_up_to(name), body=body)
         return reply.read(bodies.ArchivedUpTo)
 
+    async def dependents(self, name: str) -> bodies.TopicDependents:
+        """Groups, queues, schedules and delayed messages that depend on a topic. Raises ``UnknownTopic``."""
+        reply = await self._session.ask_any("GET", paths.topic_dependents(name))
+        return reply.read(bodies.TopicDependents)
+
     async def delete(self, name: str) -> None:
         """Delete a topic and all its records. Raises ``UnknownTopic``."""
         await self._session.ask_any("DELETE", paths.topic(name), may_repeat=False)

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from api.http.services import Limits
+from api.resources import group_poll
 from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
@@ -260,6 +261,23 @@ async def test_a_long_poll_is_woken_by_a_record_and_not_by_a_control_record(serv
 
 
 @served()
+async def test_a_poll_of_a_group_passes_control_records(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that sends no positions would begin before them each time."""
+    # requirement: C2
+    monkeypatch.setattr(group_poll, "BYTES_PER_PARTITION", 1)
+    await server.topic("orders", 1)
+    for _ in range(3):
+        server.cluster.gateway.change_leader(ORDERS_0)
+    await server.post(PATH, {"records": [{"value": "hello"}]})
+    asked = {"topics": ["orders"], "wait": "0s"}
+    polled = await server.post("/v1/groups/mail/members/m-1:poll", asked)
+    assert [record["offset"] for record in polled.json["records"]] == [3]
+    assert [each["offset"] for each in polled.json["positions"]] == [4]
+
+
+@served()
 async def test_a_long_poll_with_nothing_ends_in_its_time(server: HttpServer) -> None:
     # requirement: C3
     await fill(server, "a")
@@ -337,23 +355,6 @@ async def test_a_message_has_a_permalink(server: HttpServer) -> None:
     server.cluster.gateway.change_leader(ORDERS_0)
     control = await server.get("/v1/topics/orders/messages/0/2")
     assert (control.status, control.code) == (404, "record_not_found")
-
-
-@served()
-async def test_the_last_records_are_those_below_a_confirmed_end(
-    server: HttpServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # requirement: C2
-    await fill(server, "a", "b")
-    asked, fetch = list[FetchRequest](), server.cluster.gateway.fetch
-
-    async def noted(target: TopicPartition, request: FetchRequest) -> FetchResult:
-        asked.append(request)
-        return await fetch(target, request)
-
-    monkeypatch.setattr(server.cluster.gateway, "fetch", noted)
-    assert (await server.get(f"{OFFSETS}?at=-1")).json["offset"] == 1
-    assert [request.min_offset for request in asked] == [2], "a deposed leader may know fewer"
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,9 @@ def test_a_preset_is_chosen_by_its_name(raftlog: Records, option: tuple[str, ...
 
 
 def test_an_unknown_topic_is_an_error_and_no_member(raftlog: Records) -> None:
-    assert "nothing-here" in raftlog.ended("nothing-here", "--group", "g", code=1).stderr
+    for more in ((), ("--follow", "--missing", "raise")):
+        assert "nothing-here" in raftlog.ended("nothing-here", "--group", "g", *more, code=1).stderr
+    assert "--missing" in raftlog.ended("nothing-here", "--group", "g", "--missing", "wait", code=2).stderr
 
 
 # requirement: D4
