@@ -549,4 +549,12 @@ PROMISES_OF_RECORDS = (
         "self._next += []",
         seen_by="tests/unit/cli/test_own_values.py::test_a_row_is_an_object_with_its_key_in_a_column[data6-found6-rejected6]",
     ),
+    PlantedBug(
+        "a position between two runs of copied records is that of the last record of the first one",
+        "A13",
+        "api.kafka_import.accounts:Copied.translated",
+        "return runs[at + 1].target if at + 1",
+        "return runs[at].target_end - 1 if at + 1",
+        seen_by="tests/unit/api/test_kafka_accounts.py::test_a_position_is_that_of_the_first_record_not_consumed",
+    ),
 )
