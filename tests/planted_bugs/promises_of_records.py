@@ -547,7 +547,7 @@ PROMISES_OF_RECORDS = (
         "api.cli.own_values:CsvRows._first_line",
         "self._next += others[::-1]",
         "self._next += []",
-        seen_by="tests/unit/cli/test_own_values.py::test_a_row_is_an_object_with_its_key_in_a_column[data6-found6-rejected6]",
+        seen_by="tests/unit/cli/test_own_values.py::test_a_row_is_an_object_with_its_key_in_a_column[open-quote]",
     ),
     PlantedBug(
         "a position between two runs of copied records is that of the last record of the first one",

@@ -99,6 +99,19 @@ def row(identity: str, text: str) -> tuple[bytes, dict[str, str]]:
         (b"id,text\n1,\xff\n2,\xc3\xa9\n", [row("2", "é")], {2: "UTF-8"}),
         (b"id,text\n" + LONG + b"2,b", [row("2", "b")], {2: "more than 16777216 bytes"}),
     ],
+    ids=[
+        "plain",
+        "mark",
+        "quotes",
+        "lines",
+        "crlf",
+        "columns",
+        "open-quote",
+        "open-quotes",
+        "return",
+        "utf8",
+        "too-long",
+    ],
 )
 def test_a_row_is_an_object_with_its_key_in_a_column(
     data: bytes, found: Found, rejected: dict[int, str]
