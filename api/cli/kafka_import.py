@@ -39,7 +39,7 @@ from raftlog.units import counted
 if TYPE_CHECKING:
     from api.kafka_import.accounts import Copied
     from api.kafka_import.copying import Progress
-    from api.kafka_import.source import Found, Source
+    from api.kafka_import.source import Found, Lost, Source
     from raftlog.client import AsyncClient
     from raftlog.wire.bodies import TopicBody
 
@@ -135,8 +135,17 @@ async def _imported(wanted: _Wanted, server: str) -> _Result:
         target = await _target(client, source, wanted)
         until = None if wanted.follows else await source.ends()
         with _stopped(wanted.follows) as stopped, _progress() as progress:
-            await Copying(client, source, target, progress).run(until, stopped.is_set)
-        return await _result(client, source, target, wanted)
+            copying = Copying(client, source, target, progress)
+            await copying.run(until, stopped.is_set)
+        result = await _result(client, source, target, wanted)
+        return result._replace(problems=[*map(_loss, copying.lost), *result.problems])
+
+
+def _loss(lost: Lost) -> str:
+    return (
+        f"partition {lost.partition}: Kafka has deleted offsets {lost.start} to {lost.end - 1} since the "
+        "last run; they are not copied"
+    )
 
 
 async def _target(client: AsyncClient, source: Source, wanted: _Wanted) -> TopicBody:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 import msgspec
 
 from api.kafka_import.accounts import SUFFIX, Account, runs_of
-from api.kafka_import.source import Found, Source
+from api.kafka_import.source import Found, Lost, Source
 from raftlog.client import AsyncClient
 from raftlog.client.bulk import size_of
 from raftlog.client.producer import AsyncProducer
@@ -25,6 +25,7 @@ RECORDS_MAX = 10_000  # of a transaction; in the worst case its account has a ru
 ATTEMPTS = 5
 PAUSE_S = 1.0
 SETTLED_WITHIN_S = 60.0
+EMPTY_READS_MAX = 20
 
 Progress = Callable[[Sequence[Found]], None]
 IsOver = Callable[[], bool]
@@ -43,6 +44,7 @@ class Copying:
         self._source = source
         self._target = target
         self._progress = progress
+        self.lost: list[Lost] = []
         self._begun = Account(source.cluster, source.topic, target.topic_id, {})
 
     async def run(self, until: Mapping[int, int] | None, is_over: IsOver) -> None:
@@ -78,13 +80,13 @@ class Copying:
         async with producer.transaction():
             pass  # this fences the run before, and settles its last transaction
         newest = await self._newest()
-        if newest is None:
-            async with producer.transaction() as transaction:  # this topic is of this import from now on
-                await self._tell(transaction, self._begun)
-        else:
+        if newest is not None:
             newest.check(self._begun)
             self._begun = newest
-        await self._source.begin(self._begun.following)
+        self.lost += await self._source.begin(self._begun.following)
+        if newest is None:
+            await self._claim(producer)
+        empty_reads = 0
         while not is_over():
             found = await self._source.read(RECORDS_MAX)
             following = await self._source.following()
@@ -93,6 +95,15 @@ class Copying:
                 self._progress(found)
             elif until is not None and all(following[number] >= at for number, at in until.items()):
                 return
+            empty_reads = 0 if found else empty_reads + 1
+            if until is not None and empty_reads % EMPTY_READS_MAX == EMPTY_READS_MAX - 1:
+                await self._source.ends()  # raises if Kafka is gone, for which a read just waits
+
+    async def _claim(self, producer: AsyncProducer) -> None:
+        """The first account: from now on the target is for this topic of Kafka."""
+        self._begun = msgspec.structs.replace(self._begun, following=await self._source.following())
+        async with producer.transaction() as transaction:
+            await self._tell(transaction, self._begun)
 
     async def _store(
         self, producer: AsyncProducer, found: Sequence[Found], following: dict[int, int]

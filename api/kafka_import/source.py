@@ -33,6 +33,14 @@ class Found(NamedTuple):
     record: Record
 
 
+class Lost(NamedTuple):
+    """Offsets of a partition that Kafka deleted after one run of an import, and before the next one."""
+
+    partition: int
+    start: int
+    end: int
+
+
 class Source:
     """One topic. Only records of committed transactions are read."""
 
@@ -59,12 +67,12 @@ class Source:
             return {}
         return {entry[0]: entry[1] for entry in shown[0].resources[0][4]}
 
-    async def begin(self, following: Mapping[int, int]) -> None:
-        """Read from these offsets on, and other partitions from where they begin.
+    async def begin(self, following: Mapping[int, int]) -> list[Lost]:
+        """Read from these offsets on, and other partitions from where they begin; what Kafka has deleted.
 
         Raises ``Conflict`` where a partition ends before its offset: the topic is another one of its name.
         """
-        targets = self._targets()
+        targets, lost = self._targets(), []
         self._consumer.assign(targets)
         firsts, ends = await self._consumer.beginning_offsets(targets), await self.ends()
         for target in targets:
@@ -75,7 +83,10 @@ class Source:
                     f"{ends[target.partition]}, before {at}, where this import goes on: the topic was "
                     "created again; import it into another topic"
                 )
+            if at > following.get(target.partition, at):
+                lost.append(Lost(target.partition, following[target.partition], at))
             self._consumer.seek(target, at)
+        return lost
 
     async def ends(self) -> Mapping[int, int]:
         """One past the last record of each partition that can be read now."""

@@ -152,6 +152,12 @@ def test_what_cannot_be_imported_is_refused_and_says_why(
     assert "is not an address such as kafka://localhost:9092/orders" in refusal("localhost", code=2)
     assert "Kafka does not answer at 127.0.0.1:9" in refusal("kafka://127.0.0.1:9/t", code=4)
     run(unbroken, "import", source)
+    kafka.send("odd", 2)
+    kafka.delete_before("odd", 0, 10)
+    kafka.send("odd", 2)
+    told = refusal(source)
+    assert told == "partition 0: Kafka has deleted offsets 0 to 9 since the last run; they are not copied\n"
+    run(unbroken, "import", source)
     other = kafka.create("other")
     assert "the topic has records of Kafka's topic odd" in refusal(other, "--into", "odd")
     assert "group nobody has committed no offset" in refusal(source, "--groups", "nobody")
