@@ -23,7 +23,7 @@ demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
 
 # Tests with brokers and with Spark wait now and then: the fixed seeds, whose time is virtual, run meanwhile.
 test: check
-	$(call stage,programs of the tests,$(MAKE) -s .cache/toxiproxy-server .cache/system.stamp)
+	$(call stage,programs of the tests,$(MAKE) -s .cache/toxiproxy-server .cache/system.stamp .cache/kafka.stamp)
 	@$(MAKE) -s -j2 test-with-processes test-with-seeds
 
 test-with-processes:
@@ -112,6 +112,11 @@ clean:
 		|| { apt-get update -q && apt-get install -y -q --no-install-recommends nftables iproute2 e2fsprogs chromium openjdk-17-jre-headless; } \
 		|| echo "not installed: tests that need these programs are skipped"; \
 	fi
+	touch $@
+
+# A real Kafka, for tests of imports. Without Java, Maven or a network they are skipped and say so.
+.cache/kafka.stamp: bench/kafka.py
+	$(PY) -c "from pathlib import Path; from bench.kafka import fetch_jars; print(fetch_jars(Path('.cache/kafka').resolve()) or 'no Kafka: tests that need it are skipped')"
 	touch $@
 
 # Each stamp is one set of extras in the same virtual environment. Python compiles what is imported.

@@ -5,7 +5,7 @@ work itself (the client, ``api.server``, ``api.cluster_files``). A command's mod
 the command is called, and its dependencies when it runs, so that ``raftlog --help`` is fast.
 
 Exit codes: 0 done; 1 refused or failed, and definitely not carried out; 2 wrong usage; 3 outcome unknown;
-4 no broker could be reached.
+4 no broker could be reached; 5 done, except for rejected lines.
 """
 
 from __future__ import annotations
