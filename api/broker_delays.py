@@ -54,7 +54,6 @@ class BrokerDelays:
         self,
         node_id: NodeId,
         settings: DelaySettings,
-        brokers: int,
         controller: Controller,
         gateway: Gateway,
         calls: Calls,
@@ -73,7 +72,6 @@ class BrokerDelays:
             controller,
             gateway,
             partitions=settings.partitions,
-            brokers=brokers,
         )
         self.service = DelayedService(node_id, topic, self.coordinators, calls, self._delivery)
 

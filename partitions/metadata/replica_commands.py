@@ -16,6 +16,7 @@ from partitions.metadata.features import FORGETTING
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo, UnsafeRecovery
 from raftlog.errors import InvalidRequest, PreconditionFailed, RaftlogError, UnknownPartition, UnknownTopic
 from raftlog.types import GroupId, NodeId, TopicId
+from raftlog.wire.limits import REPLICATION_FACTORS
 
 Applied = tuple[MetadataImage, TopicInfo | RaftlogError]
 
@@ -76,7 +77,17 @@ def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: in
     )
     if replace(changed, version=partition.version) == partition:
         return image, topic
-    return _with_partition(image, topic, changed, version)
+    image, topic = _with_partition(image, topic, changed, version)
+    return _with_raised_factor(image, topic)
+
+
+def _with_raised_factor(image: MetadataImage, topic: TopicInfo) -> tuple[MetadataImage, TopicInfo]:
+    """The factor rises once all partitions have more replicas. It never falls: replicas may be lost."""
+    fewest = min(len(partition.replicas) for partition in topic.partitions)
+    if fewest <= topic.replication_factor or fewest not in REPLICATION_FACTORS:
+        return image, topic
+    raised = replace(topic, replication_factor=fewest)
+    return replace(image, topics={**image.topics, topic.name: raised}), raised
 
 
 def recovered_unsafely(image: MetadataImage, command: RecoveredUnsafely, version: int) -> Applied:
