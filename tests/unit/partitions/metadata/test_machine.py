@@ -458,3 +458,15 @@ def test_it_begins_with_the_newest_state_that_was_kept() -> None:
 
 def test_an_empty_log_names_nobody() -> None:
     assert image_ahead(MemoryLog()) == MetadataImage()
+
+
+# requirement: RP1
+def test_the_factor_rises_once_all_partitions_have_more_replicas() -> None:
+    image, _ = applied(create("a", (1,)), create("b", (1,), (2,), number=2), to=cluster())
+    for name, group in (("a", 1), ("b", 2)):
+        image, _ = applied(
+            set_replicas(name, (1, 2, 3), (1,)), reported(name, (1, 2, 3), 5, group=group), to=image
+        )
+    assert [image.topics[name].replication_factor for name in "ab"] == [3, 1]
+    image, _ = applied(recovered("a", 1, 2, 3), to=image)
+    assert image.topics["a"].replication_factor == 3

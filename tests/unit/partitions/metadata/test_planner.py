@@ -180,18 +180,6 @@ def test_brokers_that_are_down_count_for_the_default_factor(out: Command | None)
     assert len(planned(wish(factor=None), left).placement[0]) == 1
 
 
-# requirement: RP1
-def test_the_factor_rises_once_all_partitions_have_more_replicas() -> None:
-    image, _ = applied(create("a", (1,)), create("b", (1,), (2,), number=2), to=cluster())
-    for name, group in (("a", 1), ("b", 2)):
-        image, _ = applied(
-            set_replicas(name, (1, 2, 3), (1,)), reported(name, (1, 2, 3), 5, group=group), to=image
-        )
-    assert [image.topics[name].replication_factor for name in "ab"] == [3, 1]
-    image, _ = applied(recovered("a", 1, 2, 3), to=image)
-    assert image.topics["a"].replication_factor == 3
-
-
 @pytest.mark.parametrize("partitions", [-1, 0, 10_001, 1 << 40])
 def test_a_number_of_partitions_out_of_bounds_is_refused(partitions: int) -> None:
     error = refusal(wish(partitions=partitions))
