@@ -70,6 +70,9 @@ def test_an_sdist_makes_the_same_wheel_and_has_the_docs(tmp_path: Path) -> None:
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     pages = {str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*") if path.is_file()}
-    assert pages | {"README.md", "CHANGELOG.md", "LICENSE", "Dockerfile", "Makefile"} <= files.keys()
+    assert (
+        pages | {"README.md", "CHANGELOG.md", "LICENSE", "Dockerfile", "deploy/kubernetes.yaml"}
+        <= files.keys()
+    )
     assert [name for name, path in files.items() if path.stat().st_size > FILE_BYTES_MAX] == []
     assert names_of(built(folder, tmp_path / "dist")) == expected_names()

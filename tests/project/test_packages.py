@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -51,3 +53,29 @@ def test_the_licence_is_in_checkout_and_wheel() -> None:
     assert "Version 2.0, January 2004" in text
     assert "END OF TERMS AND CONDITIONS" in text
     assert (PROJECT["project"]["license"], PROJECT["project"]["license-files"]) == ("Apache-2.0", ["LICENSE"])
+
+
+def _started_by_name(source: str) -> list[str]:
+    """The modules that a source starts with ``python -m``, as expressions."""
+    lists = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.List | ast.Tuple))
+    texts = ([ast.unparse(each) for each in node.elts] for node in lists)
+    return [
+        following
+        for words in texts
+        if "sys.executable" in words
+        for word, following in pairwise(words)
+        if word == "'-m'"
+    ]
+
+
+@pytest.mark.parametrize("package", OURS)
+def test_processes_of_our_packages_are_started_so_that_a_wheel_finds_them(package: str) -> None:
+    """``python -m`` finds no module of ``raftlog/_packages``; ``raftlog.__main__.command_of`` does."""
+    # requirement: X1
+    found = {
+        name
+        for path in (ROOT / package).rglob("*.py")
+        if not is_left_out(str(path.relative_to(ROOT)))
+        for name in _started_by_name(path.read_text())
+    }
+    assert found <= {"'pip'", "'raftlog'", "'spark_io.examples.carrier_totals'"}
