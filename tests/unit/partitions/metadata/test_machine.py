@@ -461,12 +461,26 @@ def test_an_empty_log_names_nobody() -> None:
 
 
 # requirement: RP1
-def test_the_factor_rises_once_all_partitions_have_more_replicas() -> None:
-    image, _ = applied(create("a", (1,)), create("b", (1,), (2,), number=2), to=cluster())
-    for name, group in (("a", 1), ("b", 2)):
-        image, _ = applied(
-            set_replicas(name, (1, 2, 3), (1,)), reported(name, (1, 2, 3), 5, group=group), to=image
-        )
-    assert [image.topics[name].replication_factor for name in "ab"] == [3, 1]
-    image, _ = applied(recovered("a", 1, 2, 3), to=image)
+@pytest.mark.parametrize(
+    ("rows", "target", "factor"),
+    [
+        ([(1,)], (1, 2, 3), 3),
+        ([(1,)], (1, 2), 1),
+        ([(1,), (2,)], (1, 2, 3), 1),
+        ([(1, 2, 3)], (1,), 1),
+        ([(1, 2, 3)], (1, 2), 1),
+        ([(1, 2, 3), (2, 3, 1)], (1,), 3),
+    ],
+)
+def test_the_factor_follows_once_all_partitions_have_more_replicas_or_fewer(
+    rows: list[tuple[int, ...]], target: tuple[int, ...], factor: int
+) -> None:
+    moved = set_replicas("a", target, rows[0]), reported("a", target, 5)
+    image, _ = applied(create("a", *rows), *moved, to=cluster())
+    assert image.topics["a"].replication_factor == factor
+
+
+# requirement: F6
+def test_the_factor_stays_when_replicas_are_lost() -> None:
+    image, _ = applied(create("a", (1, 2, 3)), recovered("a", 1, 2, 3), to=cluster())
     assert image.topics["a"].replication_factor == 3
