@@ -55,7 +55,6 @@ class BrokerDelays:
         self,
         node_id: NodeId,
         settings: DelaySettings,
-        brokers: int,
         controller: Controller,
         gateway: Gateway,
         calls: Calls,
@@ -74,7 +73,6 @@ class BrokerDelays:
             controller,
             gateway,
             partitions=settings.partitions,
-            brokers=brokers,
         )
         self.service = DelayedService(node_id, topic, self.coordinators, calls, self._delivery)
         self._topic_ids = frozenset[str]()  # of the newest image

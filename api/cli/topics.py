@@ -54,7 +54,12 @@ def create(
     partitions: Annotated[int, Option("--partitions", "-p", min=1, help="Number of partitions.")] = 1,
     replication: Annotated[
         int | None,
-        Option("--replication", "-r", min=1, help="Replicas of each partition.  [default: the brokers']"),
+        Option(
+            "--replication",
+            "-r",
+            min=1,
+            help="Replicas of each partition.  [default: 3, or 1 with fewer than three brokers]",
+        ),
     ] = None,
     config: ConfigOption = None,
     preset: PresetOption = None,

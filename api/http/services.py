@@ -65,7 +65,7 @@ class ControllerPort(Protocol):
         name: str,
         *,
         partitions: int,
-        replication_factor: int,
+        replication_factor: int | None,
         config: Mapping[str, int | str],
         timeout_ms: int,
     ) -> TopicInfo:
@@ -257,7 +257,6 @@ class Limits:
     body_rate_min: int = 16 << 10  # of received bytes per second
     write_timeout_s: float = 60.0  # for the reader to read one event
     heartbeat_ms: int = 15_000  # of event streams
-    replication_factor_default: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,8 +39,9 @@ class AsyncTopics:
     ) -> bodies.TopicBody:
         """Create a topic. Raises ``TopicExists``, unless ``exist_ok``: then returns the existing topic.
 
-        ``retention`` is short for ``retention.ms`` in ``config``; ``replication`` defaults to the broker's
-        setting. ``preset`` is ``latency`` or ``throughput``, for the settings that are not in ``config``.
+        ``retention`` is short for ``retention.ms`` in ``config``; ``replication`` defaults to 3, or to 1
+        with fewer than three brokers. ``preset`` is ``latency`` or ``throughput``, for the settings that are
+        not in ``config``.
         """
         wanted = dict(config or {})
         if retention is not None:

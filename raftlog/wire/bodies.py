@@ -65,7 +65,7 @@ class Answer(msgspec.Struct):
 
 
 class CreateTopic(Request):
-    """Body of ``POST /v1/topics``. The replication factor defaults to the broker's setting."""
+    """Body of ``POST /v1/topics``. The replication factor defaults to 3; with one or two brokers to 1."""
 
     name: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": limits.NAME_PATTERN})]
     partitions: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] = 1

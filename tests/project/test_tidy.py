@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (
-    "raftlog",
-    "partitions",
-    "groups",
-    "transactions",
-    "delayed",
-    "api",
-    "chaos",
-    "spark_io",
-    "pyspark_raftlog",
-    "pyspark_raftlog_archive",
-    "bench",
-)
+from tests.helpers.wheel import PROJECT, ROOT
+
+PACKAGES = tuple(PROJECT["tool"]["importlinter"]["root_packages"])
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
 MAY_PRINT = ("api/cli", "chaos", "bench")
@@ -159,7 +147,7 @@ def test_every_module_is_imported_by_something() -> None:
                 imported |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 imported.add(node.value)  # imported by name when it is needed
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = PROJECT["project"]
     started = {*project["scripts"].values(), *project["entry-points"]["pytest11"].values()}
     makefile = (ROOT / "Makefile").read_text()
     lonely = []

@@ -73,10 +73,17 @@ async def test_creating_a_topic_twice_is_a_conflict_and_changes_nothing(server: 
     assert (await server.get("/v1/topics/orders")).json == made.json
 
 
-@served()
-async def test_a_replication_factor_that_is_left_out_is_the_brokers_default(server: HttpServer) -> None:
+@served(brokers=1)
+async def test_a_topic_on_one_broker_needs_its_name_only(server: HttpServer) -> None:
+    # requirement: RP1
     made = await server.post("/v1/topics", {"name": "plain"})
-    assert (made.json["partitions"], made.json["replication_factor"]) == (1, 3)
+    assert (made.json["partitions"], made.json["replication_factor"]) == (1, 1)
+    assert made.json["config"]["min.insync.replicas"] == 1
+    refused = await server.post("/v1/topics", {"name": "more", "replication_factor": 3})
+    assert (refused.status, refused.json["field"]) == (422, "replication_factor")
+    refused = await server.post("/v1/topics", {"name": "more", "config": {"min.insync.replicas": 2}})
+    assert (refused.status, refused.json["field"]) == (422, "config.min.insync.replicas")
+    assert "replication_factor" not in refused.json["detail"]
 
 
 @served()
