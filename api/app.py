@@ -109,12 +109,12 @@ class RequestPipeline:
         return await self._answer(request, request.rel_url.raw_path, {})
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
-        """True if a successful response is endless, so that aiohttp must write it."""
+        """True if a successful response is sent while it is made, so that aiohttp must write it."""
         try:
             route, _ = self._paths.find(method, path)
         except RaftlogError:
             return False
-        return accepted(headers, route.media_types) == media_types.EVENT_STREAM
+        return route.is_streamed or accepted(headers, route.media_types) == media_types.EVENT_STREAM
 
     def close(self) -> None:
         """End the waiting requests; later ones do not wait."""
@@ -146,6 +146,7 @@ class RequestPipeline:
     def refuse(self, request: Request, error: RaftlogError) -> web.Response:
         """The response to an unreadable request, after which the connection closes."""
         call = self._call(request, {})
+        self.metrics.problem(error.code)
         response = problem_response(error, instance="", request_id=call.request_id)
         response.force_close()
         call.stamp(response)
@@ -189,6 +190,7 @@ class RequestPipeline:
         if isinstance(error, ConnectionError) and not has_client(call.request):
             return web.Response(status=CLIENT_GONE)  # for the metrics; the client has disconnected
         described = self._described(error, call)
+        self.metrics.problem(described.code)
         return problem_response(described, instance=call.request.path[:300], request_id=call.request_id)
 
     def _described(self, error: Exception, call: Call) -> RaftlogError:
