@@ -49,6 +49,7 @@ from api.resources import (
     transactions,
 )
 from api.resources.metrics import HttpMetrics
+from raftlog import tracing
 from raftlog.errors import RaftlogError
 from raftlog.exhaustion import refuse_exhausted
 from raftlog.wire import media_types
@@ -96,6 +97,7 @@ class RequestPipeline:
         self._numbers = itertools.count(1)
         self._monotonic = services.clock.monotonic
         self._access = Access(services)
+        self._is_traced = tracing.is_active()
         self._paths = PathTable((*ROUTES, *documentation.routes(ROUTES, services.version, services.limits)))
 
     def answer_plain(self, request: RememberedRequest) -> Awaitable[web.StreamResponse]:
@@ -140,7 +142,10 @@ class RequestPipeline:
             response = self._answer_to(error, call)
         if not response.prepared:
             call.stamp(response)
-        self.metrics.answered(_method(request), call.route, response.status, self._monotonic() - began)
+        method, took_s = _method(request), self._monotonic() - began
+        self.metrics.answered(method, call.route, response.status, took_s)
+        if self._is_traced and call.route not in _UNTRACED:
+            tracing.served(method, call.route, response.status, request.headers, took_s)
         return response
 
     def refuse(self, request: Request, error: RaftlogError) -> web.Response:
@@ -242,6 +247,9 @@ async def _preflight(methods: Iterable[str], call: Call) -> web.StreamResponse:
 
 
 CLIENT_GONE = 499
+_UNTRACED = frozenset(
+    route.path for route in (*health.ROUTES, *metrics.ROUTES)
+)  # what machines ask for all day
 _METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
 
