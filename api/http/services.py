@@ -44,6 +44,7 @@ from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.records.control import Archived
 from raftlog.types import NodeId, Offset, Term, TopicPartition
+from raftlog.wire.bodies import BrokerStateBody
 from raftlog.wire.limits import RECORDS_MAX
 from transactions.one_shot import OneShots
 from transactions.service import TransactionService
@@ -231,6 +232,7 @@ class HealthProbes:
     live: Checks = _nothing_to_check  # restart the process when this fails
     ready: Checks = _nothing_to_check  # send no requests while this fails
     startup: Checks = _nothing_to_check  # wait while this fails
+    state: Callable[[], BrokerStateBody | None] = lambda: None  # what the broker says of itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
