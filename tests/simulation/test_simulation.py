@@ -66,7 +66,7 @@ def summaries(hash_seed: str, names: Sequence[str]) -> subprocess.Popen[str]:
 def test_no_schedule_of_faults_breaks_a_promise() -> None:
     """A few seeds for ``make check``; the fixed seeds of ``make test`` cover each level and kind of fault."""
     # requirement: L9 P5 N4
-    for seed in range(4):
+    for seed in range(2):
         assert run(seed).violations == ()
 
 
