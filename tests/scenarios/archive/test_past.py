@@ -100,7 +100,7 @@ def contents(one: Message) -> tuple[object, ...]:
 def it(tmp_path: Path) -> Iterator[Past]:
     storage = Gated(tmp_path)
     broker = whole_broker(2, archive=ArchiveReader(storage))
-    with beside(broker) as found, Client(found.url, retry_timeout="100ms") as client:
+    with beside(broker) as found, Client(found.url, retry_timeout="2s") as client:
         try:
             yield Past(client, found.url, storage, tmp_path)
         finally:
@@ -171,7 +171,7 @@ def by_command(it: Past, start: str = "0") -> list[int]:
 def by_consumer(consumer: Consumer) -> list[int]:
     found = []
     with consumer:
-        while (message := consumer.poll("1s")) is not None:
+        while (message := consumer.poll("3s")) is not None:
             found.append(message.offset)
     return found
 
