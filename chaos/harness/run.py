@@ -9,7 +9,7 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +33,6 @@ from chaos.workload import Shape, Workload, WorkloadFailed
 
 PARTITIONS: Final = 12
 SHAPE: Final = Shape(
-    producers=12,
     records_max=6,
     pause_ms_max=40,
     live_partitions=4,
@@ -106,7 +105,8 @@ class Run:
     def _under_load(self, arena: Arena, directory: Path) -> None:
         brokers, links, seed = arena.cluster.brokers, arena.links, self.scenario.seed
         urls = [links.url(broker) for broker in brokers] if links else arena.cluster.urls
-        load = Workload(urls, arena.topic, partitions=PARTITIONS, seed=seed, shape=SHAPE)
+        shape = replace(SHAPE, producers=self.scenario.producers)
+        load = Workload(urls, arena.topic, partitions=PARTITIONS, seed=seed, shape=shape)
         ends_s = time.monotonic() + QUIET_S + self.scenario.seconds
         group = GroupLoad(directory / "group", urls, arena.topic, seed, ends_s)
         injector = Injector(arena, self.scenario, self._start_s)
