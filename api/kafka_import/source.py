@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -152,7 +152,8 @@ async def opened(bootstrap: str, topic: str) -> AsyncIterator[Source]:
         await source.describe()
         yield source
     finally:
-        await consumer.stop()
+        with suppress(asyncio.CancelledError, KafkaError):  # of its own tasks, if Kafka is gone
+            await consumer.stop()
         await admin.close()
 
 
