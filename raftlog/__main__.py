@@ -8,6 +8,7 @@ directory hold, the programs of this package import the ones that were installed
 
 from __future__ import annotations
 
+import runpy
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -24,6 +25,15 @@ COMMAND: Final = (sys.executable, "-P", "-m", "raftlog")
 """The same in a process of its own, for which the current directory hides nothing."""
 
 
+def module_command(module: str, *arguments: str) -> list[str]:
+    """A command that runs a module of ours as a program, from a wheel as from a checkout.
+
+    ``python -m`` alone finds the packages named ``OURS`` in a checkout only.
+    """
+    start = "from raftlog.__main__ import run_module; run_module()"
+    return [sys.executable, "-P", "-c", start, module, *arguments]
+
+
 class _OurPackages:
     """Finds the packages named ``OURS`` in ``HOME``, and no others."""
 
@@ -37,6 +47,13 @@ class _OurPackages:
 def use_our_packages() -> None:
     """From now on this process imports the packages named ``OURS`` from ``HOME``."""
     sys.meta_path.insert(0, _OurPackages)
+
+
+def run_module() -> None:
+    """Run the module that the first argument names; the rest are its own arguments."""
+    use_our_packages()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 def main() -> None:
