@@ -15,7 +15,7 @@ BROKER_TESTS_AT_ONCE ?= 5
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 
-.PHONY: demo test test-with-processes test-with-seeds check fix bench scale planted-bugs mutants sim explore corruption abuse fuzz reliability slow soak clean
+.PHONY: demo test test-with-processes test-with-seeds test-from-outside check fix bench scale planted-bugs mutants sim explore corruption abuse fuzz reliability slow soak clean
 
 # The last act needs Spark, which needs Java.
 demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
@@ -25,10 +25,16 @@ demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
 test: check
 	$(call stage,programs of the tests,$(MAKE) -s .cache/toxiproxy-server .cache/system.stamp .cache/kafka.stamp)
 	@$(MAKE) -s -j2 test-with-processes test-with-seeds
+	@$(MAKE) -s test-from-outside
 
 test-with-processes:
-	$(call stage,tests with real brokers,$(PY) -m pytest tests/end_to_end -m "e2e and not slow and not spark" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
+	$(call stage,tests with real brokers,$(PY) -m pytest tests/end_to_end -m "e2e and not slow and not spark and not outside" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
 	$(call stage,tests with Spark,$(PY) -m pytest tests/end_to_end/spark -m "e2e and not slow" -q -n auto --dist loadfile)
+
+# The wheel, in an environment and a folder of its own: every block of every page, but for those that it lists.
+test-from-outside:
+	@$(PY) -m tests.helpers.documented_commands
+	$(call stage,from outside,$(PY) -m pytest tests/end_to_end/outside -m "e2e and not slow" -q -n 4 --dist worksteal)
 
 test-with-seeds:
 	$(call stage,fixed seeds,nice -n 19 $(PY) -m chaos.simulator --fixed)

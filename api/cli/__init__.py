@@ -25,8 +25,10 @@ def main() -> None:
     try:
         from api.cli.commands import app
     except ModuleNotFoundError as error:
+        from raftlog.extras import install_command
+
         sys.stderr.write(
-            f"the command line needs more packages ({error.name}): pip install 'raftlog[server]'\n"
+            f"the command line needs more packages ({error.name}): {install_command('server')}\n"
         )
         sys.exit(1)
     interrupt_on_signals()

@@ -91,12 +91,16 @@ class Crowd:
         """SIGCONT."""
         self._running(number).send_signal(signal.SIGCONT)
 
+    def check(self) -> list[subprocess.Popen[bytes]]:
+        """The processes that were started and not killed. Raises ``CrowdFailed`` if one of them has ended."""
+        return [self._running(number) for number, process in enumerate(self._processes) if process]
+
     def stop(self) -> None:
         """All members leave, and all processes end. Raises ``CrowdFailed``.
 
         A process that has just been started may end by the signal itself: it has no members yet.
         """
-        running = [self._running(number) for number, process in enumerate(self._processes) if process]
+        running = self.check()
         for process in running:
             process.terminate()
         for number, process in enumerate(running):

@@ -110,11 +110,13 @@ class Run:
         ends_s = time.monotonic() + QUIET_S + self.scenario.seconds
         group = GroupLoad(directory / "group", urls, arena.topic, seed, ends_s)
         injector = Injector(arena, self.scenario, self._start_s)
-        with group, self._watching(arena, load, injector):
+        with group, self._watching(arena, load, injector, group):
             try:
                 with load:
                     self._phase("quiet", lambda: time.sleep(QUIET_S))
+                    group.check()
                     self._phase("faults", injector.run)
+                    group.check()
                     self._phase("heal", lambda: self._heal(arena))
                     self._phase("quiet", lambda: time.sleep(QUIET_S))
                 self._phase("final read", lambda: self._final_read(arena, load, group))
@@ -158,12 +160,14 @@ class Run:
         return time.monotonic() - self._start_s
 
     @contextmanager
-    def _watching(self, arena: Arena, load: Workload, injector: Injector) -> Iterator[None]:
-        """Leaders are sampled, and progress is shown, by a thread."""
+    def _watching(self, arena: Arena, load: Workload, injector: Injector, group: GroupLoad) -> Iterator[None]:
+        """Samples leaders and shows progress, on a thread. Ends the faults once members have ended."""
         ending = threading.Event()
 
         def sample() -> None:
             while not ending.wait(SAMPLE_S):
+                if group.has_ended:
+                    injector.give_up()
                 leaders = self._sample_leaders(arena)
                 self.watch(
                     Progress(

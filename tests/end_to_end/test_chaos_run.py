@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -13,16 +15,20 @@ from typing import Any
 import pytest
 
 from chaos import stacks
+from chaos.consumer_groups.crowd import MODULE as GROUP
 from chaos.harness.faults import FAULTS
 from chaos.harness.faults.steps import Fault
+from chaos.harness.group_load import MEMBERS
 from chaos.harness.stage import Stage
 from chaos.ports import free_ports
 from raftlog.__main__ import COMMAND
+from raftlog.testing.waits import eventually
 
 pytestmark = pytest.mark.e2e
 
 RUN_S = 600  # of a run: its faults, and every wait for a healthy cluster
 SHOW_S = 5
+ENDS_S = 30  # a run of five minutes: without the check it waits 60 s more for its group
 
 LAST_LINE = re.compile(
     r"verdict=(?P<verdict>\w+) acknowledged=(?P<acknowledged>\d+) lost=(?P<lost>\d+) "
@@ -154,3 +160,32 @@ def test_a_run_whose_cluster_does_not_start_has_a_verdict_and_says_why(directory
     assert done.returncode == 2
     assert "Traceback" in done.stderr
     assert "no broker responds" in done.stderr
+
+
+def members_of(harness: int) -> list[int]:
+    """The processes of a run's consumer group, once all of them have started."""
+
+    def found() -> list[int]:
+        listed = subprocess.run(
+            ["ps", "-wweo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+        )
+        rows = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
+        pids = [int(pid) for pid, parent, args in rows if int(parent) == harness and GROUP in args]
+        return pids if len(pids) == len(MEMBERS) else []
+
+    return eventually(found, what="members of the group")
+
+
+@pytest.mark.timeout(RUN_S)
+def test_a_run_whose_members_have_ended_ends_at_once_and_says_so(directory: Path) -> None:
+    asked = ("run", "--minutes", "5", "--brokers", "1", "--faults", "kill", "--report", str(directory / "r"))
+    command = [*COMMAND, "chaos", *asked]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for member in members_of(process.pid):
+                os.kill(member, signal.SIGKILL)
+            output, errors = process.communicate(timeout=ENDS_S)
+        finally:
+            process.kill()
+    assert (process.returncode, "verdict=unknown" in output) == (2, True)
+    assert "members of the consumer group have ended: process 0 does not run (status -9)" in errors
