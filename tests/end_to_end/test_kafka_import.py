@@ -172,5 +172,5 @@ def test_a_topic_is_imported_as_the_page_shows(unbroken: Cluster, kafka: Kafka) 
     assert len(shown) >= 2
     for step in shown:
         words = step.command.replace("localhost:9092", kafka.address).split()
-        done = run(unbroken, *words[1:])
-        assert is_as_shown(step.output, done.stderr + done.stdout), step.command
+        output, errors = run(unbroken, *words[1:])
+        assert is_as_shown(step.output, errors + output.decode()), step.command
