@@ -20,13 +20,14 @@ def test_packages_are_named_alike_everywhere() -> None:
     sources = re.search(r"^SOURCES := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert sources is not None
     assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == installed | {"bench", "tests"}
-    assert set(OURS) == set(WHEEL["sources"]) - {"deploy"} < installed
+    assert set(OURS) == set(WHEEL["sources"]) < installed
     assert set(PROJECT["tool"]["importlinter"]["root_packages"]) == installed | {"bench"}
     assert set(PROJECT["tool"]["mypy"]["packages"]) == installed | {"bench", "tests.helpers"}
     assert set(sources[1].split()) == installed | {"bench", "tests"}
     assert IGNORE[0] == "*"
     assert {line for line in IGNORE[1:] if line[0] != "!"} == {"**/__pycache__"}
     assert {line[1:] for line in IGNORE if line[0] == "!"} == installed | {
+        *WHEEL["force-include"],
         "pyproject.toml",
         "README.md",
         "LICENSE",
