@@ -24,7 +24,9 @@ from raftlog.__main__ import OURS
 ROOT: Final = Path(__file__).resolve().parents[2]
 HOME: Final = Path(tempfile.gettempdir()) / f"raftlog-outside-{os.getuid()}-{crc32(str(ROOT).encode()):08x}"
 """Not below the checkout: pytest takes settings from the folders above."""
-EXTRAS: Final = "server,testing,chaos,archive"
+EXTRAS: Final = "server,testing,chaos,archive,otel"
+BESIDE: Final = "opentelemetry-sdk"
+"""A package that applications bring."""
 BUILD: Final = (sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist", str(ROOT))
 """A source distribution of the checkout, and from it the wheel."""
 
@@ -78,7 +80,7 @@ def install(run: str) -> Outside:
             _run(BUILD)
             _run([_python(), "-m", "venv", "environment"])
             found = Outside(HOME)
-            _run([str(found.programs / "pip"), "install", "--no-compile", f"{found.wheel}[{EXTRAS}]"])
+            _run([str(found.programs / "pip"), "install", "--no-compile", f"{found.wheel}[{EXTRAS}]", BESIDE])
             done.write_text(run)
     return Outside(HOME)
 
