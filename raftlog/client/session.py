@@ -198,8 +198,7 @@ class Session:
         sent_headers = {"Accept": accept}
         if transaction is not None:
             sent_headers[headers.TRANSACTION] = transaction
-        if tracing.TRACER is not None:
-            tracing.inject(sent_headers)
+        tracing.inject(sent_headers)
         data: bytes | io.BytesIO | None = body
         if body is not None:
             sent_headers["Content-Type"] = content_type
@@ -291,21 +290,21 @@ class Session:
                 if not error.retryable or not (error.is_definite or may_repeat) or not self.is_open:
                     raise
                 is_other_next = attempts < len(self._urls) and isinstance(error, NotSent | ConnectionLost)
-                round_s = 0.0 if is_other_next else None
-                pause = pause_s(error, attempts, self.rng) if round_s is None else round_s
+                pause = 0.0 if is_other_next else pause_s(error, attempts, self.rng)
                 if self._is_refused_everywhere():
                     deadline = min(deadline, began + _REFUSED_S)
                 is_silence = isinstance(error, NotSent | ConnectionLost)
                 refusal = refusal if is_silence else error
-                if self.clock.monotonic() + pause >= deadline:
-                    if doubt is not None:
-                        raise doubt from (None if doubt is error else error)
-                    if is_silence and refusal is not None and may_repeat:
-                        raise refusal from error
-                    if isinstance(error, NotSent):
-                        raise self.no_answer() from error
-                    raise
-            await asyncio.sleep(pause)
+                last = doubt or (refusal if is_silence and refusal is not None and may_repeat else error)
+                if isinstance(last, NotSent):
+                    last = self.no_answer()
+                if last is not error:
+                    last.__cause__ = error
+            if self.clock.monotonic() + pause < deadline:
+                await asyncio.sleep(pause)
+                if self.clock.monotonic() < deadline:
+                    continue  # else another attempt would have no time, and hide the reason
+            raise last
 
     async def _reach_one(self, limit_s: float) -> None:
         """Find a broker that answers, before the first request that may change something."""

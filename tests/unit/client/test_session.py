@@ -26,6 +26,7 @@ from raftlog.errors import (
 from raftlog.wire import bodies
 from tests.helpers.fake_broker import FakeBroker, Handler, fake_cluster
 from tests.helpers.virtual_client import VirtualClient
+from tests.helpers.virtual_time import VirtualClock
 
 
 def unused_url() -> str:
@@ -340,6 +341,34 @@ async def test_what_a_broker_has_said_is_told_when_the_time_is_up_during_the_nex
         with pytest.raises(ConnectionLost):  # whether the topic was made is not known
             await client.topics.create("x")
         is_over.set()
+
+
+async def test_no_attempt_begins_when_the_time_is_up_which_would_hide_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = {"type": "", "title": "", "status": 503, "detail": "start brokers [3]", "code": "no_leader"}
+    is_over, asked, late_s, sleep = asyncio.Event(), list[str](), list[float](), asyncio.sleep
+
+    class Slow(VirtualClock):
+        def monotonic(self) -> float:
+            return super().monotonic() + sum(late_s)
+
+    async def sleeps_too_long(seconds: float) -> None:
+        await sleep(seconds)
+        late_s.append(10.0)  # as on a machine with too much work
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if len(asked) > 1:
+            await is_over.wait()
+        return web.json_response({**problem, "retryable": True}, status=503)
+
+    async with serving(answer) as url, VirtualClient(url, clock=Slow(), retry_timeout="9s") as client:
+        monkeypatch.setattr("raftlog.client.session.asyncio.sleep", sleeps_too_long)
+        with pytest.raises(NoLeader, match="start brokers"):
+            await client.topics.create("x")
+        is_over.set()
+    assert len(asked) == 1
 
 
 async def test_a_code_newer_than_the_client_is_kept_and_its_wish_for_a_retry_heard() -> None:
