@@ -54,6 +54,11 @@ def is_active() -> bool:
     )
 
 
+def _active() -> Tracer | None:
+    """The tracer if spans are kept. Without an SDK nobody looks at the headers of records."""
+    return TRACER if is_active() else None
+
+
 # Clients.
 
 
@@ -83,24 +88,24 @@ def create(topic: str, headers: tuple[tuple[str, bytes | None], ...]) -> Created
 
 def sending(topic: str, partition: int, records: Sequence[Traced]) -> AbstractContextManager[object]:
     """The span of one attempt to send a batch, linked to those of its records. It is current in the block."""
-    if TRACER is None:
+    if (tracer := _active()) is None:
         return nullcontext()
     attributes = {
         **_messaging("send", topic, "send", partition),
         "messaging.batch.message_count": len(records),
     }
-    return TRACER.start_as_current_span(
+    return tracer.start_as_current_span(
         f"send {topic}", kind=trace.SpanKind.CLIENT, attributes=attributes, links=_links(records)
     )
 
 
 def fetched(topic: str, partition: int, messages: Sequence[Traced], began_ns: int) -> None:
     """A fetch has returned messages: a span linked to those in which they were created."""
-    if TRACER is None or not messages:
+    if not messages or (tracer := _active()) is None:
         return
     attributes = _messaging("fetch", topic, "receive", partition)
     attributes["messaging.batch.message_count"] = len(messages)
-    TRACER.start_span(
+    tracer.start_span(
         f"fetch {topic}",
         kind=trace.SpanKind.CLIENT,
         attributes=attributes,
@@ -111,7 +116,7 @@ def fetched(topic: str, partition: int, messages: Sequence[Traced], began_ns: in
 
 def committing(group: str) -> AbstractContextManager[object]:
     """The span of a commit of offsets."""
-    if TRACER is None:
+    if (tracer := _active()) is None:
         return nullcontext()
     attributes = {
         "messaging.system": "raftlog",
@@ -119,28 +124,28 @@ def committing(group: str) -> AbstractContextManager[object]:
         "messaging.operation.type": "settle",
         "messaging.consumer.group.name": group,
     }
-    return TRACER.start_as_current_span(f"commit {group}", kind=trace.SpanKind.CLIENT, attributes=attributes)
+    return tracer.start_as_current_span(f"commit {group}", kind=trace.SpanKind.CLIENT, attributes=attributes)
 
 
 def processing(
     topic: str, partition: int, offset: int, message: Traced, group: str
 ) -> AbstractContextManager[object]:
-    """The span of one run of a handler, linked to the one in which its message was created."""
-    if TRACER is None:
+    """The span of one run of a handler, linked to the span in which its message was created."""
+    if (tracer := _active()) is None:
         return nullcontext()
     attributes = {
         **_messaging("process", topic, "process", partition),
         "messaging.consumer.group.name": group,
         "messaging.raftlog.offset": offset,
     }
-    return TRACER.start_as_current_span(
+    return tracer.start_as_current_span(
         f"process {topic}", kind=trace.SpanKind.CONSUMER, attributes=attributes, links=_links((message,))
     )
 
 
 def inject(headers: dict[str, str]) -> None:
     """Add the current trace context to the headers of a request."""
-    if TRACER is not None:
+    if is_active():
         _PROPAGATOR.inject(headers)
 
 

@@ -256,7 +256,7 @@ class AsyncPartition:
         query += _written(tags)
         if min_offset:
             query += f"&min_offset={min_offset}"
-        began_ns = 0 if tracing.TRACER is None else tracing.now_ns()
+        began_ns = tracing.now_ns()
         reply = await self._ask(path + query, offset, wait_ms, max_bytes + _OVER_MAX_BYTES)
         body = reply.body
         following = reply.number(headers.NEXT_OFFSET, offset)

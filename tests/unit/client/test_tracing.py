@@ -33,7 +33,7 @@ class Spans:
         self.tracer = tracer
 
     def named(self, name: str) -> list[ReadableSpan]:
-        """Those of a name, in the order in which they have ended."""
+        """The spans of a name, in the order in which they have ended."""
         return [span for span in self._exporter.get_finished_spans() if span.name == name]
 
 
@@ -57,6 +57,21 @@ def parent_of(span: ReadableSpan) -> int | None:
 
 def id_of(span: ReadableSpan) -> int:
     return span.get_span_context().span_id
+
+
+def test_without_an_sdk_no_header_of_a_record_is_looked_at() -> None:
+    class Unread:
+        @property
+        def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+            raise AssertionError("a header is looked at")
+
+    assert not tracing.is_active()
+    tracing.fetched(TOPIC, 0, [Unread()], 0)
+    with tracing.sending(TOPIC, 0, [Unread()]), tracing.processing(TOPIC, 0, 0, Unread(), "mail"):
+        pass
+    headers: dict[str, str] = {}
+    tracing.inject(headers)
+    assert not headers
 
 
 async def test_a_record_is_followed_from_its_producer_to_its_commit(spans: Spans) -> None:
