@@ -61,7 +61,7 @@ class BrokerMetrics(Collector):
 
 
 class _Sums:
-    """What all groups of a broker have together."""
+    """Sums over all groups of a broker."""
 
     def __init__(self) -> None:
         self.roles = Counter[str]()
@@ -118,7 +118,7 @@ _BY_TOPIC: Final[tuple[tuple[str, str, Callable[[Counted], int]], ...]] = (
 
 
 def _traffic_metrics(broker: Broker) -> Iterator[Metric]:
-    """What was appended and read, together and by topic, up to the limit."""
+    """Bytes and records that were appended and read: of the broker, and of each topic up to the limit."""
     traffic, existing = broker.gateway.traffic, broker.controller.image.topics
     for name, text, value_of in _BY_TOPIC:
         yield CounterMetricFamily(f"raftlog_{name}", f"{text}.", value_of(traffic.all))

@@ -81,7 +81,7 @@ class Delivery(Protocol):
         """Those whose partition did not exist at a time after this call. Raises ``RaftlogError``."""
 
     async def deleted(self, topics: Collection[TopicKey]) -> Set[TopicKey]:
-        """Those that did not exist at a time after this call. Raises ``RaftlogError``."""
+        """The topics that did not exist at a time after this call. Raises ``RaftlogError``."""
 
 
 class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):

@@ -125,7 +125,7 @@ class ReadMoving(msgspec.Struct, tag="moving", frozen=True, kw_only=True):
 
 
 class CountTopic(msgspec.Struct, tag="count", frozen=True, kw_only=True):
-    """How many messages and schedules a topic has; the reply is ``Counted``."""
+    """A request for the numbers of messages and schedules of a topic; the reply is ``Counted``."""
 
     topic: str
     topic_id: str

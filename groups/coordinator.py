@@ -103,7 +103,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         return [(name, decisions.state_of(name), len(groups[name].members)) for name in names]
 
     async def of_topic(self, topic: str, topic_id: str, count_max: int) -> tuple[int, list[TopicGroup]]:
-        """How many groups depend on a topic, and the first of them by name. Raises ``NotLeader``."""
+        """The number of groups that depend on a topic, and the first ones by name. Raises ``NotLeader``."""
         state, found = (await self.confirmed()).state, list[TopicGroup]()
         for number, name in enumerate(sorted(state.groups)):
             if not number % LOOK_GROUPS:

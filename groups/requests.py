@@ -206,7 +206,7 @@ class GroupView(msgspec.Struct, frozen=True, array_like=True, tag="view", kw_onl
 
 
 class TopicGroup(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """How a group depends on a topic: members that subscribe to it, partitions in which it has an offset."""
+    """The members of a group that subscribe to a topic, and the partitions in which it has an offset."""
 
     group: str
     members: int

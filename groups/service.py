@@ -109,7 +109,7 @@ class GroupService:
         return nsmallest(count_max, chain.from_iterable(found), key=lambda each: each.group)
 
     async def of_topic(self, topic: str, topic_id: str, count_max: int) -> tuple[int, list[TopicGroup]]:
-        """How many groups depend on a topic, and the first of them by name. Raises ``NoLeader``."""
+        """The number of groups that depend on a topic, and the first ones by name. Raises ``NoLeader``."""
         count = self._topic.partition_count
         if count is None:
             count = await self._topic.confirmed_count(LIST_MS) or 0

@@ -133,7 +133,7 @@ class GroupsState(KeyedState[Key, Value]):
                 _set_in(self.jobs, name, (topic, slot), value if isinstance(value, Job) else None)
 
     def of_topic(self, name: str, topic: str, topic_id: str) -> TopicGroup | None:
-        """How a group depends on a topic; None if it does not."""
+        """The members and offsets that a group has for a topic; None without any."""
         group = self.groups.get(name)
         members = () if group is None else group.members.values()
         offsets, queues = self.offsets.get(name, {}), self.queues.get(name, {})

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 
 class Durations:
-    """How many durations lie up to each bound, and their sum, in seconds."""
+    """The numbers of durations up to each bound, and the sum of all durations, in seconds."""
 
     __slots__ = ("_bounds", "_counts", "sum_s")
 

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
-from raftlog.client.topic_names import nearest
+from raftlog.client.topic_names import suggestion
 from raftlog.wire import paths
 from spark_io.errors import InvalidOption
 
@@ -37,9 +37,9 @@ def check_topic(servers: Sequence[str], topic: str) -> None:
 
 def no_topic(topic: str, names: Iterable[str]) -> InvalidOption:
     """The error for a topic that does not exist among ``names``."""
-    likely = nearest(topic, names)
-    hint = "" if likely is None else f" (did you mean {likely!r}?)"
-    return InvalidOption(f"topic {topic!r} does not exist{hint}; create it, or correct its name")
+    return InvalidOption(
+        f"topic {topic!r} does not exist{suggestion(topic, names)}; create it, or correct its name"
+    )
 
 
 def _names(server: str) -> list[str]:

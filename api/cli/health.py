@@ -183,7 +183,7 @@ def examine(client: Client) -> Health:
 
 
 def _told(url: str) -> HealthBody | None:
-    """What a broker says of itself, ready or not."""
+    """The state of a broker, whether it is ready or not."""
     try:
         try:
             answer = urllib.request.urlopen(url + paths.READY, timeout=_TIMEOUT_S)

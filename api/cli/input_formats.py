@@ -23,7 +23,7 @@ Blocks = Iterator[list[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class InputFormat:
-    """How an input is parted into blocks of lines or rows, and how each of them becomes a record."""
+    """The functions that split an input into blocks of lines or rows, and that make a record of each."""
 
     blocks: Callable[[BufferedReader], Blocks]
     parse: Parse

@@ -85,7 +85,7 @@ class Json:
 
 
 def _hint(line: bytes) -> str:
-    """How to send a line that is JSON, but no record."""
+    """The remedy for a line that is JSON, but no record; empty for other lines."""
     try:
         value = decode_json(line, object, InvalidRecord)
     except InvalidRecord:
@@ -95,7 +95,7 @@ def _hint(line: bytes) -> str:
 
 
 def bounded(parse: Parse) -> Parse:
-    """The same for lines that a record can hold; raises ``RecordTooLarge`` for others."""
+    """A parser that raises ``RecordTooLarge`` for lines that no record can hold, and else calls ``parse``."""
 
     def parse_bounded(line: bytes) -> Fields | None:
         if len(line) > LINE_BYTES_MAX:

@@ -22,7 +22,6 @@ class Rejects:
         self.count = 0
         self._file = file
         self._limit = limit
-        self._limit = limit if file is None or limit is not None else None
         self._goes_on = file is not None or limit is not None
 
     def takes(self, line: int, content: bytes, error: RaftlogError) -> bool:
@@ -35,7 +34,7 @@ class Rejects:
         return self._limit is None or self.count <= self._limit
 
     def summary(self) -> str:
-        """How many lines are rejected, as the end of a sentence."""
+        """The number of rejected lines, as the end of a sentence."""
         return f"; {counted(self.count, 'line')} rejected" if self.count else ""
 
 

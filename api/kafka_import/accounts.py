@@ -26,7 +26,7 @@ class Run(NamedTuple):
 
     @property
     def target_end(self) -> int:
-        """One past the last offset in the target."""
+        """The offset behind the last record in the target."""
         return self.target + self.records
 
     def is_followed_by(self, source: int, target: int) -> bool:
@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """One transaction. ``following`` is the next offset to read, of each partition of Kafka ever read."""
+    """The account of a transaction. ``following`` has the next offset of each partition in Kafka."""
 
     cluster: str  # the id of the cluster of Kafka
     topic: str  # its name in Kafka
@@ -69,7 +69,7 @@ def runs_of(pairs: Iterable[tuple[int, int]]) -> list[Run]:
 
 
 class Copied:
-    """What all accounts of an import say, by partition."""
+    """The copied records by partition, from all accounts of an import."""
 
     def __init__(self, accounts: Iterable[Account]) -> None:
         self.runs: defaultdict[int, list[Run]] = defaultdict(list)
@@ -80,7 +80,7 @@ class Copied:
                 self.runs[partition] += runs
 
     def count(self, partition: int) -> int:
-        """How many records of Kafka the partition has."""
+        """The number of records of Kafka in the partition."""
         return sum(run.records for run in self.runs[partition])
 
     def has(self, partition: int, target: int) -> bool:

@@ -37,7 +37,7 @@ def accounts_of(topic: str) -> str:
 
 
 class Copying:
-    """One run of an import."""
+    """A run of an import."""
 
     def __init__(self, client: AsyncClient, source: Source, target: TopicBody, progress: Progress) -> None:
         self._client = client
@@ -108,7 +108,7 @@ class Copying:
     async def _store(
         self, producer: AsyncProducer, found: Sequence[Found], following: dict[int, int]
     ) -> None:
-        """One transaction: the records and their account."""
+        """Store the records and their account in one transaction."""
         try:
             self._begun = await self._stored(producer, found, following)
         except RecordTooLarge as error:

@@ -52,7 +52,7 @@ async def move_group(
 
 
 async def count(client: AsyncClient, copied: Copied, topic: str, partition: int) -> int:
-    """How many copied records a reader of the target gets."""
+    """The number of copied records that a reader of the target gets."""
     runs = copied.runs[partition]
     if not runs:
         return 0

@@ -42,7 +42,7 @@ class Lost(NamedTuple):
 
 
 class Source:
-    """One topic. Only records of committed transactions are read."""
+    """A topic of Kafka, of which only the records of committed transactions are read."""
 
     def __init__(self, admin: AIOKafkaAdminClient, consumer: AIOKafkaConsumer, topic: str) -> None:
         self._admin = admin
@@ -89,7 +89,7 @@ class Source:
         return lost
 
     async def ends(self) -> Mapping[int, int]:
-        """One past the last record of each partition that can be read now."""
+        """The end offset of each partition: behind the last record that can be read now."""
         return {
             each.partition: at for each, at in (await self._consumer.end_offsets(self._targets())).items()
         }

@@ -58,7 +58,7 @@ Files = Mapping[str, bytes]
 
 
 class Fit(enum.Enum):
-    """What is promised about copies."""
+    """Checks of what brokers promise about copies of disks."""
 
     ONE_MOMENT = enum.auto()  # of stopped brokers: the cluster goes on
     RECOGNISED = enum.auto()  # in each majority of the voters some copy knows another one as older
@@ -109,12 +109,12 @@ class Copies:
 
     @property
     def groups(self) -> set[GroupId]:
-        """Those that were there before the first copy was made, and have kept their voters since."""
+        """The partitions that existed before the first copy was made, and have kept their voters since."""
         records = self.cluster.checker.groups
         return {each for each, voters in self.voters.items() if records[each].membership.all_voters == voters}
 
     def fit_of(self, group_id: GroupId) -> Fit:
-        """What is promised about the logs of a group."""
+        """Checks of what brokers promise about the logs of a group."""
         if self.odds.restores == STOPPED:
             return Fit.ONE_MOMENT
         voters = sorted(self.voters.get(group_id, ()))

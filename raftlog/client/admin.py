@@ -57,7 +57,7 @@ class AsyncTopics:
         return reply.read(bodies.TopicBody)
 
     async def describe(self, name: str) -> bodies.TopicBody:
-        """One topic. Raises ``UnknownTopic``."""
+        """The description of a topic. Raises ``UnknownTopic``."""
         return (await self._session.ask_any("GET", paths.topic(name))).read(bodies.TopicBody)
 
     async def partitions(self, name: str) -> list[bodies.PartitionBody]:

@@ -15,7 +15,7 @@ from raftlog.types import FIRST_INDEX, EntryId, Index
 
 
 class SegmentsPart:
-    """It begins at ``first``, where its oldest segment does; ``terms`` are those of the log from there on."""
+    """The part of a log from ``first`` on, with its ``terms``; its oldest segment begins at ``first``."""
 
     def __init__(self, whole: SegmentList, part: SegmentList, first: Index, terms: Sequence[EntryId]) -> None:
         self.first_index = first

@@ -391,7 +391,7 @@ class Segment:
     def _walk_up_to(
         self, file: File, first: int, position: int, offset: int
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """The same, up to the batch that contains ``offset``."""
+        """Positions and headers of batches, up to the batch that contains ``offset``."""
         for place in self._walk(file, first, position):
             yield place
             if place[1].last_offset >= offset:

@@ -566,7 +566,7 @@ class VersionBody(Answer):
 
 
 class BrokerStateBody(Answer):
-    """What a broker says of its disk and its replicas."""
+    """The state of a broker's disk and replicas."""
 
     takes_records: bool  # its disk has more than the reserve left, and no log waits for room
     disk_free_bytes: int

@@ -20,7 +20,7 @@ class DependentGroup(Answer):
 
 
 class TopicDependents(Answer):
-    """What depends on a topic: of ``group_count`` groups the first 1,000 by name, and other counts."""
+    """The dependents of a topic: of ``group_count`` groups the first 1,000 by name, and other counts."""
 
     topic: str
     groups: list[DependentGroup]

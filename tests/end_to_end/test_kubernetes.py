@@ -71,7 +71,7 @@ class Pods:
             assert process.wait(LIMIT_S) == 0
 
     def _texts(self, texts: list[str], name: str) -> list[str]:
-        """With the values of variables, and with folders for volumes."""
+        """The object with the values of its variables, and with folders for its volumes."""
         values = {"$(POD_NAME)": name, "$(POD_NAMESPACE)": "default", "/given": f"{self._directory}/given"}
         values |= {
             "/settings": f"{self._directory}/settings-{name}",

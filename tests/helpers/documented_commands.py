@@ -50,7 +50,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of a page."""
+    """A block of a page."""
 
     page: str
     line: int
@@ -119,7 +119,7 @@ def heading(output: str) -> str:
 
 
 def ids(output: str) -> list[str]:
-    """What a run names, so that a later command of a page can name it."""
+    """The ids in an output, which a later command of the page can name."""
     return _ID.findall(output)
 
 

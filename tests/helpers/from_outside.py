@@ -33,7 +33,7 @@ BUILD: Final = (sys.executable, "-m", "build", "--no-isolation", "--outdir", "di
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Where the wheel is and where it is installed."""
+    """The folder with the wheel and with the environment where it is installed."""
 
     home: Path
 

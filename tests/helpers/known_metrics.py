@@ -13,7 +13,7 @@ from tests.helpers.whole_broker import whole_broker
 
 
 class Known(NamedTuple):
-    """One metric."""
+    """A metric of the table."""
 
     kind: str
     labels: tuple[str, ...]

@@ -38,7 +38,7 @@ class PageIsWrong(AssertionError):
 
 
 class Reader:
-    """One reader of one page. Everything that she starts ends with the block."""
+    """A reader of a page. Processes that the reader starts end with the block."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder = folder
@@ -69,7 +69,7 @@ class Reader:
             self._run(shown, str(block), is_endless=block.is_endless or is_cluster)
 
     def _here(self, text: str) -> str:
-        """What a page says, with the ports and the ids of this run."""
+        """The text of a page with the ports and the ids of this run."""
         for name, found in self._named.items():
             text = text.replace(name, found)
         shift = self._first - PORT

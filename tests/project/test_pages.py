@@ -39,7 +39,7 @@ def test_every_command_and_option_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_a_table_has_one_heading_in_all_pages() -> None:
-    """Where a page shows a table that cannot be made again, it is that of the program all the same."""
+    """A page may show a table that no test can produce; its heading is still the program's."""
     headings: dict[str, set[str]] = defaultdict(set)
     for page in PAGES:
         for block in blocks_of(page):
@@ -51,7 +51,7 @@ def test_a_table_has_one_heading_in_all_pages() -> None:
 
 
 def _commands(page: Path) -> Iterator[str]:
-    """What follows the name of the program in code, in text and in blocks."""
+    """The words behind the name of the program in code, in text and in blocks."""
     text = page.read_text()
     spans = [
         span

@@ -36,7 +36,7 @@ def _name(path: Path) -> str:
 
 
 class _Facts(NamedTuple):
-    """What the tests ask of a module. Trees are not kept: they would slow down the collector."""
+    """Facts about a module for the tests. Syntax trees are not kept: they would slow down the collector."""
 
     has_docstring: bool
     long_functions: tuple[str, ...]

@@ -198,7 +198,7 @@ class DelayedClient(Client):
 
     @staticmethod
     def _shrinking(machine: Machine) -> int:
-        """How many partitions that topic has, as a broker knows: one of them may be gone by now."""
+        """The number of partitions of the topic, as a broker knows; some may be removed by now."""
         topics = {} if machine.broker is None else machine.broker.controller.image.topics
         return len(topics[SHRINKING].partitions) if SHRINKING in topics else 1
 

@@ -39,7 +39,7 @@ class DelayOdds:
 
     @property
     def topics(self) -> tuple[tuple[str, int], ...]:
-        """Those of the run whose replicas may move, each with its number of partitions."""
+        """The topics of the run whose replicas may move, each with its number of partitions."""
         shrinking = ((SHRINKING, SHRINKING_PARTITIONS),) if self.removes_partitions else ()
         return (TOPIC, self.coordinators), (REMINDERS, self.targets), *shrinking
 

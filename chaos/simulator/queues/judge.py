@@ -248,7 +248,7 @@ class Judge(PatientJudge):
         self._said.add(((token.partition, token.offset), token.lease))
 
     def asks_again(self, place: Place) -> None:
-        """Somebody asks for a job that is a dead letter, before it is known whether anybody hears that."""
+        """Note the redrive of a dead letter before its request is sent: the response may be lost."""
         self.jobs[place].asked += 1
 
     def received(self, lease: bytes, job: Delivered) -> None:
@@ -275,5 +275,5 @@ class Judge(PatientJudge):
 
 
 def redrives_of(letter_id: str) -> int:
-    """How often the job of a dead letter had been redriven, as its id says."""
+    """The number of redrives of the job of a dead letter, from the id of the dead letter."""
     return int(letter_id.partition("#")[2] or 0)

@@ -65,6 +65,6 @@ class Redriver(Client):
         return True
 
     async def _again(self, request: Reopen) -> None:
-        """The same request arrives once more, perhaps when the job is done: then it is done again."""
+        """Repeat the request; a job that is done meanwhile is then done again."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self._queue.late_s)
         await self._ask(request)

@@ -98,7 +98,7 @@ class TransactionsLevel:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often things happened that count as faults."""
+        """The number of faults, by kind."""
         return {REMOVED: len(self.judge.former)}
 
     async def settled(self) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from raftlog.client.consumer.options import ConsumerOptions
 from raftlog.client.logs import client_logger
-from raftlog.client.topic_names import nearest
+from raftlog.client.topic_names import suggestion
 from raftlog.clock import Clock
 from raftlog.errors import RaftlogError, UnknownTopic
 from raftlog.wire.bodies import TopicBody
@@ -26,7 +26,7 @@ class TopicsPort(Protocol):
         """All topics."""
 
     async def describe(self, name: str) -> TopicBody:
-        """One topic. Raises ``UnknownTopic``."""
+        """The description of a topic. Raises ``UnknownTopic``."""
 
 
 class Subscription:
@@ -74,8 +74,7 @@ class Subscription:
         try:
             await self._known.describe(name)
         except UnknownTopic:
-            likely = nearest(name, [topic.name for topic in await self._known.list()])
-            hint = "" if likely is None else f" (did you mean {likely!r}?)"
+            hint = suggestion(name, [topic.name for topic in await self._known.list()])
             self._report(UnknownTopic(f"there is no topic {name!r}{hint}", topic=name))
         except RaftlogError:
             if self._raises:
