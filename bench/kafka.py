@@ -13,6 +13,7 @@ import struct
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.kafka_wire import KafkaConnection, KafkaReader, create_topic, text
@@ -33,6 +34,25 @@ def fetch_jars(cache: Path) -> Path | None:
     group = "org.apache.kafka"
     artifacts = [(group, "kafka_2.13", VERSION), (group, "kafka-tools", VERSION)]
     return fetch(cache, f"kafka-{VERSION}", artifacts)
+
+
+def new_cluster_id() -> str:
+    """A random id for a cluster. Kafka's tool takes an id that begins with ``-`` for an option."""
+    return "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+
+
+def start_broker(
+    folder: Path, settings: str, cluster_id: str, jars: Path, java_options: Sequence[str]
+) -> subprocess.Popen[bytes]:
+    """Format the storage of a broker and start it. Its output is the file ``log`` in the folder."""
+    place = folder / "settings"
+    place.write_text(settings)
+    java = ["java", *java_options, "-cp", f"{jars}/*"]
+    environment = {**os.environ, "LC_ALL": "C"}
+    with (folder / "log").open("wb") as log:
+        tool = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(place)]
+        subprocess.run(tool, stdout=log, stderr=log, env=environment, check=True)
+        return subprocess.Popen([*java, "kafka.Kafka", str(place)], stdout=log, stderr=log, env=environment)
 
 
 class KafkaCluster:
@@ -60,7 +80,7 @@ class KafkaCluster:
         if self._processes:
             return
         self._first_port = free_ports(2 * NODES)
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = new_cluster_id()
         for node in range(NODES):
             await asyncio.to_thread(self._spawn, node, cluster_id)
         for node in range(NODES):
@@ -113,7 +133,7 @@ class KafkaCluster:
         folder.mkdir(parents=True)
         port, controller_port = self._first_port + node, self._first_port + NODES + node
         voters = ",".join(f"{n + 1}@127.0.0.1:{self._first_port + NODES + n}" for n in range(NODES))
-        (folder / "settings").write_text(
+        settings = (
             f"process.roles=broker,controller\nnode.id={node + 1}\ncontroller.quorum.voters={voters}\n"
             f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}\n"
             f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}\ncontroller.listener.names=CONTROLLER\n"
@@ -121,14 +141,7 @@ class KafkaCluster:
             f"log.dirs={folder / 'data'}\nlog.retention.check.interval.ms=2000\n"
             "offsets.topic.replication.factor=3\nnum.network.threads=3\nnum.io.threads=8\n"
         )
-        environment = {**os.environ, "LC_ALL": "C"}
-        java = ["java", *JAVA_OPTIONS, "-cp", f"{self._jars}/*"]
-        arguments = ["format", "-t", cluster_id, "-c", str(folder / "settings")]
-        with (folder / "log").open("wb") as log:
-            tool = [*java, "kafka.tools.StorageTool", *arguments]
-            subprocess.run(tool, stdout=log, stderr=log, env=environment, check=True)
-            command = [*java, "kafka.Kafka", str(folder / "settings")]
-            self._processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+        self._processes.append(start_broker(folder, settings, cluster_id, self._jars, JAVA_OPTIONS))
 
 
 class Kafka:

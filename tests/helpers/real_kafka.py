@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
-import subprocess
-import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.structs import OffsetAndMetadata
 
-from bench.kafka import fetch_jars
+from bench.kafka import fetch_jars, new_cluster_id, start_broker
 from chaos.ports import free_ports
 from tests.helpers.real_cluster import eventually
 
@@ -25,7 +21,7 @@ PARTITIONS = range(3)
 BEGAN_MS = 1_600_000_000_000
 Copied = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 JARS = Path(__file__).resolve().parents[2] / ".cache" / "kafka"
-JAVA = ("java", "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JAVA = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -49,22 +45,13 @@ def kafka_broker(folder: Path) -> Iterator[str]:
     if jars is None:
         pytest.skip("no Kafka here: it needs Java, Maven and a registry for Maven")
     port = free_ports(2)
-    settings = folder / "kafka.properties"
-    settings.write_text(_settings(folder, port))
-    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    java = [*JAVA, "-cp", f"{jars}/*"]
-    with (folder / "kafka.log").open("wb") as log:
-        tool = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(settings)]
-        environment = {**os.environ, "LC_ALL": "C"}
-        subprocess.run(tool, stdout=log, stderr=log, env=environment, check=True)
-        command = [*java, "kafka.Kafka", str(settings)]
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        try:
-            eventually(lambda: _listens(port), what="a Kafka broker that listens")
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.kill()
-            process.wait(20)
+    process = start_broker(folder, _settings(folder, port), new_cluster_id(), jars, JAVA)
+    try:
+        eventually(lambda: _listens(port), what="a Kafka broker that listens")
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait(20)
 
 
 def _settings(folder: Path, port: int) -> str:
