@@ -43,22 +43,22 @@ class Meter:
 
     def __init__(self, *, is_memory_seen: bool) -> None:
         self.large = self.large_bytes = 0
-        self._calls: Counter[CodeType] = Counter()
-        self._root: FrameType | None = None  # the outermost running function of ``_ROOTS``
-        self._within: Counter[str] = Counter()  # calls within each of them
+        self._roots: dict[int, FrameType] = {}  # the outermost running function of ``_ROOTS``, by thread
+        # By function and root. One mapping, because its copy is atomic: no call is in only one of two counts.
+        self._calls: Counter[tuple[CodeType, str | None]] = Counter()
         self._size = 0
         self.note = self._note_memory if is_memory_seen else self._note_call
 
     def _note_call(self, frame: FrameType, event: str, arg: object) -> None:
+        thread = threading.get_ident()
+        root = self._roots.get(thread)
         if event == "call":
             code = frame.f_code
-            self._calls[code] += 1
-            if self._root is None and code.co_qualname in _ROOTS:
-                self._root = frame
-            if self._root is not None:
-                self._within[self._root.f_code.co_qualname] += 1
-        elif event == "return" and frame is self._root:
-            self._root = None
+            if root is None and code.co_qualname in _ROOTS:
+                root = self._roots[thread] = frame
+            self._calls[code, root and root.f_code.co_qualname] += 1
+        elif event == "return" and frame is root:
+            del self._roots[thread]
 
     def _note_memory(self, frame: FrameType, event: str, arg: object) -> None:
         size, peak = tracemalloc.get_traced_memory()
@@ -78,18 +78,18 @@ class Meter:
                 connection.sendall(json.dumps(wanted).encode())
 
     def _counts(self) -> dict[str, int]:
-        calls, within = self._calls.copy(), self._within.copy()
+        calls = self._calls.copy()
         return {
-            "calls": calls.total() - sum(within[name] for name in TIMERS),
-            "rounds": sum(count for code, count in calls.items() if code.co_qualname == ROUND),
-            "round_calls": sum(within[name] for name in BEATS),
+            "calls": sum(count for (_, root), count in calls.items() if root not in TIMERS),
+            "rounds": sum(count for (code, _), count in calls.items() if code.co_qualname == ROUND),
+            "round_calls": sum(count for (_, root), count in calls.items() if root in BEATS),
             "large": self.large,
             "large_bytes": self.large_bytes,
         }
 
     def _functions(self) -> dict[str, int]:
         named: Counter[str] = Counter()
-        for code, count in self._calls.copy().items():
+        for (code, _), count in self._calls.copy().items():
             named[f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}"] += count
         return named
 
