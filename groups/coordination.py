@@ -84,7 +84,7 @@ class Coordination:
         for name, group in self._outputs.state.groups.items():
             if group.members:
                 self._membership(name).take_over(now_ms)
-                self._schedule(name)
+                self._after(name)
         self._drop_offsets_of_removed()
 
     @property
@@ -103,8 +103,9 @@ class Coordination:
 
     def next_deadline_ms(self) -> int:
         """When ``tick`` has something to do, at the latest."""
-        times = [self._sweep_ms, self._deadlines[0][0] if self._deadlines else None]
-        return min(time for time in (*times, self.queues.next_deadline_ms()) if time is not None)
+        of_groups = self._deadlines[0][0] if self._deadlines else self._sweep_ms
+        of_queues = self.queues.next_deadline_ms()
+        return min(self._sweep_ms, of_groups, self._sweep_ms if of_queues is None else of_queues)
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
         """Answered now, or later. A refusal is an answer, too."""
@@ -391,16 +392,12 @@ class Coordination:
         membership = self._memberships.get(name)
         if membership is None:
             return
-        if membership.next_deadline_ms() is None:
+        wanted_ms = membership.next_deadline_ms()
+        if wanted_ms is None:
             del self._memberships[name]
             self._next.pop(name, None)
-        else:
-            self._schedule(name)
-
-    def _schedule(self, name: str) -> None:
-        """Sessions are prolonged all the time: only an earlier deadline needs an entry of its own."""
-        wanted_ms = self._memberships[name].next_deadline_ms()
+            return
         known_ms = self._next.get(name)
-        if wanted_ms is not None and (known_ms is None or wanted_ms < known_ms):
+        if known_ms is None or wanted_ms < known_ms:  # a later deadline, of a longer session, needs no entry
             self._next[name] = wanted_ms
             heapq.heappush(self._deadlines, (wanted_ms, name))

@@ -229,9 +229,11 @@ class Membership:
 
     def next_deadline_ms(self) -> int | None:
         """When ``tick`` has something to do, at the latest."""
-        times = [max(end_ms, self._rests_until_ms) for end_ms in self._sessions.values()]
-        times += [self._rests_until_ms] if self._leaving else []
-        times += [each.until_ms for each in self._waiting.values() if each.kind is _Kind.HEARTBEAT]
+        times = [self._rests_until_ms] if self._leaving else []
+        if self._sessions:
+            times.append(max(min(self._sessions.values()), self._rests_until_ms))
+        if self._waiting:
+            times += [each.until_ms for each in self._waiting.values() if each.kind is _Kind.HEARTBEAT]
         if self._phase is not None:
             times.append(self._phase.deadline_ms)
         if self._revoked_by_ms is not None:

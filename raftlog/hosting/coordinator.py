@@ -168,8 +168,9 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._open[request_id] = _Open(request, future, self._rounds + 1)
 
         def receive() -> None:
-            decisions.expire(self._now_ms(), self._clock.trusted_ms())
-            decisions.receive(request_id, request, self._now_ms(), self._clock.wall_ms())
+            now_ms = self._now_ms()
+            decisions.expire(now_ms, self._clock.trusted_ms())
+            decisions.receive(request_id, request, now_ms, self._clock.wall_ms())
 
         self.step(receive, request_id)
         try:
@@ -184,8 +185,8 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
                 raise NotLeader(f"{self._name} has begun again; repeat", leader=None) from refusal
             raise
         finally:
-            self._open.pop(request_id, None)
-            if (now := self.decisions) is not None:
+            is_unanswered = self._open.pop(request_id, None) is not None
+            if is_unanswered and (now := self.decisions) is not None:
                 self._guarded(lambda: now.forget(request_id, request))
 
     async def confirmed(self) -> DecisionsT:

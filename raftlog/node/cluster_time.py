@@ -85,10 +85,13 @@ class ClusterTime:
 
     def trusted_ms(self) -> int | None:
         """The earlier one of wall clock and cluster time; None while they disagree or none is known."""
-        wall_ms, time_ms = self.reading()
-        if wall_ms != time_ms or self._own is None:
+        own = self._own
+        if own is None or own.reading.time_ms == UNKNOWN_MS:
             return None
-        return min(wall_ms, _advanced(self._median_ms, self._own.at_s, self._clock.monotonic()))
+        wall_ms, now_s = self._clock.wall_ms(), self._clock.monotonic()
+        if not self._is_near(wall_ms, _advanced(own.reading.time_ms, own.at_s, now_s)):
+            return None
+        return min(wall_ms, _advanced(self._median_ms, own.at_s, now_s))
 
     @property
     def is_trusted(self) -> bool:
