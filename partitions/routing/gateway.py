@@ -89,7 +89,7 @@ class Gateway:
         """
         self._node_id = node_id
         self._image = image
-        self.traffic = Traffic()
+        self.traffic = Traffic(lambda: image().topics)
         self._relay = Relay(node_id, image, calls)
         self.local = LocalReplicas(
             node_id,
@@ -163,7 +163,7 @@ class Gateway:
             receipt = await self._at_leader(target, ask, deadline, is_repeatable, ask_here)
         finally:
             self.local.bytes_in_flight -= size
-        self.traffic.appended(target.topic, size, receipt.record_count, self._image().topics)
+        self.traffic.appended(target.topic, size, receipt.record_count)
         return receipt
 
     async def mark(self, target: TopicPartition, marker: Marker, *, timeout_ms: int) -> None:
@@ -222,12 +222,6 @@ class Gateway:
             ) from unknown
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
-        """Read, and count what was read; see ``_fetch``."""
-        result = await self._fetch(target, request)
-        self.traffic.read(target.topic, result.size_bytes, self._image().topics)
-        return result
-
-    async def _fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
         """Read at the leader; see ``Reads.fetch``. A change of leader while waiting goes unnoticed.
 
         With ``max_staleness_ms`` it reads from the closest replica that can serve, and else from the leader;
@@ -236,18 +230,18 @@ class Gateway:
         loop = asyncio.get_running_loop()
         end = loop.time() + max(request.wait_ms, 0) / 1000
         goal = min(request.bytes_min, request.bytes_max)
-        if request.wait_ms > 0 and not isinstance(request.position, int):
-            # Only an offset means the same at the next leader: find it before waiting.
-            result = await self._fetch_once(target, request, loop.time())
-            if result.size_bytes >= goal:
-                return result
-            request = replace(request, position=result.offset)
+        # Only an offset means the same at the next leader: it is found before the read waits.
+        finds_offset = request.wait_ms > 0 and not isinstance(request.position, int)
         while True:
             began = loop.time()
-            result = await self._fetch_once(target, request, end)
-            now = loop.time()
-            if result.size_bytes >= goal or now >= end or now - began < PARK_MS / 1000:
-                return result
+            result = await self._fetch_once(target, request, began if finds_offset else end)
+            now, size_bytes = loop.time(), result.size_bytes
+            if size_bytes >= goal or (not finds_offset and (now >= end or now - began < PARK_MS / 1000)):
+                break
+            if finds_offset:
+                request, finds_offset = replace(request, position=result.offset), False
+        self.traffic.read(target.topic, size_bytes)
+        return result
 
     async def _fetch_once(self, target: TopicPartition, request: FetchRequest, end: float) -> FetchResult:
         """One answer; a forwarded read is answered after ``PARK_MS`` even when it asked to wait longer."""

@@ -5,7 +5,7 @@ They are of the broker that is asked, wherever the leader is, so that each byte 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 SPARE: Final = 100  # deleted topics whose counters are kept
@@ -23,28 +23,31 @@ class Counted:
 
 
 class Traffic:
-    """The counters of one broker, and of each topic that it has served."""
+    """The counters of one broker, and of each topic that it has served.
 
-    def __init__(self) -> None:
+    ``existing`` gives the topics whose counters are kept; only a topic without counters asks.
+    """
+
+    def __init__(self, existing: Callable[[], Collection[str]]) -> None:
+        self._existing = existing
         self.all = Counted()
         self.topics: dict[str, Counted] = {}
 
-    def appended(self, topic: str, size_bytes: int, records: int, existing: Collection[str]) -> None:
-        """Records were appended. ``existing`` are the topics whose counters are kept."""
-        for counted in (self.all, self._of(topic, existing)):
+    def appended(self, topic: str, size_bytes: int, records: int) -> None:
+        """Count records that were appended."""
+        for counted in (self.all, self.topics.get(topic) or self._begun(topic)):
             counted.bytes_in += size_bytes
             counted.records_in += records
 
-    def read(self, topic: str, size_bytes: int, existing: Collection[str]) -> None:
-        """Records were read."""
+    def read(self, topic: str, size_bytes: int) -> None:
+        """Count bytes that were read."""
         if size_bytes:
-            for counted in (self.all, self._of(topic, existing)):
+            for counted in (self.all, self.topics.get(topic) or self._begun(topic)):
                 counted.bytes_out += size_bytes
 
-    def _of(self, topic: str, existing: Collection[str]) -> Counted:
-        counted = self.topics.get(topic)
-        if counted is None:
-            if len(self.topics) >= len(existing) + SPARE:
-                self.topics = {name: each for name, each in self.topics.items() if name in existing}
-            counted = self.topics[topic] = Counted()
+    def _begun(self, topic: str) -> Counted:
+        existing = self._existing()
+        if len(self.topics) >= len(existing) + SPARE:
+            self.topics = {name: each for name, each in self.topics.items() if name in existing}
+        counted = self.topics[topic] = Counted()
         return counted

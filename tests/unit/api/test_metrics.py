@@ -226,9 +226,9 @@ async def test_bytes_syncs_and_elections_of_a_broker_are_counted() -> None:
 
 
 def test_counters_of_deleted_topics_are_dropped_in_the_end() -> None:
-    traffic = Traffic()
+    traffic = Traffic(lambda: {"0"})
     for number in range(3 * SPARE):
-        traffic.appended(str(number), 10, 1, {"0"})
+        traffic.appended(str(number), 10, 1)
     assert "0" in traffic.topics
     assert len(traffic.topics) <= SPARE + 1
     assert traffic.all.bytes_in == 30 * SPARE
