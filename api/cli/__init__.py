@@ -10,11 +10,20 @@ Exit codes: 0 done; 1 refused or failed, and definitely not carried out; 2 wrong
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from typing import TYPE_CHECKING, Final
 
 from api.cli.closed_streams import replace_closed_streams
 from api.stop_signals import interrupt_on_signals
+
+if TYPE_CHECKING:
+    import click
+
+
+VARIABLE: Final = "_RAFTLOG_COMPLETE"
+"""The environment variable with which a shell asks for completions."""
 
 
 def main() -> None:
@@ -30,7 +39,18 @@ def main() -> None:
         )
         sys.exit(1)
     interrupt_on_signals()
+    if VARIABLE in os.environ:
+        _complete(app)
     try:
         app()
     except OSError as error:  # of --help and --version: the output is closed, or its disk is full
         sys.exit(f"error: {error}")
+
+
+def _complete(app: click.Command) -> None:
+    """Print completions, and no errors: they would be in the line that is typed."""
+    with open(os.devnull, "w") as sys.stderr:
+        try:
+            app(complete_var=VARIABLE)
+        except Exception:
+            sys.exit(0)

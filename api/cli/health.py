@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from api.cli.output import Row
+from api.cli.tables import Row
 from raftlog.client import Client
 from raftlog.wire import paths
 from raftlog.wire.bodies import HealthBody, PartitionBody, RefusedReplicaBody

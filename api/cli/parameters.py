@@ -3,7 +3,7 @@
 ::
 
     def create(
-        name: Annotated[str, Argument(help="The topic's name.")],
+        name: Annotated[str, Argument(help="The topic's name.", completes="topics")],
         partitions: Annotated[int, Option("--partitions", "-p", min=1, help="Number of partitions.")] = 1,
     ) -> None:
 
@@ -38,13 +38,29 @@ class Parameter:
         metavar: str | None = None,
         envvar: str | None = None,
         path: click.Path[Path] | None = None,
+        completes: str | None = None,
     ) -> None:
+        """``completes`` is the kind of the names that shells complete, such as ``topics``."""
         self.names = names
         self.help = help
         self.min = min
         self.metavar = metavar
         self.envvar = envvar
         self.path = path or click.Path(path_type=Path)
+        self.completes = completes
+
+    def complete(self) -> Callable[[click.Context, click.Parameter, str], list[str]] | None:
+        """The function that completes a value in a shell; ``None`` leaves that to the type."""
+        kind = self.completes
+        if kind is None:
+            return None
+
+        def names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+            from api.cli import completion
+
+            return completion.names(kind, context, incomplete)
+
+        return names
 
 
 class Option(Parameter):
@@ -55,7 +71,7 @@ class Argument(Parameter):
     """An argument by its position."""
 
 
-class _Choice(click.Choice[enum.StrEnum]):
+class Choice(click.Choice[enum.StrEnum]):
     """The values of an enumeration, where click takes the names."""
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
@@ -103,10 +119,11 @@ def _parameter(name: str, hint: object, default: object) -> click.Parameter:
         found = click.Argument(
             [name],
             type=_type_of(kind, declared),
-            help=declared.help if is_required else f"{declared.help}  [default: {default}]",
+            help=f"{declared.help}  [default: {default}]" if default and not is_required else declared.help,
             metavar=declared.metavar,
             nargs=-1 if is_list else 1,
             required=is_required,
+            shell_complete=declared.complete(),
         )
     else:
         found = click.Option(
@@ -117,6 +134,7 @@ def _parameter(name: str, hint: object, default: object) -> click.Parameter:
             metavar=declared.metavar,
             multiple=is_list,
             required=is_required,
+            shell_complete=declared.complete(),
             show_default=True,
             envvar=declared.envvar,
             show_envvar=True,
@@ -134,6 +152,6 @@ def _type_of(kind: object, declared: Parameter) -> click.ParamType[object]:
     if kind is Path:
         return declared.path
     if isinstance(kind, type) and issubclass(kind, enum.StrEnum):
-        return _Choice(list(kind))
+        return Choice(list(kind))
     assert kind is str, f"no parameter is declared as {kind}"
     return click.STRING

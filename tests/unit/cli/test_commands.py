@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from api.cli.commands import app
-from api.cli.output import Format, errors_reported, exit_code, show
+from api.cli.output import errors_reported, exit_code, show
 from api.cluster_files import SECRET_NAME, create_cluster, read_secret
 from raftlog.errors import CommitUnknown, ConnectionLost, InvalidRequest, NotSent, RaftlogError, UnknownTopic
 from raftlog.records.batch import Codec, stamp
@@ -191,9 +191,7 @@ def test_ctrl_c_and_files_that_are_not_there_end_without_a_traceback() -> None:
 
 
 def test_tables_line_up_and_show_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    show(
-        [{"name": "a", "size": 10, "on": True}, {"name": "[bold]", "size": 7, "peers": [1, 2]}], Format.TABLE
-    )
+    show([{"name": "a", "size": 10, "on": True}, {"name": "[bold]", "size": 7, "peers": [1, 2]}])
     assert capsys.readouterr().out == (
         "name    size  on   peers\na         10  yes  -\n[bold]     7  -    1,2\n"
     )

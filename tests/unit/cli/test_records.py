@@ -188,9 +188,9 @@ def test_from_and_to_take_times_durations_and_offsets(raftlog: Records) -> None:
         (["--from", "2h", "--to", "30m"], b"middle\n"),
         (["--to", when], b"old\nmiddle\n"),
         (["--from", when], b"new\n"),
-        (["-o", "1", "--to", "2"], b"middle\n"),
-        (["-o", "beginning", "-n", "1"], b"old\n"),
-        (["-o", "end"], b""),
+        (["--from", "1", "--to", "2"], b"middle\n"),
+        (["--from", "beginning", "-n", "1"], b"old\n"),
+        (["--from", "end"], b""),
         (["--from", "2", "--to", "1"], b""),
         (["--to", "latest", "-p", "0"], b"old\nmiddle\nnew\n"),
     ):
