@@ -2,7 +2,9 @@
 
 Decides: the names of commands and options, output, exit codes. Leaves to others: the
 work itself (the client, ``api.server``, ``api.cluster_files``). A command's module is imported when
-the command is called, and its dependencies when it runs, so that ``raftlog --help`` is fast.
+the command is called, and its dependencies when it runs, so that ``raftlog --help`` is fast. A command that
+only looks asks brokers through ``reading``, any other through the client (``connection``). What all commands
+have in common is in ``common_options`` and ``output``.
 
 Exit codes: 0 done; 1 refused or failed, and definitely not carried out; 2 wrong usage; 3 outcome unknown;
 4 no broker could be reached.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from api.cli.connection import connected
+from api.cli.connection import reading
 from api.cli.output import (
     DEFAULT_SERVER,
     REFUSED,
@@ -28,10 +28,10 @@ def info(server: ServerOption = DEFAULT_SERVER) -> None:
     Example:
       raftlog cluster info --server http://127.0.0.1:7071
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        found = msgspec.structs.asdict(client.cluster.info())
+        found = msgspec.structs.asdict(ask(ask.cluster.info()))
         show([found], ("cluster_id", "controller", "metadata_version", "brokers", "version"), single=True)
 
 
@@ -43,8 +43,8 @@ def brokers(server: ServerOption = DEFAULT_SERVER) -> None:
       raftlog broker list -o json
       raftlog cluster brokers --watch
     """
-    with errors_reported(), connected(server) as client:
-        show_brokers(client.cluster.brokers())
+    with errors_reported(), reading(server) as ask:
+        show_brokers(ask(ask.cluster.brokers()))
 
 
 def health(server: ServerOption = DEFAULT_SERVER) -> None:
@@ -57,10 +57,10 @@ def health(server: ServerOption = DEFAULT_SERVER) -> None:
     Example:
       raftlog cluster health || echo 'something is wrong'
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         from api.cli.health import examine
 
-        found = examine(client)
+        found = examine(ask)
         show(found.brokers, _HEALTH, value=found.as_json())
         if not is_json():
             for each in found.problems:

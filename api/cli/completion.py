@@ -74,14 +74,11 @@ def _collect(kind: str, server: object, found: list[str]) -> None:
 def _listed(kind: str, server: str) -> Sequence[str]:
     """The first names in a list of the cluster."""
     import json
-    from http.client import HTTPConnection, HTTPSConnection
-    from urllib.parse import urlsplit
 
+    from api.cli.reading import opened
     from raftlog.client.options import broker_urls
 
     path, field = _LISTS[kind]
-    address = urlsplit(broker_urls(server)[0])
-    connect = HTTPSConnection if address.scheme == "https" else HTTPConnection
-    with closing(connect(address.hostname or "", address.port, timeout=_LIMIT_S)) as connection:
+    with closing(opened(broker_urls(server)[0], _LIMIT_S)) as connection:
         connection.request("GET", f"{path}?limit={_NAMES_MAX}")
         return [item[field] for item in json.loads(connection.getresponse().read())["items"]]

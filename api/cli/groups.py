@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from api.cli.connection import connected
+from api.cli.connection import connected, reading
 from api.cli.output import (
     DEFAULT_SERVER,
     ServerOption,
@@ -39,11 +39,11 @@ def list_all(server: ServerOption = DEFAULT_SERVER) -> None:
     Example:
       raftlog group list
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        groups = client.groups.list()
-        lags = group_lags(client.cluster.brokers()) if groups else {}
+        groups = ask(ask.groups.list())
+        lags = group_lags(ask(ask.cluster.brokers())) if groups else {}
         rows = [{**msgspec.structs.asdict(group), "lag": lags.get(group.group)} for group in groups]
         show(rows, ("group", "state", "members", "lag", "coordinator"), empty="there are no groups")
 
@@ -55,11 +55,11 @@ def describe(group: GroupArgument, server: ServerOption = DEFAULT_SERVER) -> Non
     Example:
       raftlog group describe billing
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        found, offsets = client.groups.describe(group), client.groups.offsets(group)
-        pending = client.groups.pending_offsets(group)
+        found, offsets = ask(ask.groups.describe(group)), ask(ask.groups.offsets(group))
+        pending = ask(ask.groups.pending_offsets(group))
         if is_json():
             write_json(
                 {
@@ -88,10 +88,10 @@ def rebalances(group: GroupArgument, server: ServerOption = DEFAULT_SERVER) -> N
     Example:
       raftlog group rebalances billing
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        rows = [msgspec.structs.asdict(each) for each in client.groups.rebalances(group)]
+        rows = [msgspec.structs.asdict(each) for each in ask(ask.groups.rebalances(group))]
         timed = [{**row, "began": time_text(row["began"])} for row in rows]
         show(timed, value=rows, empty="there was no rebalance")
 

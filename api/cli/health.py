@@ -11,15 +11,16 @@ and its readiness.
 from __future__ import annotations
 
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.client import HTTPException
 
 import msgspec
 
+from api.cli.reading import Reading, opened
 from api.cli.tables import Row
-from raftlog.client import Client
 from raftlog.wire import paths
 from raftlog.wire.bodies import HealthBody, PartitionBody, RefusedReplicaBody
 from raftlog.wire.limits import TRANSACTION_MS_MAX
@@ -158,9 +159,9 @@ class Told:
         return int((self.metrics or {}).get(name, 0))
 
 
-def examine(client: Client) -> Health:
+def examine(ask: Reading) -> Health:
     """Request all brokers and all partitions."""
-    brokers = client.cluster.brokers()
+    brokers = ask(ask.cluster.brokers())
     told = {broker.broker_id: _told(broker.http) for broker in brokers if broker.alive}
     down = [broker.broker_id for broker in brokers if not broker.alive]
     missed = [broker.broker_id for broker in brokers if not broker.alive and not broker.decommissioned]
@@ -187,31 +188,38 @@ def examine(client: Client) -> Health:
     for broker in brokers:
         if broker.broker_id in told:
             found.add_broker(broker.broker_id, broker.http, told[broker.broker_id])
-    if client.cluster.info().controller is not None:
-        found.add_refused(client.cluster.controller().refused_replicas or ())
-    for topic in client.topics.list():
-        for partition in client.topics.partitions(topic.name):
+    if ask(ask.cluster.info()).controller is not None:
+        found.add_refused(ask(ask.cluster.controller()).refused_replicas or ())
+    for topic in ask(ask.topics.list()):
+        for partition in ask(ask.topics.partitions(topic.name)):
             found.add(topic.name, partition)
     return found
 
 
 def _told(url: str) -> Told:
     try:
-        with urllib.request.urlopen(url + paths.METRICS, timeout=_TIMEOUT_S) as answer:
-            metrics = {name: float(value) for name, value in _METRIC.findall(answer.read().decode())}
+        metrics = {
+            name: float(value) for name, value in _METRIC.findall(_answer(url, paths.METRICS)[1].decode())
+        }
         return Told(metrics, _failed_checks(url))
-    except OSError:
+    except (OSError, HTTPException):
         return Told(None)
 
 
 def _failed_checks(url: str) -> list[str]:
     """The conditions of readiness that a broker does not meet."""
-    try:
-        with urllib.request.urlopen(url + paths.READY, timeout=_TIMEOUT_S):
-            return []
-    except urllib.error.HTTPError as unready:
-        checks = msgspec.json.decode(unready.read(), type=HealthBody).checks
-        return [name for name, is_met in checks.items() if not is_met]
+    status, body = _answer(url, paths.READY)
+    if status == HTTPStatus.OK:
+        return []
+    checks = msgspec.json.decode(body, type=HealthBody).checks
+    return [name for name, is_met in checks.items() if not is_met]
+
+
+def _answer(url: str, path: str) -> tuple[int, bytes]:
+    with closing(opened(url, _TIMEOUT_S)) as http:
+        http.request("GET", path)
+        answer = http.getresponse()
+        return answer.status, answer.read()
 
 
 def _listed(numbers: list[int]) -> str:

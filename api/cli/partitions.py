@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import click
 
-from api.cli.connection import connected
+from api.cli.connection import connected, reading
 from api.cli.output import (
     DEFAULT_SERVER,
     REFUSED,
@@ -44,8 +44,8 @@ def list_all(topic: TopicArgument, server: ServerOption = DEFAULT_SERVER) -> Non
     Example:
       raftlog partition list orders
     """
-    with errors_reported(), connected(server) as client:
-        _show(client.topics.partitions(topic))
+    with errors_reported(), reading(server) as ask:
+        _show(ask(ask.topics.partitions(topic)))
 
 
 def transfer_leadership(

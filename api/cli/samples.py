@@ -10,6 +10,8 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from raftlog.wire import paths
@@ -57,22 +59,24 @@ def group_lags(brokers: Sequence[BrokerBody]) -> dict[str, int]:
 
 def _scraped(brokers: Sequence[BrokerBody], names: Sequence[str]) -> list[Mapping[str, Series]]:
     """These metrics of each broker that is alive and answers; all brokers are asked at once."""
-    from concurrent.futures import ThreadPoolExecutor
-
     urls = [broker.http for broker in brokers if broker.alive]
-    with ThreadPoolExecutor(len(urls) or 1) as threads:
-        texts = list(threads.map(_text, urls))
-    return [_series(text, names) for text in texts if text is not None]
+    texts: list[str] = []
+    threads = [Thread(target=_collect, args=(url, texts), daemon=True) for url in urls]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(_TIMEOUT_S)
+    return [_series(text, names) for text in [*texts]]
 
 
-def _text(url: str) -> str | None:
-    import urllib.request
+def _collect(url: str, texts: list[str]) -> None:
+    from http.client import HTTPException
 
-    try:
-        with urllib.request.urlopen(url + paths.METRICS, timeout=_TIMEOUT_S) as answer:
-            return str(answer.read().decode())
-    except OSError:
-        return None
+    from api.cli.reading import opened
+
+    with suppress(OSError, HTTPException), closing(opened(url, _TIMEOUT_S)) as http:
+        http.request("GET", paths.METRICS)
+        texts.append(http.getresponse().read().decode())
 
 
 def _series(text: str, names: Sequence[str]) -> Mapping[str, Series]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from api.cli.connection import connected
+from api.cli.connection import connected, reading
 from api.cli.output import (
     DEFAULT_SERVER,
     REFUSED,
@@ -101,10 +101,10 @@ def list_all(
       raftlog topic list
       raftlog topic list 'orders-*'
     """
-    with errors_reported(), connected(server) as client:
-        topics = [topic for topic in client.topics.list() if internal or not topic.internal]
+    with errors_reported(), reading(server) as ask:
+        topics = [topic for topic in ask(ask.topics.list()) if internal or not topic.internal]
         chosen = [topic for topic in topics if fnmatchcase(topic.name, pattern)]
-        sizes = topic_sizes(client.cluster.brokers(), chosen) if chosen else {}
+        sizes = topic_sizes(ask(ask.cluster.brokers()), chosen) if chosen else {}
         rows = [{**_topic_row(topic), "size_bytes": sizes.get(topic.name)} for topic in chosen]
         empty = f"no topic matches {pattern}" if topics else _NONE
         show(rows, _LISTED, value=_with_sizes(chosen, sizes), empty=empty)
@@ -117,11 +117,11 @@ def describe(name: NameArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     Example:
       raftlog topic describe orders
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        topic = client.topics.describe(name)
-        partitions = [msgspec.structs.asdict(partition) for partition in client.topics.partitions(name)]
+        topic = ask(ask.topics.describe(name))
+        partitions = [msgspec.structs.asdict(each) for each in ask(ask.topics.partitions(name))]
         if is_json():
             write_json({"topic": msgspec.structs.asdict(topic), "partitions": partitions})
             return

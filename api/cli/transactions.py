@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from api.cli.connection import connected
+from api.cli.connection import connected, reading
 from api.cli.output import (
     DEFAULT_SERVER,
     ServerOption,
@@ -37,10 +37,10 @@ def list_all(
     Example:
       raftlog transaction list
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        found = client.transactions.list(open_only=not all_ids)
+        found = ask(ask.transactions.list(open_only=not all_ids))
         none = "there are no transactions" if all_ids else "there are no open transactions"
         show([_row(one) for one in found], _COLUMNS, value=msgspec.to_builtins(found), empty=none)
 
@@ -56,10 +56,10 @@ def describe(
       raftlog transaction describe copy-1
       raftlog transaction describe copy-1@4711.0
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        found = client.transactions.describe(transaction)
+        found = ask(ask.transactions.describe(transaction))
         if is_json():
             write_json(msgspec.to_builtins(found))
             return
