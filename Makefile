@@ -15,7 +15,7 @@ BROKER_TESTS_AT_ONCE ?= 5
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 
-.PHONY: demo test test-with-processes test-with-seeds check fix bench scale planted-bugs mutants sim explore corruption abuse fuzz reliability slow soak clean
+.PHONY: demo test test-with-processes test-with-seeds test-from-outside check fix bench scale planted-bugs mutants sim explore corruption abuse fuzz reliability slow soak clean
 
 # The last act needs Spark, which needs Java.
 demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
@@ -23,12 +23,18 @@ demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
 
 # Tests with brokers and with Spark wait now and then: the fixed seeds, whose time is virtual, run meanwhile.
 test: check
-	$(call stage,programs of the tests,$(MAKE) -s .cache/toxiproxy-server .cache/system.stamp)
+	$(call stage,programs of the tests,$(MAKE) -s .cache/toxiproxy-server .cache/system.stamp .cache/kafka.stamp)
 	@$(MAKE) -s -j2 test-with-processes test-with-seeds
+	@$(MAKE) -s test-from-outside
 
 test-with-processes:
-	$(call stage,tests with real brokers,$(PY) -m pytest tests/end_to_end -m "e2e and not slow and not spark" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
+	$(call stage,tests with real brokers,$(PY) -m pytest tests/end_to_end -m "e2e and not slow and not spark and not outside" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
 	$(call stage,tests with Spark,$(PY) -m pytest tests/end_to_end/spark -m "e2e and not slow" -q -n auto --dist loadfile)
+
+# The wheel, in an environment and a folder of its own: every block of every page, but for those that it lists.
+test-from-outside:
+	@$(PY) -m tests.helpers.documented_commands
+	$(call stage,from outside,$(PY) -m pytest tests/end_to_end/outside -m "e2e and not slow" -q -n 4 --dist worksteal)
 
 test-with-seeds:
 	$(call stage,fixed seeds,nice -n 19 $(PY) -m chaos.simulator --fixed)
@@ -108,10 +114,15 @@ clean:
 .cache/system.stamp:
 	mkdir -p .cache
 	if test -n "$$CI" && test "$$(id -u)" = 0 && command -v apt-get; then \
-		command -v nft && command -v ip && command -v mkfs.ext4 && command -v chromium && command -v java \
-		|| { apt-get update -q && apt-get install -y -q --no-install-recommends nftables iproute2 e2fsprogs chromium openjdk-17-jre-headless; } \
+		command -v nft && command -v ip && command -v mkfs.ext4 && command -v chromium && command -v java && command -v promtool \
+		|| { apt-get update -q && apt-get install -y -q --no-install-recommends nftables iproute2 e2fsprogs chromium openjdk-17-jre-headless prometheus; } \
 		|| echo "not installed: tests that need these programs are skipped"; \
 	fi
+	touch $@
+
+# A real Kafka, for tests of imports. Without Java, Maven or a network they are skipped and say so.
+.cache/kafka.stamp: bench/kafka.py
+	$(PY) -c "from pathlib import Path; from bench.kafka import fetch_jars; print(fetch_jars(Path('.cache/kafka').resolve()) or 'no Kafka: tests that need it are skipped')"
 	touch $@
 
 # Each stamp is one set of extras in the same virtual environment. Python compiles what is imported.

@@ -28,6 +28,7 @@ from api.resources import (
     cluster,
     dead_letters,
     delays,
+    dependents,
     documentation,
     execute,
     fetch,
@@ -49,6 +50,7 @@ from api.resources import (
     transactions,
 )
 from api.resources.metrics import HttpMetrics
+from raftlog import tracing
 from raftlog.errors import RaftlogError
 from raftlog.exhaustion import refuse_exhausted
 from raftlog.wire import media_types
@@ -57,6 +59,7 @@ ROUTES: tuple[Route, ...] = (
     *produce.ROUTES,
     *fetch.ROUTES,
     *topics.ROUTES,
+    *dependents.ROUTES,
     *joining.ROUTES,
     *partitions.ROUTES,
     *offsets.ROUTES,
@@ -96,6 +99,7 @@ class RequestPipeline:
         self._numbers = itertools.count(1)
         self._monotonic = services.clock.monotonic
         self._access = Access(services)
+        self._is_traced = tracing.is_active()
         self._paths = PathTable((*ROUTES, *documentation.routes(ROUTES, services.version, services.limits)))
 
     def answer_plain(self, request: RememberedRequest) -> Awaitable[web.StreamResponse]:
@@ -109,12 +113,12 @@ class RequestPipeline:
         return await self._answer(request, request.rel_url.raw_path, {})
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
-        """True if a successful response is endless, so that aiohttp must write it."""
+        """True if a successful response is sent while it is made, so that aiohttp must write it."""
         try:
             route, _ = self._paths.find(method, path)
         except RaftlogError:
             return False
-        return accepted(headers, route.media_types) == media_types.EVENT_STREAM
+        return route.is_streamed or accepted(headers, route.media_types) == media_types.EVENT_STREAM
 
     def close(self) -> None:
         """End the waiting requests; later ones do not wait."""
@@ -140,12 +144,16 @@ class RequestPipeline:
             response = self._answer_to(error, call)
         if not response.prepared:
             call.stamp(response)
-        self.metrics.answered(_method(request), call.route, response.status, self._monotonic() - began)
+        method, took_s = _method(request), self._monotonic() - began
+        self.metrics.answered(method, call.route, response.status, took_s)
+        if self._is_traced and call.route not in _UNTRACED:
+            tracing.served(method, call.route, response.status, request.headers, took_s)
         return response
 
     def refuse(self, request: Request, error: RaftlogError) -> web.Response:
         """The response to an unreadable request, after which the connection closes."""
         call = self._call(request, {})
+        self.metrics.problem(error.code)
         response = problem_response(error, instance="", request_id=call.request_id)
         response.force_close()
         call.stamp(response)
@@ -189,6 +197,7 @@ class RequestPipeline:
         if isinstance(error, ConnectionError) and not has_client(call.request):
             return web.Response(status=CLIENT_GONE)  # for the metrics; the client has disconnected
         described = self._described(error, call)
+        self.metrics.problem(described.code)
         return problem_response(described, instance=call.request.path[:300], request_id=call.request_id)
 
     def _described(self, error: Exception, call: Call) -> RaftlogError:
@@ -240,6 +249,9 @@ async def _preflight(methods: Iterable[str], call: Call) -> web.StreamResponse:
 
 
 CLIENT_GONE = 499
+_UNTRACED = frozenset(
+    route.path for route in (*health.ROUTES, *metrics.ROUTES)
+)  # what machines ask for all day
 _METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
 

@@ -27,6 +27,7 @@ from partitions.metadata.image import TopicInfo
 from partitions.values import AtTime, FetchRequest, FetchResult, Position, Start
 from raftlog.errors import ArchiveUnavailable, InvalidRequest, OffsetOutOfRange, RaftlogError
 from raftlog.exhaustion import refuse_exhausted
+from raftlog.extras import install_command
 from raftlog.types import Offset, TopicPartition
 
 _log = logging.getLogger("raftlog.archive")
@@ -294,7 +295,7 @@ def open_archive(location: str) -> Archive:
         from spark_io.errors import ArchiveUnreachable
     except ModuleNotFoundError as error:
         raise InvalidRequest(
-            f"archive.location needs the package {error.name}: pip install 'raftlog[archive]'",
+            f"archive.location needs the package {error.name}: {install_command('archive')}",
             field="archive.location",
         ) from error
     pa.set_memory_pool(pa.system_memory_pool())

@@ -191,7 +191,6 @@ class Broker:
         return BrokerGroups(
             self.node_id,
             self.settings.groups,
-            len(self.settings.peers),
             self.controller,
             self.gateway,
             self.host.calls,
@@ -202,7 +201,6 @@ class Broker:
         return BrokerTransactions(
             self.node_id,
             self.settings.transactions,
-            len(self.settings.peers),
             self.controller,
             self.gateway,
             self.host.calls,
@@ -215,7 +213,6 @@ class Broker:
         return BrokerDelays(
             self.node_id,
             self.settings.delayed,
-            len(self.settings.peers),
             self.controller,
             self.gateway,
             self.host.calls,

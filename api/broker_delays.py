@@ -19,7 +19,8 @@ from delayed.read_ahead import ReadAhead
 from delayed.records import KINDS, TOPIC, LaneKey, Message
 from delayed.room import MoveRoom
 from delayed.service import DelayedService
-from partitions.metadata.image import TopicInfo
+from delayed.values import TopicKey
+from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
 from partitions.metadata.topic_config import complete, number
@@ -54,7 +55,6 @@ class BrokerDelays:
         self,
         node_id: NodeId,
         settings: DelaySettings,
-        brokers: int,
         controller: Controller,
         gateway: Gateway,
         calls: Calls,
@@ -73,9 +73,10 @@ class BrokerDelays:
             controller,
             gateway,
             partitions=settings.partitions,
-            brokers=brokers,
         )
         self.service = DelayedService(node_id, topic, self.coordinators, calls, self._delivery)
+        self._topic_ids = frozenset[str]()  # of the newest image
+        controller.subscribe(self._image_changed)
 
     def derive(self, target: TopicPartition) -> DerivedState | None:
         """The coordinator of a partition of ``__delayed`` whose replica is being opened here."""
@@ -94,6 +95,12 @@ class BrokerDelays:
         )
         self.coordinators[target.partition] = coordinator
         return coordinator
+
+    def _image_changed(self, image: MetadataImage) -> None:
+        before, self._topic_ids = self._topic_ids, frozenset(each.topic_id for each in image.topics.values())
+        if before - self._topic_ids:
+            for coordinator in self.coordinators.values():
+                coordinator.topic_deleted()
 
 
 class BrokerDelivery:
@@ -225,6 +232,16 @@ class BrokerDelivery:
         if any(map(self._is_gone, lanes)):
             await self._controller.current_image(CONFIRM_MS)
         return set(filter(self._is_gone, lanes))
+
+    async def deleted(self, topics: Collection[TopicKey]) -> Set[TopicKey]:
+        """See the port."""
+        if any(map(self._is_deleted, topics)):
+            await self._controller.current_image(CONFIRM_MS)
+        return set(filter(self._is_deleted, topics))
+
+    def _is_deleted(self, topic: TopicKey) -> bool:
+        found = self._controller.image.topics.get(topic.name)
+        return found is None or topic.topic_id not in ("", str(found.topic_id))
 
     def _is_gone(self, lane: LaneKey) -> bool:
         topic = self._controller.image.topics.get(lane.topic)

@@ -45,7 +45,6 @@ class BrokerGroups:
         self,
         node_id: NodeId,
         settings: Groups,
-        brokers: int,
         controller: Controller,
         gateway: Gateway,
         calls: Calls,
@@ -62,7 +61,6 @@ class BrokerGroups:
             controller,
             gateway,
             partitions=settings.offsets_partitions,
-            brokers=brokers,
         )
         self.service = GroupService(node_id, offsets_topic, self.coordinators, calls)
         self.offsets = GroupOffsets(self.service, self._topics, clock)

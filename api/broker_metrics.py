@@ -7,16 +7,22 @@ partitions, because ten thousand partitions would need fifty thousand lines.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
+from operator import attrgetter
+from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from api.broker import Broker
+from api.exposition import PAUSE, steps
+from partitions.replica.replica import PartitionReplica
+from partitions.routing.traffic import Counted
 from raftlog.core.ready import Role
 from raftlog.errors import NoLeader
 from raftlog.hosting.hosted_replica import HostedState
+from raftlog.node.group.raft_group import RaftGroup
 
 
 class BrokerMetrics(Collector):
@@ -28,47 +34,23 @@ class BrokerMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """The current values."""
         broker = self._broker
-        groups = list(broker.host.groups.values())
-        roles = GaugeMetricFamily(
-            "raftlog_raft_groups", "Raft groups by this broker's role.", labels=["role"]
-        )
-        counts = Counter("stopped" if group.stopped else group.role.value for group in groups)
-        for role in [*(role.value for role in Role), "stopped"]:
-            roles.add_metric([role], counts[role])
-        yield roles
-        yield GaugeMetricFamily(
-            "raftlog_raft_groups_quiescent",
-            "Quiescent groups.",
-            sum(group.is_quiescent for group in groups),
-        )
-        yield GaugeMetricFamily(
-            "raftlog_log_bytes", "Bytes of all logs.", sum(group.log.size_bytes for group in groups)
-        )
-        yield GaugeMetricFamily(
-            "raftlog_awaiting_archive_bytes",
-            "Bytes of logs led here that retention keeps only until they are archived.",
-            sum(map(broker.retention.awaiting_archive, broker.host.groups)),
-        )
-        yield GaugeMetricFamily(
-            "raftlog_uncommitted_records",
-            "Indexes above the commit index.",
-            sum(max(0, group.last_index - group.commit_index) for group in groups),
-        )
-        yield GaugeMetricFamily(
-            "raftlog_uncommitted_bytes",
-            "Uncommitted bytes in logs led here; bounded by limits.uncommitted_bytes_max.",
-            broker.host.uncommitted.total,
-        )
+        yield from _group_metrics(broker)
         flusher = broker.host.flusher
         yield CounterMetricFamily("raftlog_sync_rounds", "Rounds of syncs.", flusher.rounds)
         yield CounterMetricFamily(
             "raftlog_syncs", "Syncs of single logs; a round has several.", flusher.syncs
         )
-        yield GaugeMetricFamily(
-            "raftlog_producers",
-            "Producer entries of the replicas here.",
-            broker.manager.admission.remembered,
+        durations = HistogramMetricFamily(
+            "raftlog_sync_round_seconds", "Time from the start of a round of syncs to its end."
         )
+        durations.add_metric([], flusher.durations.buckets, flusher.durations.sum_s)
+        yield durations
+        elections = broker.host.elections
+        yield CounterMetricFamily(
+            "raftlog_elections_started", "Elections in which this broker was a candidate.", elections.started
+        )
+        yield CounterMetricFamily("raftlog_elections_won", "Elections that this broker won.", elections.won)
+        yield from _traffic_metrics(broker)
         yield from _disk_metrics(broker)
         yield from _replica_metrics(broker)
         yield from _partition_metrics(broker)
@@ -76,6 +58,82 @@ class BrokerMetrics(Collector):
         yield from _repair_metrics(broker)
         yield from _healing_metrics(broker)
         yield from _metadata_metrics(broker)
+
+
+class _Sums:
+    """What all groups of a broker have together."""
+
+    def __init__(self) -> None:
+        self.roles = Counter[str]()
+        self.quiescent = self.log_bytes = self.uncommitted = self.rejoining = 0
+
+    def add(self, group: RaftGroup[object]) -> None:
+        """Count one group."""
+        self.roles["stopped" if group.stopped else group.role.value] += 1
+        self.quiescent += group.is_quiescent
+        self.log_bytes += group.log.size_bytes
+        self.uncommitted += max(0, group.last_index - group.commit_index)
+        self.rejoining += group.is_rejoining
+
+
+def _group_metrics(broker: Broker) -> Iterator[Metric]:
+    """Sums over the groups of this broker."""
+    sums, awaiting_archive = _Sums(), 0
+    for some in steps([*broker.host.groups.values()]):
+        for group in some:
+            sums.add(group)
+            awaiting_archive += broker.retention.awaiting_archive(group.group_id)
+        yield PAUSE
+    roles = GaugeMetricFamily("raftlog_raft_groups", "Raft groups by this broker's role.", labels=["role"])
+    for role in [*(role.value for role in Role), "stopped"]:
+        roles.add_metric([role], sums.roles[role])
+    yield roles
+    yield GaugeMetricFamily("raftlog_raft_groups_quiescent", "Quiescent groups.", sums.quiescent)
+    yield GaugeMetricFamily("raftlog_log_bytes", "Bytes of all logs.", sums.log_bytes)
+    yield GaugeMetricFamily(
+        "raftlog_awaiting_archive_bytes",
+        "Bytes of logs led here that retention keeps only until they are archived.",
+        awaiting_archive,
+    )
+    yield GaugeMetricFamily(
+        "raftlog_uncommitted_records", "Indexes above the commit index.", sums.uncommitted
+    )
+    yield GaugeMetricFamily(
+        "raftlog_uncommitted_bytes",
+        "Uncommitted bytes in logs led here; bounded by limits.uncommitted_bytes_max.",
+        broker.host.uncommitted.total,
+    )
+    yield GaugeMetricFamily(
+        "raftlog_rejoining_replicas",
+        "Replicas that lost files and count towards no majority yet.",
+        sums.rejoining,
+    )
+
+
+_BY_TOPIC: Final[tuple[tuple[str, str, Callable[[Counted], int]], ...]] = (
+    ("bytes_in", "Bytes of batches appended through this broker", attrgetter("bytes_in")),
+    ("records_in", "Records appended through this broker", attrgetter("records_in")),
+    ("bytes_out", "Bytes of batches read through this broker", attrgetter("bytes_out")),
+)
+
+
+def _traffic_metrics(broker: Broker) -> Iterator[Metric]:
+    """What was appended and read, together and by topic, up to the limit."""
+    traffic, existing = broker.gateway.traffic, broker.controller.image.topics
+    for name, text, value_of in _BY_TOPIC:
+        yield CounterMetricFamily(f"raftlog_{name}", f"{text}.", value_of(traffic.all))
+    yield PAUSE
+    shown = nsmallest(
+        broker.settings.limits.partition_metrics_max, (name for name in traffic.topics if name in existing)
+    )
+    for name, text, value_of in _BY_TOPIC:
+        family = CounterMetricFamily(f"raftlog_topic_{name}", f"{text}, by topic.", labels=["topic"])
+        for some in steps(shown):
+            for topic in some:
+                if (counted := traffic.topics.get(topic)) is not None:
+                    family.add_metric([topic], value_of(counted))
+            yield PAUSE
+        yield family
 
 
 def _disk_metrics(broker: Broker) -> Iterator[Metric]:
@@ -113,6 +171,17 @@ def _metadata_metrics(broker: Broker) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "raftlog_metadata_version", "Version of the broker's metadata.", broker.controller.image.version
     )
+    yield GaugeMetricFamily(
+        "raftlog_active_controller",
+        "1 on the active controller.",
+        int(broker.controller.leader == broker.node_id),
+    )
+    peers = set(broker.controller.image.brokers) - {broker.node_id}
+    yield GaugeMetricFamily(
+        "raftlog_peers_not_heard",
+        "Other brokers of the cluster that this broker does not hear.",
+        sum(not broker.host.is_reachable(peer) for peer in peers),
+    )
     members = broker.controller.members
     yield GaugeMetricFamily(
         "raftlog_metadata_voters", "Brokers that elect the controller.", len(members.voters)
@@ -123,72 +192,94 @@ def _metadata_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _replica_metrics(broker: Broker) -> Iterator[Metric]:
-    """Hosted replicas by state, and failed ones."""
+    """Hosted replicas by state, failed ones, and sums over the partitions."""
+    counts = broker.supervisor.counts
     states = GaugeMetricFamily(
         "raftlog_hosted_replicas", "Replicas on this broker by state.", labels=["state"]
     )
     for state in HostedState:
-        states.add_metric([state.value], broker.supervisor.counts[state])
+        states.add_metric([state.value], counts[state])
     yield states
+    yield GaugeMetricFamily(
+        "raftlog_replicas_needing_operator",
+        "Replicas that cannot be repaired, or have broken an invariant.",
+        counts[HostedState.NEEDS_OPERATOR],
+    )
     yield GaugeMetricFamily(
         "raftlog_failed_replicas",
         "Replicas that should serve here and do not.",
         len(broker.manager.failures),
     )
+    producers = leaderless = under_replicated = 0
+    for some in steps([*broker.manager.replicas.values()]):
+        for replica in some:
+            producers += replica.producers
+            leaderless += replica.leader is None
+            under_replicated += replica.lacks_replicas
+        yield PAUSE
+    yield GaugeMetricFamily("raftlog_producers", "Producer entries of the replicas here.", producers)
     yield GaugeMetricFamily(
-        "raftlog_rejoining_replicas",
-        "Replicas that lost files and count towards no majority yet.",
-        sum(group.is_rejoining for group in broker.host.groups.values()),
+        "raftlog_leaderless_partitions",
+        "Partitions with a replica here for which this broker knows no leader.",
+        leaderless,
     )
+    yield GaugeMetricFamily(
+        "raftlog_under_replicated_partitions",
+        "Partitions led here of which a replica is not in sync.",
+        under_replicated,
+    )
+
+
+_BY_PARTITION: Final = (
+    ("high_watermark", "One past the newest record that can be read."),
+    ("log_start_offset", "The oldest record kept here."),
+    ("size_bytes", "Bytes of the replica's log."),
+    ("leader", "Whether this broker leads it."),
+    ("in_sync_replicas", "In-sync replicas, reported by the leader."),
+    ("last_stable_lag", "Records that open transactions hide, reported by the leader."),
+    (
+        "awaiting_archive_bytes",
+        "Bytes that retention keeps only until they are archived, reported by the leader.",
+    ),
+)
 
 
 def _partition_metrics(broker: Broker) -> Iterator[Metric]:
     """The replicas one by one, ordered by topic name, up to the limit."""
-    labels = ["topic", "partition"]
-    high_watermark = GaugeMetricFamily(
-        "raftlog_partition_high_watermark", "One past the newest record that can be read.", labels=labels
-    )
-    log_start = GaugeMetricFamily(
-        "raftlog_partition_log_start_offset", "The oldest record kept here.", labels=labels
-    )
-    size = GaugeMetricFamily("raftlog_partition_size_bytes", "Bytes of the replica's log.", labels=labels)
-    leads = GaugeMetricFamily("raftlog_partition_leader", "Whether this broker leads it.", labels=labels)
-    in_sync = GaugeMetricFamily(
-        "raftlog_partition_in_sync_replicas", "In-sync replicas, reported by the leader.", labels=labels
-    )
-    stable_lag = GaugeMetricFamily(
-        "raftlog_partition_last_stable_lag",
-        "Records that open transactions hide, reported by the leader.",
-        labels=labels,
-    )
-    awaiting = GaugeMetricFamily(
-        "raftlog_partition_awaiting_archive_bytes",
-        "Bytes that retention keeps only until they are archived, reported by the leader.",
-        labels=labels,
-    )
+    families = [
+        GaugeMetricFamily(f"raftlog_partition_{name}", text, labels=["topic", "partition"])
+        for name, text in _BY_PARTITION
+    ]
     replicas = broker.manager.replicas
     shown = nsmallest(broker.settings.limits.partition_metrics_max, replicas)
-    for key in shown:
-        replica, named = replicas[key], [key[0], str(key[1])]
-        try:
-            log = replica.group.log
-        except NoLeader:
-            continue  # it is being opened
-        is_leader = replica.leader == broker.node_id
-        high_watermark.add_metric(named, replica.high_watermark)
-        log_start.add_metric(named, replica.log_start_offset)
-        size.add_metric(named, log.size_bytes)
-        leads.add_metric(named, int(is_leader))
-        if is_leader:
-            in_sync.add_metric(named, len(replica.in_sync()))
-            stable_lag.add_metric(named, replica.high_watermark - replica.last_stable_offset)
-            awaiting.add_metric(named, broker.retention.awaiting_archive(replica.group.group_id))
-    yield from (high_watermark, log_start, size, leads, in_sync, stable_lag, awaiting)
+    yield PAUSE
+    for some in steps(shown):
+        for key in some:
+            if (replica := replicas.get(key)) is not None:  # else it has been closed since the last turn
+                named = [key[0], str(key[1])]
+                for family, value in zip(families, _partition_values(broker, replica), strict=False):
+                    family.add_metric(named, value)
+        yield PAUSE
+    yield from families
     yield GaugeMetricFamily(
         "raftlog_partitions_not_shown",
         "Replicas omitted because of limits.partition_metrics_max.",
-        len(replicas) - len(shown),
+        max(0, len(replicas) - len(shown)),
     )
+
+
+def _partition_values(broker: Broker, replica: PartitionReplica) -> Iterator[float]:
+    """The values of ``_BY_PARTITION``: all of them for a leader, none while the replica is being opened."""
+    try:
+        group = replica.group
+    except NoLeader:
+        return
+    is_leader = replica.leader == broker.node_id
+    yield from (replica.high_watermark, replica.log_start_offset, group.log.size_bytes, is_leader)
+    if is_leader:
+        yield len(replica.in_sync())
+        yield replica.high_watermark - replica.last_stable_offset
+        yield broker.retention.awaiting_archive(group.group_id)
 
 
 def _clock_metrics(broker: Broker) -> Iterator[Metric]:
@@ -253,9 +344,4 @@ def _repair_metrics(broker: Broker) -> Iterator[Metric]:
         "raftlog_repairs_running",
         "Replicas being repaired.",
         0 if scheduler is None else scheduler.under_repair,
-    )
-    yield GaugeMetricFamily(
-        "raftlog_replicas_needing_operator",
-        "Replicas that cannot be repaired, or have broken an invariant.",
-        broker.supervisor.counts[HostedState.NEEDS_OPERATOR],
     )

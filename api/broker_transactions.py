@@ -39,7 +39,6 @@ class BrokerTransactions:
         self,
         node_id: NodeId,
         settings: TransactionSettings,
-        brokers: int,
         controller: Controller,
         gateway: Gateway,
         calls: Calls,
@@ -62,7 +61,6 @@ class BrokerTransactions:
             controller,
             gateway,
             partitions=settings.partitions,
-            brokers=brokers,
         )
         self.service = TransactionService(node_id, topic, self.coordinators, calls, new_producer_id)
         self.lost_markers = LostMarkers(self.service, gateway.replicas)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from partitions.metadata.healing import INTERNAL_REPLICAS
 from partitions.metadata.service import Controller
 from partitions.routing.gateway import Gateway
 from raftlog.errors import CommitUnknown, InvalidRequest, NoLeader, TopicExists
@@ -32,17 +31,13 @@ class CreatedTopic:
         gateway: Gateway,
         *,
         partitions: int,
-        brokers: int,
     ) -> None:
-        """``purpose`` is for people; ``partitions`` counts if the topic does not exist yet, and so does
-        ``brokers``, those of the settings: some of them may not have registered.
-        """
+        """``purpose`` is for people; ``partitions`` counts if the topic does not exist yet."""
         self.name = name
         self._purpose = purpose
         self._controller = controller
         self._gateway = gateway
         self._partitions = partitions
-        self._brokers = brokers
 
     @property
     def partition_count(self) -> int | None:
@@ -55,19 +50,12 @@ class CreatedTopic:
         await self._controller.current_image(timeout_ms)
         return self.partition_count
 
-    @property
-    def _replicas(self) -> int:
-        registered = sum(bool(each.incarnation) for each in self._controller.image.brokers.values())
-        brokers = max(self._brokers, registered)
-        return INTERNAL_REPLICAS if brokers >= INTERNAL_REPLICAS else 1
-
     async def create(self, timeout_ms: int) -> int:
         """Several brokers may be the first at once."""
         try:
             topic = await self._controller.create_topic(
                 self.name,
                 partitions=self._partitions,
-                replication_factor=self._replicas,
                 config=CONFIG,
                 timeout_ms=timeout_ms,
                 internal=True,

@@ -1,24 +1,41 @@
-"""Format of the broker's log: one line per event, ``key=value`` after the message."""
+"""Format of the broker's log: one line per event, as text or as a JSON object.
+
+Text has ``key=value`` after the message. JSON has ``time``, ``level``, ``broker``, ``logger``, ``message``,
+``exception`` and the fields that the log call passes as ``extra``.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
 
 import structlog
 
 from api.log_queue import LogQueue
 
+LogFormat = Literal["text", "json"]
 
-def configure_logs(level: str, broker_id: int) -> None:
+
+def configure_logs(level: str, broker_id: int, log_format: LogFormat = "text") -> None:
     """Send all log events to standard error, each line with the broker's id; logging waits for no reader."""
+    root = logging.getLogger()
+    root.handlers[:] = [LogQueue(formatter_of(log_format, broker_id), sys.stderr.fileno())]
+    root.setLevel(level.upper())
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def formatter_of(log_format: LogFormat, broker_id: int) -> logging.Formatter:
+    """The formatter of one broker's lines."""
 
     def add_broker(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         event["broker"] = broker_id
         return event
 
-    formatter = structlog.stdlib.ProcessorFormatter(
+    return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
+            structlog.stdlib.ExtraAdder(),
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -27,12 +44,20 @@ def configure_logs(level: str, broker_id: int) -> None:
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(
-                key_order=["timestamp", "level", "broker", "logger", "event"], drop_missing=True
-            ),
+            *_RENDERERS[log_format],
         ],
     )
-    root = logging.getLogger()
-    root.handlers[:] = [LogQueue(formatter, sys.stderr.fileno())]
-    root.setLevel(level.upper())
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def _renamed(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """The fields of a JSON line; the broker's own fields win over those of a log call."""
+    own = {_NAMES.get(name, name): event[name] for name in _ORDER if name in event}
+    return {**own, **{name: value for name, value in event.items() if name not in _ORDER and name not in own}}
+
+
+_ORDER: Final = ("timestamp", "level", "broker", "logger", "event", "exception")
+_NAMES: Final = {"timestamp": "time", "event": "message"}
+_RENDERERS: Final[Mapping[LogFormat, Sequence[structlog.typing.Processor]]] = {
+    "text": [structlog.processors.KeyValueRenderer(key_order=_ORDER[:-1], drop_missing=True)],
+    "json": [_renamed, structlog.processors.JSONRenderer()],
+}

@@ -55,7 +55,7 @@ def run(settings: BrokerSettings) -> int:
     """Run one broker until a signal stops it; return the exit status."""
     from api.logs import configure_logs  # a broker of the testing kit has other logs, and starts sooner
 
-    configure_logs(settings.log_level, settings.broker_id)
+    configure_logs(settings.log_level, settings.broker_id, settings.log_format)
     return run_in(settings, lambda machine: machine)
 
 

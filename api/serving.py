@@ -20,6 +20,7 @@ from api.transaction_metrics import TransactionMetrics
 from raftlog.hosting.coordinator import STALLED_S_MAX
 from raftlog.hosting.hosted_replica import HostedState
 from raftlog.types import METADATA_GROUP
+from raftlog.wire.bodies import BrokerStateBody
 
 
 def services_of(broker: Broker, rng: random.Random, archive: Archive | None = None) -> Services:
@@ -32,18 +33,6 @@ def services_of(broker: Broker, rng: random.Random, archive: Archive | None = No
     registry.register(GroupMetrics(broker.groups, limits.group_metrics_max))
     registry.register(DelayedMetrics(broker.delays.coordinators, broker.host.clock))
     registry.register(TransactionMetrics(broker.transactions, broker.host.clock))
-
-    def ready() -> Mapping[str, bool]:
-        return {
-            "controller": broker.controller.leader is not None,
-            "registered": broker.controller.registration.is_registered,
-            "accepting": not broker.is_draining,
-            "coordinating": all(each.stalled_s < STALLED_S_MAX for each in broker.coordinators),
-        }
-
-    def live() -> Mapping[str, bool]:
-        failed = HostedState.UNDER_REPAIR, HostedState.NEEDS_OPERATOR
-        return {"metadata": broker.supervisor.state_of(METADATA_GROUP) not in failed}
 
     return Services(
         broker_id=broker.node_id,
@@ -62,11 +51,7 @@ def services_of(broker: Broker, rng: random.Random, archive: Archive | None = No
         rng=rng,
         version=_version(),
         registry=registry,
-        health=HealthProbes(
-            live=live,
-            ready=ready,
-            startup=lambda: {"registered": broker.controller.registration.is_registered},
-        ),
+        health=_health_of(broker),
         limits=Limits(
             body_bytes_max=limits.body_bytes_max,
             bodies_bytes_max=limits.request_bytes_in_flight_max,
@@ -78,6 +63,35 @@ def services_of(broker: Broker, rng: random.Random, archive: Archive | None = No
         own_names=names_of((settings.http.url, settings.http_url)),
         allowed_hosts=frozenset(settings.http.allowed_hosts),
         allowed_origins=frozenset(settings.cors.allowed_origins),
+    )
+
+
+def _health_of(broker: Broker) -> HealthProbes:
+    def ready() -> Mapping[str, bool]:
+        return {
+            "controller": broker.controller.leader is not None,
+            "registered": broker.controller.registration.is_registered,
+            "accepting": not broker.is_draining,
+            "coordinating": all(each.stalled_s < STALLED_S_MAX for each in broker.coordinators),
+        }
+
+    def live() -> Mapping[str, bool]:
+        failed = HostedState.UNDER_REPAIR, HostedState.NEEDS_OPERATOR
+        return {"metadata": broker.supervisor.state_of(METADATA_GROUP) not in failed}
+
+    def state() -> BrokerStateBody:
+        return BrokerStateBody(
+            takes_records=broker.host.takes_records,
+            disk_free_bytes=broker.disk.free_bytes,
+            disk_reserve_bytes=broker.disk.reserve_bytes,
+            failed_replicas=len(broker.manager.failures),
+        )
+
+    return HealthProbes(
+        live=live,
+        ready=ready,
+        startup=lambda: {"registered": broker.controller.registration.is_registered},
+        state=state,
     )
 
 

@@ -11,7 +11,7 @@ import os
 import re
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -268,6 +268,7 @@ class BrokerSettings(BaseSettings):
     rack: Annotated[str, Field(min_length=1, max_length=RACK_CHARACTERS_MAX)] | None = None
     insecure: bool = False  # listen beyond loopback without TLS and authentication
     log_level: str = "info"
+    log_format: Literal["text", "json"] = "text"  # of the lines on standard error
     limits: Limits = Limits()
     timing: Timing = Timing()
     groups: Groups = Groups()

@@ -20,6 +20,7 @@ import click
 from api.cli.output import REFUSED, WRONG_USAGE, printed, show, wrong_usage
 from api.cli.parameters import Argument, Option
 from chaos.harness.controls import ControlResult
+from raftlog.extras import install_command
 
 if TYPE_CHECKING:
     from chaos.harness.scenario import Scenario
@@ -233,7 +234,7 @@ def _run_control(system: System, seed: int, directory: Path) -> ControlResult:
             wrong_usage(reason)
         return lying_fsync.run(seed, directory)
     if find_spec("pysyncobj") is None:
-        wrong_usage("a library is missing: pip install 'raftlog[chaos]'")
+        wrong_usage(f"a library is missing: {install_command('chaos')}")
     from chaos.harness.controls import pysyncobj_log
 
     try:

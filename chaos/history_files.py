@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from chaos.history import Assign, Commit, Committed, End, History, Look, Open, Poll, Send
+from raftlog.extras import install_command
 
 Operation = Send | Poll | Look | Assign | Commit | Committed | Open | End
 
@@ -47,7 +48,7 @@ def read_history(path: Path) -> History:
     """Read a file of ours, or one of Jepsen's if its name ends with ``.edn``. Raises ``InvalidHistory``."""
     if path.suffix == ".edn":
         if find_spec("edn_format") is None:
-            raise InvalidHistory(f"{path}: a library is missing: pip install 'raftlog[chaos]'")
+            raise InvalidHistory(f"{path}: a library is missing: {install_command('chaos')}")
         from chaos.jepsen_histories import read_jepsen
 
         return read_jepsen(path)

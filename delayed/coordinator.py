@@ -20,7 +20,7 @@ from delayed.requests import Found, Reply, Request, Reschedule, is_reading
 from delayed.room import MoveRoom
 from delayed.state import DelayedState, was_delivered
 from delayed.tally import Tally
-from delayed.values import BytesMax, Move, Redirected, Sweep, SweepTopics
+from delayed.values import BytesMax, Move, Redirected, Sweep, SweepTopics, TopicKey
 from raftlog.clock import TrustedClock
 from raftlog.errors import (
     DelayedAlreadyDelivered,
@@ -80,6 +80,9 @@ class Delivery(Protocol):
     async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
         """Those whose partition did not exist at a time after this call. Raises ``RaftlogError``."""
 
+    async def deleted(self, topics: Collection[TopicKey]) -> Set[TopicKey]:
+        """Those that did not exist at a time after this call. Raises ``RaftlogError``."""
+
 
 class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     """One partition. It is the derived state of its replica."""
@@ -129,6 +132,11 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         """See ``Coordinator.leads``."""
         self._delivery.begin(self._partition, is_led=log is not None)
         super().leads(log)
+
+    def topic_deleted(self) -> None:
+        """A topic was deleted: look at once whether it has messages or schedules here."""
+        if (decisions := self.decisions) is not None:
+            self.step(lambda: decisions.look_for_topics(self._now_ms(), self._clock.wall_ms()))
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
         """See ``Coordinator.ask``. Messages are described with the offsets at which they are committed.
@@ -197,15 +205,13 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             self.carry_out()
 
     async def _sweep_topics(self, sweep: SweepTopics, decisions: Decisions) -> None:
-        """A topic has a partition 0 as long as it exists."""
         try:
-            gone = await self._delivery.gone({LaneKey(topic, 0) for topic in sweep.topics})
+            gone = await self._delivery.deleted(sweep.topics)
         except RaftlogError as error:
             _log.info("%s: topics are looked at later: %s", self._name, error)
             return
         if decisions is self.decisions:
-            topics = sorted(lane.topic for lane in gone)
-            decisions.topics_gone(topics, self._now_ms(), self._clock.wall_ms())
+            decisions.topics_gone(sorted(gone), self._now_ms(), self._clock.wall_ms())
             self.carry_out()
 
     async def _carry(self, move: Move, decisions: Decisions) -> None:

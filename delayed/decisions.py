@@ -33,7 +33,8 @@ from delayed.requests import (
     Add,
     Added,
     Cancel,
-    CreateSchedule,
+    Counted,
+    CountTopic,
     Described,
     Done,
     Found,
@@ -52,7 +53,7 @@ from delayed.requests import (
 from delayed.scheduling import Scheduling
 from delayed.state import DelayedState, size_of, was_delivered
 from delayed.tally import Tally
-from delayed.values import BytesMax, Move, Sweep
+from delayed.values import BytesMax, Move, Sweep, TopicKey
 from raftlog.errors import (
     DelayedAlreadyDelivered,
     InvalidRequest,
@@ -110,7 +111,7 @@ class Decisions:
         )
         self._lanes = Lanes(self._draft, batch_bytes_max, tally)
         self._schedules = Scheduling(self._draft, tally, self._has_room, self._lanes.add)
-        self._gone_topics = GoneTopics(self._draft, self._lanes.is_moving, self._schedules.drop_of)
+        self._gone_topics = GoneTopics(self._draft, self._lanes.is_moving, self._schedules)
         self._collect()
 
     @property
@@ -158,9 +159,9 @@ class Decisions:
         """Nothing here ends by its age."""
 
     def _collect(self) -> None:
+        self._gone_topics.collect()
         if self.is_time_known:
             self._schedules.collect()
-            self._gone_topics.collect()
             self._lanes.collect()
 
     # Outcomes of effects.
@@ -207,7 +208,12 @@ class Decisions:
         """See ``Lanes.gone``."""
         self._lanes.gone(sweep, lanes)
 
-    def topics_gone(self, topics: Iterable[str], now_ms: int, wall_ms: int) -> None:
+    def look_for_topics(self, now_ms: int, wall_ms: int) -> None:
+        """A topic was deleted: see ``GoneTopics.look``."""
+        self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
+        self._gone_topics.look()
+
+    def topics_gone(self, topics: Iterable[TopicKey], now_ms: int, wall_ms: int) -> None:
         """See ``GoneTopics.gone``."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._gone_topics.gone(topics)
@@ -231,9 +237,10 @@ class Decisions:
             case ReadMoving():
                 lane = self.state.lanes.get(LaneKey(request.topic, request.partition))
                 return Moving(is_moving=lane is not None and bool(lane.ids))
+            case CountTopic(topic=topic, topic_id=topic_id):
+                schedules = self._schedules.count_of(TopicKey(topic, topic_id))
+                return Counted(self.state.open.of(topic), self.state.failures.of(topic), schedules)
             case _:
-                if isinstance(request, CreateSchedule):
-                    self._gone_topics.added(request.schedule.topic)
                 return self._schedules.reply_to(request)
 
     def _add(self, request: Add) -> Reply:

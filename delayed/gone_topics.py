@@ -1,9 +1,10 @@
-"""Messages and schedules whose topic was deleted leave, so that they take no room until their time comes.
+"""Messages and schedules whose topic was deleted fail at once, and leave within a minute: they take no room.
 
-The coordinator asks the controller which topics are gone. Those that are gone twice in succession lose
-their messages and schedules, so that the reason of a failed one can be read for a while. A topic for which
-somebody sends a message or a schedule meanwhile was created again: what is left of the earlier one stays, and
-fails when it is due. That a schedule fires proves nothing.
+The coordinator asks the controller which topics are gone, once in a while and when its broker hears of a
+deletion. What belongs to those fails, with the reason; what they still have after ``SWEEP_MS`` is dropped.
+Schedules know the id of their topic: one that was created again does not keep those of the earlier one.
+Messages count by the name: while one is sent to a topic that was created again, what is left of the earlier
+topic stays, and fails when it is due. That a schedule fires proves nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from delayed.draft import IDLE_MS, Draft
-from delayed.records import Outcome
-from delayed.values import SweepTopics
+from delayed.records import ChangeKey, Outcome, Row
+from delayed.scheduling import Scheduling
+from delayed.values import SweepTopics, TopicKey
 
-SWEEP_MS: Final = 20_000  # a deleted topic is noticed within twice this time
+SWEEP_MS: Final = 20_000  # so often topics are asked for, and so long a reason can be read at least
 DROPPED_MAX: Final = 400  # at a time: with their changes they are one batch of records
 PAUSE_MS: Final = 10  # after so many, in which they are appended
 
@@ -23,57 +25,81 @@ PAUSE_MS: Final = 10  # after so many, in which they are appended
 class GoneTopics:
     """The deleted topics of one partition of ``__delayed``, in one epoch of its leader."""
 
-    def __init__(
-        self, draft: Draft, is_moving: Callable[[bytes], bool], drop_schedules: Callable[[str], None]
-    ) -> None:
+    def __init__(self, draft: Draft, is_moving: Callable[[bytes], bool], schedules: Scheduling) -> None:
         self._draft = draft
-        self._drop_schedules = drop_schedules
+        self._schedules = schedules
         self._is_moving = is_moving
         self._sweep_ms = draft.now_ms + SWEEP_MS
-        self._asked: set[str] = set()  # topics that the controller is asked about
-        self._seen: set[str] = set()  # those that were gone when it was asked the last time
-        self._gone: dict[str, bytes] = {}  # and the id up to which their messages have left
+        self._asked: set[TopicKey] = set()  # topics that the controller is asked about
+        self._seen = dict[TopicKey, int]()  # those that were gone in the last answer, and since when
+        self._failing: dict[str, bytes] = {}  # names, and the id up to which their messages have failed
+        self._leaving: dict[str, bytes] = {}  # names, and the id up to which their messages have left
         self._rests_until_ms = draft.now_ms
 
     def deadline_ms(self) -> int:
         """When ``collect`` has something to do."""
-        if self._gone:
+        if self._failing or self._leaving:
             return self._rests_until_ms
         state = self._draft.state
         return self._sweep_ms if len(state.waiting) or state.schedules else self._draft.now_ms + IDLE_MS
 
     def collect(self) -> None:
-        """Ask about all topics once in a while, and drop some messages of those that are gone."""
+        """Ask about all topics once in a while, and end some messages of those that are gone."""
         now_ms = self._draft.now_ms
         if now_ms >= self._sweep_ms:
-            self._sweep_ms = now_ms + SWEEP_MS
-            state = self._draft.state
-            self._asked = {topic for _, (topic, _) in state.waiting.targets}
-            self._asked.update(each.topic for each in state.schedules.values())
-            if self._asked:
-                self._draft.want(SweepTopics(frozenset(self._asked)))
-        if self._gone and now_ms >= self._rests_until_ms:
-            self._drop_some(*next(iter(self._gone.items())))
+            self.look()
+        if now_ms >= self._rests_until_ms and (self._failing or self._leaving):
+            self._end_some()
             self._rests_until_ms = now_ms + PAUSE_MS
 
+    def look(self) -> None:
+        """Ask about all topics now."""
+        self._sweep_ms = self._draft.now_ms + SWEEP_MS
+        state = self._draft.state
+        self._asked = {TopicKey(topic) for _, (topic, _) in state.waiting.targets}
+        self._asked.update(TopicKey(each.topic, each.topic_id) for each in state.schedules.values())
+        if self._asked:
+            self._draft.want(SweepTopics(frozenset(self._asked)))
+
     def added(self, topic: str) -> None:
-        """The topic has a message or a schedule that was accepted after the controller was asked."""
-        self._asked.discard(topic)
-        self._seen.discard(topic)
-        self._gone.pop(topic, None)
+        """The topic has a message that was accepted after the controller was asked."""
+        self._asked.discard(TopicKey(topic))
+        self._seen.pop(TopicKey(topic), None)
+        self._failing.pop(topic, None)
+        self._leaving.pop(topic, None)
 
-    def gone(self, topics: Iterable[str]) -> None:
+    def gone(self, topics: Iterable[TopicKey]) -> None:
         """The controller did not know these topics at a time after it was asked."""
-        gone = self._asked.intersection(topics)
-        self._gone.update(dict.fromkeys(gone & self._seen, b""))
-        self._seen = gone
+        now_ms = self._draft.now_ms
+        self._seen = {topic: self._seen.get(topic, now_ms) for topic in self._asked.intersection(topics)}
+        for topic, since_ms in self._seen.items():
+            is_over = now_ms - since_ms >= SWEEP_MS
+            if topic.topic_id and is_over:
+                self._schedules.drop_of(topic)
+            elif topic.topic_id:
+                self._schedules.fail_of(topic, _reason(topic.name))
+            elif is_over:
+                self._leaving.setdefault(topic.name, b"")
+            else:
+                self._failing.setdefault(topic.name, b"")
 
-    def _drop_some(self, topic: str, after: bytes) -> None:
-        self._drop_schedules(topic)
+    def _end_some(self) -> None:
+        work, end = (self._failing, self._fail) if self._failing else (self._leaving, self._drop)
+        topic, after = next(iter(work.items()))
         ids = self._draft.state.waiting.behind(after, topic, DROPPED_MAX)
-        rows = [self._draft.leaving(id_, Outcome.CANCELLED) for id_ in ids if not self._is_moving(id_)]
-        self._draft.write(*(row for some in rows for row in some))
+        self._draft.write(*end(topic, [id_ for id_ in ids if not self._is_moving(id_)]))
         if len(ids) < DROPPED_MAX:
-            del self._gone[topic]
+            del work[topic]
         else:
-            self._gone[topic] = ids[-1]
+            work[topic] = ids[-1]
+
+    def _fail(self, topic: str, ids: list[bytes]) -> list[Row]:
+        failed, change = self._draft.state.failed, self._draft.change_of
+        return [Row(ChangeKey(id_), change(id_, failed=_reason(topic))) for id_ in ids if id_ not in failed]
+
+    def _drop(self, topic: str, ids: list[bytes]) -> list[Row]:
+        return [row for id_ in ids for row in self._draft.leaving(id_, Outcome.CANCELLED)]
+
+
+def _reason(topic: str) -> str:
+    return f"the topic {topic} was deleted"

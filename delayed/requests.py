@@ -124,12 +124,19 @@ class ReadMoving(msgspec.Struct, tag="moving", frozen=True, kw_only=True):
     partition: int
 
 
-Request = Add | Reschedule | Cancel | Read | ReadMany | ReadMoving | ScheduleRequest
+class CountTopic(msgspec.Struct, tag="count", frozen=True, kw_only=True):
+    """How many messages and schedules a topic has; the reply is ``Counted``."""
+
+    topic: str
+    topic_id: str
+
+
+Request = Add | Reschedule | Cancel | Read | ReadMany | ReadMoving | CountTopic | ScheduleRequest
 
 
 def is_reading(request: Request) -> bool:
     """Whether the request changes nothing."""
-    return isinstance(request, Read | ReadMany | ReadMoving | ReadSchedule | ReadSchedules)
+    return isinstance(request, Read | ReadMany | ReadMoving | CountTopic | ReadSchedule | ReadSchedules)
 
 
 class Added(msgspec.Struct, tag="added", frozen=True):
@@ -182,4 +189,12 @@ class Moving(msgspec.Struct, tag="is-moving", frozen=True):
     is_moving: bool
 
 
-Reply = Added | NeedsProducerId | Done | Found | FoundSchedules | Moving
+class Counted(msgspec.Struct, tag="counted", frozen=True):
+    """Pending and failed messages, and schedules."""
+
+    pending: int
+    failed: int
+    schedules: int
+
+
+Reply = Added | NeedsProducerId | Done | Found | FoundSchedules | Moving | Counted

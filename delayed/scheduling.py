@@ -48,6 +48,7 @@ from delayed.requests import (
 )
 from delayed.state import left_as, size_of
 from delayed.tally import Tally
+from delayed.values import TopicKey
 from raftlog.errors import Conflict, InvalidRequest, UnknownSchedule
 from raftlog.hosting.budget import SHARE
 from raftlog.hosting.deadlines import Deadlines
@@ -111,10 +112,24 @@ class Scheduling:
             if name is not None and self._state.schedules[name].is_active:
                 self._put(name, replace(self._state.schedules[name], failed=reason))
 
-    def drop_of(self, topic: str) -> None:
+    def fail_of(self, topic: TopicKey, reason: str) -> None:
+        """The topic is gone: its schedules end, paused ones too."""
+        for name in self._of(topic):
+            if not self._state.schedules[name].failed:
+                self._put(name, replace(self._state.schedules[name], failed=reason))
+
+    def drop_of(self, topic: TopicKey) -> None:
         """The topic is gone: its schedules are deleted."""
-        for name in [name for name, each in self._state.schedules.items() if each.topic == topic]:
+        for name in self._of(topic):
             self._delete(name)
+
+    def count_of(self, topic: TopicKey) -> int:
+        """The number of schedules of a topic."""
+        return len(self._of(topic))
+
+    def _of(self, topic: TopicKey) -> list[str]:
+        schedules = self._state.schedules.items()
+        return [name for name, each in schedules if (each.topic, each.topic_id) == topic]
 
     def reply_to(self, request: ScheduleRequest) -> Reply:
         """Raises what is refused."""

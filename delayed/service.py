@@ -19,6 +19,8 @@ from delayed.requests import (
     Add,
     Added,
     Cancel,
+    Counted,
+    CountTopic,
     CreateSchedule,
     DeleteSchedule,
     Described,
@@ -153,6 +155,18 @@ class DelayedService:
             if reply.is_moving:
                 return True
         return False
+
+    async def count(self, topic: str, topic_id: str, timeout_ms: int) -> Counted:
+        """The messages and schedules of a topic. Raises ``NoLeader``."""
+        request = CountTopic(topic=topic, topic_id=topic_id)
+        partitions = range(await self._confirmed_count(timeout_ms) or 0)
+        replies = await asyncio.gather(*(self._ask(each, request, timeout_ms) for each in partitions))
+        found = [reply for reply in replies if isinstance(reply, Counted)]
+        return Counted(
+            sum(each.pending for each in found),
+            sum(each.failed for each in found),
+            sum(each.schedules for each in found),
+        )
 
     # Schedules. The partition of one follows from its id.
 

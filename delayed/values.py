@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from delayed.records import Lane, LaneKey
 from raftlog.hosting.decisions import Effect
@@ -34,11 +35,18 @@ class Redirected:
     partitions: tuple[int, ...]
 
 
+class TopicKey(NamedTuple):
+    """A topic by its id, or without one whichever has the name."""
+
+    name: str
+    topic_id: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class SweepTopics(Effect):
     """Find out which of these topics are deleted, then report them."""
 
-    topics: frozenset[str]
+    topics: frozenset[TopicKey]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from groups.queue_effects import Bury, Look, Looked
 from groups.queue_requests import ReadQueue, Settled
 from groups.queues import DEFAULTS, QueueLimits
 from groups.records import KINDS
-from groups.requests import Join, ReadGroup, Reply, Request, Sync
+from groups.requests import Join, ReadGroup, Reply, Request, Sync, TopicGroup
 from groups.state import GroupsState
 from groups.tally import Tally
 from raftlog.clock import TrustedClock
@@ -31,6 +31,7 @@ from raftlog.hosting.decisions import Effect
 from raftlog.records.batch import Batch
 
 BURY_AGAIN_S: Final = (0.1, 5.0)  # the first pause after a failure, and the longest
+LOOK_GROUPS: Final = 500  # at a time, a few milliseconds
 _log = logging.getLogger("raftlog.groups")
 
 
@@ -100,6 +101,16 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         decisions = await self.confirmed()
         names, groups = decisions.state.names.after(after, count_max), decisions.state.groups
         return [(name, decisions.state_of(name), len(groups[name].members)) for name in names]
+
+    async def of_topic(self, topic: str, topic_id: str, count_max: int) -> tuple[int, list[TopicGroup]]:
+        """How many groups depend on a topic, and the first of them by name. Raises ``NotLeader``."""
+        state, found = (await self.confirmed()).state, list[TopicGroup]()
+        for number, name in enumerate(sorted(state.groups)):
+            if not number % LOOK_GROUPS:
+                await asyncio.sleep(0)
+            if (one := state.of_topic(name, topic, topic_id)) is not None:
+                found.append(one)
+        return len(found), found[:count_max]
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
         """See ``Coordinator.ask``. A broker that was deposed does not say that a lease is over."""

@@ -205,4 +205,14 @@ class GroupView(msgspec.Struct, frozen=True, array_like=True, tag="view", kw_onl
     pending: tuple[PendingOffset, ...] = ()
 
 
+class TopicGroup(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """How a group depends on a topic: members that subscribe to it, partitions in which it has an offset."""
+
+    group: str
+    members: int
+    partitions: int
+    is_queue: bool
+    open_jobs: int
+
+
 Reply = Joined | Synced | Beat | Done | GroupView | QueueReply

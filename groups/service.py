@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from groups.coordinator import GroupCoordinator
 from groups.queue_requests import ReadQueue
-from groups.requests import ReadGroup, Reply, Request
+from groups.requests import ReadGroup, Reply, Request, TopicGroup
 from raftlog.errors import UnknownGroup
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic
 from raftlog.node.rpc import Calls, decode_body, encode_body
@@ -27,6 +27,7 @@ from raftlog.types import NodeId
 
 ASK: Final = Service("groups.ask", CallClass.GROUPS)
 LIST: Final = Service("groups.list", CallClass.READ)
+OF_TOPIC: Final = Service("groups.of_topic", CallClass.READ)
 LIST_MS: Final = 5_000
 ALL: Final = 1 << 31
 
@@ -44,6 +45,13 @@ class GroupSummary(Struct, frozen=True, array_like=True):
     state: str
     members: int
     partition: int
+
+
+class _OfTopic(Struct, frozen=True, array_like=True):
+    partition: int
+    topic: str
+    topic_id: str
+    count_max: int
 
 
 class GroupService:
@@ -64,6 +72,7 @@ class GroupService:
             node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply]
         )
         calls.serve(LIST, self._serve_list)
+        calls.serve(OF_TOPIC, self._serve_of_topic)
 
     async def ask(self, request: Request, *, timeout_ms: int, creates: bool = False) -> Reply:
         """The reply of the group's coordinator.
@@ -98,6 +107,16 @@ class GroupService:
         asked = (_List(partition, after, count_max) for partition in range(count))
         found = await asyncio.gather(*map(self._list_one, asked))
         return nsmallest(count_max, chain.from_iterable(found), key=lambda each: each.group)
+
+    async def of_topic(self, topic: str, topic_id: str, count_max: int) -> tuple[int, list[TopicGroup]]:
+        """How many groups depend on a topic, and the first of them by name. Raises ``NoLeader``."""
+        count = self._topic.partition_count
+        if count is None:
+            count = await self._topic.confirmed_count(LIST_MS) or 0
+        asked = (_OfTopic(partition, topic, topic_id, count_max) for partition in range(count))
+        found = await asyncio.gather(*map(self._of_topic_one, asked))
+        groups = chain.from_iterable(groups for _, groups in found)
+        return sum(each for each, _ in found), nsmallest(count_max, groups, key=lambda each: each.group)
 
     async def coordinator(self, group: str, *, timeout_ms: int) -> tuple[int, NodeId]:
         """The partition of a group, which need not exist yet, and the broker that says that it leads it.
@@ -141,6 +160,24 @@ class GroupService:
             GroupSummary(name, state, members, asked.partition)
             for name, state, members in await coordinator.summaries(asked.after, asked.count_max)
         ]
+
+    async def _of_topic_one(self, asked: _OfTopic) -> tuple[int, list[TopicGroup]]:
+        deadline = asyncio.get_running_loop().time() + LIST_MS / 1000
+        return await self._coordinators.at_leader(
+            asked.partition, lambda node: self._of_topic_at(node, asked), deadline
+        )
+
+    async def _of_topic_at(self, node: NodeId, asked: _OfTopic) -> tuple[int, list[TopicGroup]]:
+        if node == self._node_id:
+            coordinator = self._coordinators.here(asked.partition)
+            return await coordinator.of_topic(asked.topic, asked.topic_id, asked.count_max)
+        answer, _ = await self._calls.call(node, OF_TOPIC, encode_body(asked), timeout_ms=LIST_MS)
+        return decode_body(answer, tuple[int, list[TopicGroup]])
+
+    async def _serve_of_topic(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        return encode_body(await self._of_topic_at(self._node_id, decode_body(head, _OfTopic))), ()
 
     async def _serve_list(
         self, sender: NodeId, head: bytes, payload: memoryview

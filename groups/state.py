@@ -26,6 +26,7 @@ from groups.records import (
     TransactionOffsets,
     Value,
 )
+from groups.requests import TopicGroup
 from raftlog.hosting.budget import Usage
 from raftlog.hosting.keyed_records import KeyedState
 from raftlog.hosting.names import Names
@@ -130,6 +131,22 @@ class GroupsState(KeyedState[Key, Value]):
                 before_job = self.jobs.get(name, {}).get((topic, slot))
                 self.reasons.add(name, _reason_bytes(value) - _reason_bytes(before_job))
                 _set_in(self.jobs, name, (topic, slot), value if isinstance(value, Job) else None)
+
+    def of_topic(self, name: str, topic: str, topic_id: str) -> TopicGroup | None:
+        """How a group depends on a topic; None if it does not."""
+        group = self.groups.get(name)
+        members = () if group is None else group.members.values()
+        offsets, queues = self.offsets.get(name, {}), self.queues.get(name, {})
+        partitions = {each for each, row in offsets.items() if (each[0], row.topic_id) == (topic, topic_id)}
+        worked = {each for each, row in queues.items() if (each[0], row.topic_id) == (topic, topic_id)}
+        found = TopicGroup(
+            group=name,
+            members=sum(topic in member.topics for member in members),
+            partitions=len(partitions | worked),
+            is_queue=bool(worked),
+            open_jobs=sum(each == topic for each, _ in self.jobs.get(name, {})) if worked else 0,
+        )
+        return found if found.members or found.partitions else None
 
     def items(self) -> Iterator[tuple[Key, Value]]:
         """All keys and values, in order."""

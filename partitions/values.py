@@ -90,7 +90,7 @@ class AtTime(Struct, frozen=True, array_like=True, tag="time"):
 
 
 class LastRecords(Struct, frozen=True, array_like=True, tag="last"):
-    """That many records before the high watermark, or the log start when there are fewer."""
+    """The newest ``count`` records that the reader sees, or all from the log start when there are fewer."""
 
     count: int
 

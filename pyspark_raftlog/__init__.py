@@ -6,13 +6,15 @@ missing, too. Where Spark is too old or pyarrow is missing, this module has no f
 
 import logging
 
+from raftlog.extras import install_command
+
 try:
     import pyarrow  # noqa: F401  # the format imports it when records are read
 
     from spark_io.data_source import RaftlogDataSource as DefaultSource
 except ImportError as error:
     logging.getLogger("spark_io").warning(
-        "the format raftlog is not available: %s; install it with pip install 'raftlog[spark]'", error
+        "the format raftlog is not available: %s; %s", error, install_command("spark")
     )
 
 __all__ = ["DefaultSource"]

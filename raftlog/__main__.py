@@ -8,6 +8,7 @@ directory hold, the programs of this package import the ones that were installed
 
 from __future__ import annotations
 
+import runpy
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -37,6 +38,18 @@ class _OurPackages:
 def use_our_packages() -> None:
     """From now on this process imports the packages named ``OURS`` from ``HOME``."""
     sys.meta_path.insert(0, _OurPackages)
+
+
+def command_of(module: str) -> tuple[str, ...]:
+    """The command that runs a module, also a module of our packages, which ``python -m`` does not find."""
+    run = f"from raftlog.__main__ import run_module; run_module({module!r})"
+    return (sys.executable, "-P", "-c", run)
+
+
+def run_module(module: str) -> None:
+    """Run a module as the program of this process."""
+    use_our_packages()
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def main() -> None:

@@ -15,10 +15,11 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from spark_io.errors import InvalidOption
-from spark_io.options import read_options, write_options
+from spark_io.options import WriteOptions, read_options, write_options
 from spark_io.rows import check_columns
 from spark_io.schemas import schema_of
 from spark_io.sink import BatchWriter, StreamWriter
+from spark_io.targets import check_topic
 
 if TYPE_CHECKING:
     from spark_io.source import BatchReader, StreamReader
@@ -53,14 +54,20 @@ class RaftlogDataSource(DataSource):
         """Of ``df.write``."""
         if overwrite:
             raise InvalidOption('mode is overwrite, and a topic only grows; use .mode("append")')
-        options = write_options(self.options, is_stream=False)
-        check_columns(schema, options.topic)
+        options = _checked(schema, write_options(self.options, is_stream=False))
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Of ``df.writeStream``."""
         if overwrite:
             raise InvalidOption('outputMode is complete, and a topic only grows; use .outputMode("append")')
-        options = write_options(self.options, is_stream=True)
-        check_columns(schema, options.topic)
+        options = _checked(schema, write_options(self.options, is_stream=True))
         return StreamWriter(options)
+
+
+def _checked(schema: StructType, options: WriteOptions) -> WriteOptions:
+    """The options of a sink that takes these columns, and whose topic exists; a column may name topics."""
+    check_columns(schema, options.topic)
+    if options.topic is not None:
+        check_topic(options.servers, options.topic)
+    return options

@@ -19,6 +19,7 @@ from spark_io.options import ReadOptions
 from spark_io.partition_ends import Bounds, Removed, is_lossless, removed_partitions
 from spark_io.planning import Range
 from spark_io.positions import AtTime, Position, Positions
+from spark_io.targets import no_topic
 
 POLL_S: Final = 0.2
 Answer = TypeVar("Answer")
@@ -172,10 +173,10 @@ def _check_known(
 def _partitions(client: Client, name: str, *, is_optional: bool) -> list[Found]:
     try:
         return [*client.topics.partitions(name)]
-    except UnknownTopic as error:
+    except UnknownTopic:
         if is_optional:
             return []  # it was deleted a moment ago
-        raise InvalidOption(f"topic {name!r} does not exist; create it, or correct its name") from error
+        raise no_topic(name, [one.name for one in client.topics.list()]) from None
 
 
 def _bounds(target: TopicPartition, body: Found, options: ReadOptions) -> Bounds:

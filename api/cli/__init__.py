@@ -7,7 +7,7 @@ only looks asks brokers through ``reading``, any other through the client (``con
 have in common is in ``common_options`` and ``output``.
 
 Exit codes: 0 done; 1 refused or failed, and definitely not carried out; 2 wrong usage; 3 outcome unknown;
-4 no broker could be reached.
+4 no broker could be reached; 5 done, except for rejected lines.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ def main() -> None:
     try:
         from api.cli.commands import app
     except ModuleNotFoundError as error:
+        from raftlog.extras import install_command
+
         sys.stderr.write(
-            f"the command line needs more packages ({error.name}): pip install 'raftlog[server]'\n"
+            f"the command line needs more packages ({error.name}): {install_command('server')}\n"
         )
         sys.exit(1)
     interrupt_on_signals()

@@ -348,7 +348,9 @@ def _opened(archive: str) -> Iterator[tuple[Storage, Catalogue]]:
             InvalidOption,
         )
     except ModuleNotFoundError as error:
-        problem(f"error: archives need more packages ({error.name}): pip install 'raftlog[archive]'")
+        from raftlog.extras import install_command
+
+        problem(f"error: archives need more packages ({error.name}): {install_command('archive')}")
         raise click.exceptions.Exit(REFUSED) from None
     try:
         storage = open_storage(archive)

@@ -33,6 +33,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "produce",
         "Send each line of a file or of standard input as a record.",
     ),
+    "import": (
+        "api.cli.kafka_import",
+        "import_topic",
+        "Copy a topic of Kafka, each record once. Goes on where an earlier run has ended.",
+    ),
     "consume": (
         "api.cli.consume",
         "consume",

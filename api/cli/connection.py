@@ -83,11 +83,11 @@ def unreachable(server: str, error: RaftlogError) -> NotSent:
 
 def with_likely_name(topics: Sequence[TopicBody], error: UnknownTopic) -> UnknownTopic:
     """The same error with the most similar name."""
-    import difflib
+    from raftlog.client.topic_names import nearest
 
     name = str(error.details.get("topic"))
-    likely = difflib.get_close_matches(name, [topic.name for topic in topics], 1)
-    hint = f"did you mean {likely[0]!r}? " if likely else ""
+    likely = nearest(name, [topic.name for topic in topics])
+    hint = "" if likely is None else f"did you mean {likely!r}? "
     return UnknownTopic(
         f"there is no topic {name!r}; {hint}`raftlog topic list` shows all topics", **error.details
     )

@@ -89,6 +89,17 @@ DeliveryOption = Annotated[
 ]
 
 
+MissingOption = Annotated[
+    str | None,
+    Option(
+        "--missing",
+        metavar="HOW",
+        help="With --group and --follow: wait (the default) for topics that do not exist, or raise an error, "
+        "as all other uses do.",
+    ),
+]
+
+
 PresetOption = Annotated[
     str | None,
     Option(
@@ -131,6 +142,7 @@ def consume(
     skip_undecodable: SkipOption = False,
     group: GroupOption = None,
     delivery: DeliveryOption = None,
+    missing: MissingOption = None,
     tags: TagsOption = None,
     tags_all: TagsAllOption = None,
     tags_none: TagsNoneOption = None,
@@ -155,9 +167,10 @@ def consume(
     form = _chosen_form(form)
     selection = selection_of(tags, tags_all, tags_none)
     _check_delivery(delivery, group)
+    _check_missing(missing, group, follow)
     if group is not None:
         _check_group_options(partition, start, end, skip_undecodable)
-        options = _options(start, delivery, preset, selection)
+        options = _options(start, delivery, missing, preset, selection)
         _print_as_member(server, rack, group, topics, max_count, follow, form, options)
         return
     first, last = _range(start, end, follow)
@@ -198,13 +211,18 @@ def _renderer(form: str, topics: Sequence[str], preset: str | None) -> Render:
 
 
 def _options(
-    start: str, delivery: str | None, preset: str | None, selection: TagSelection | None
+    start: str,
+    delivery: str | None,
+    missing: str | None,
+    preset: str | None,
+    selection: TagSelection | None,
 ) -> ConsumerSettings:
     """Those of a member of a group."""
     wanted = TagSelection() if selection is None else selection
     return {
         "reset": start,
         "delivery": delivery or "at_least_once",
+        "missing": missing or "wait",
         "preset": preset,
         "tags": wanted.any or None,
         "tags_all": wanted.all or None,
@@ -318,6 +336,13 @@ def _check_delivery(delivery: str | None, group: str | None) -> None:
         wrong_usage(
             "--delivery exactly_once: standard output is in no transaction; choose at_least_once or "
             "at_most_once, or use the batches of client.consumer(...), or Spark"
+        )
+
+
+def _check_missing(missing: str | None, group: str | None, follow: bool) -> None:
+    if missing is not None and (group is None or not follow):
+        wrong_usage(
+            "--missing belongs to --group with --follow: else a missing topic is an error; leave it out"
         )
 
 

@@ -10,11 +10,9 @@ and its readiness.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from http.client import HTTPException
 
 import msgspec
@@ -26,7 +24,6 @@ from raftlog.wire.bodies import HealthBody, PartitionBody, RefusedReplicaBody
 from raftlog.wire.limits import TRANSACTION_MS_MAX
 
 _TIMEOUT_S = 3.0
-_METRIC = re.compile(r"^(raftlog_\w+) (\S+)$", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -71,23 +68,26 @@ class Health:
             "problems": self.problems,
         }
 
-    def add_broker(self, broker: int, url: str, told: Told) -> None:
-        """Note the problems of a broker that is alive."""
-        if told.metrics is None:
+    def add_broker(self, broker: int, url: str, told: HealthBody | None) -> None:
+        """Note the problems of a broker that is alive. Without ``told`` it does not answer."""
+        if told is None:
             self.problems.append(f"broker {broker} is alive and does not answer at {url}")
             return
-        if told.failed_checks:
-            self.problems.append(f"broker {broker} is not ready: {', '.join(told.failed_checks)}")
-        if told.metrics.get("raftlog_disk_full"):
+        if failed := [name for name, is_met in told.checks.items() if not is_met]:
+            self.problems.append(f"broker {broker} is not ready: {', '.join(failed)}")
+        if (state := told.broker) is None:
+            return
+        if not state.takes_records:
             self.without_room.append(broker)
             self.problems.append(
-                f"broker {broker} has no room and takes no records: "
-                f"{told.bytes_of('raftlog_disk_free_bytes')} bytes of its disk are free, "
-                f"{told.bytes_of('raftlog_disk_reserve_bytes')} are reserved; add space, delete topics or "
+                f"broker {broker} has no room and takes no records: {state.disk_free_bytes} bytes of its "
+                f"disk are free, {state.disk_reserve_bytes} are reserved; add space, delete topics or "
                 "records, or lower a retention"
             )
-        if closed := told.bytes_of("raftlog_failed_replicas"):
-            self.problems.append(f"broker {broker} has {closed} closed replicas; its log says why")
+        if state.failed_replicas:
+            self.problems.append(
+                f"broker {broker} has {state.failed_replicas} closed replicas; its log says why"
+            )
 
     def add(self, topic: str, partition: PartitionBody) -> None:
         """Count a partition and its problems."""
@@ -147,18 +147,6 @@ class Health:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a broker says of itself. Without ``metrics`` it does not answer."""
-
-    metrics: Mapping[str, float] | None
-    failed_checks: Sequence[str] = ()
-
-    def bytes_of(self, name: str) -> int:
-        """The value of a metric, 0 from a broker of a release that does not have it."""
-        return int((self.metrics or {}).get(name, 0))
-
-
 def examine(ask: Reading) -> Health:
     """Request all brokers and all partitions."""
     brokers = ask(ask.cluster.brokers())
@@ -174,15 +162,13 @@ def examine(ask: Reading) -> Health:
             "draining": broker.draining,
             "decommissioned": broker.decommissioned,
             "disk_free_bytes": None
-            if (known := told.get(broker.broker_id)) is None or known.metrics is None
-            else known.bytes_of("raftlog_disk_free_bytes"),
+            if (known := told.get(broker.broker_id)) is None or known.broker is None
+            else known.broker.disk_free_bytes,
         }
         for broker in brokers
     ]
     spare = frozenset(broker.broker_id for broker in brokers if broker.alive and not broker.draining)
-    silent = frozenset(
-        broker.broker_id for broker, row in zip(brokers, rows, strict=True) if row["disk_free_bytes"] is None
-    )
+    silent = frozenset(broker.broker_id for broker in brokers if told.get(broker.broker_id) is None)
     problems = [f"broker {broker} is down" for broker in missed]
     found = Health(rows, down, spare=spare, silent=silent, problems=problems)
     for broker in brokers:
@@ -196,30 +182,14 @@ def examine(ask: Reading) -> Health:
     return found
 
 
-def _told(url: str) -> Told:
+def _told(url: str) -> HealthBody | None:
+    """What a broker says of itself, ready or not."""
     try:
-        metrics = {
-            name: float(value) for name, value in _METRIC.findall(_answer(url, paths.METRICS)[1].decode())
-        }
-        return Told(metrics, _failed_checks(url))
-    except (OSError, HTTPException):
-        return Told(None)
-
-
-def _failed_checks(url: str) -> list[str]:
-    """The conditions of readiness that a broker does not meet."""
-    status, body = _answer(url, paths.READY)
-    if status == HTTPStatus.OK:
-        return []
-    checks = msgspec.json.decode(body, type=HealthBody).checks
-    return [name for name, is_met in checks.items() if not is_met]
-
-
-def _answer(url: str, path: str) -> tuple[int, bytes]:
-    with closing(opened(url, _TIMEOUT_S)) as http:
-        http.request("GET", path)
-        answer = http.getresponse()
-        return answer.status, answer.read()
+        with closing(opened(url, _TIMEOUT_S)) as http:
+            http.request("GET", paths.READY)
+            return msgspec.json.decode(http.getresponse().read(), type=HealthBody)
+    except (OSError, HTTPException, msgspec.MsgspecError):
+        return None
 
 
 def _listed(numbers: list[int]) -> str:

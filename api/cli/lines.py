@@ -13,7 +13,7 @@ from io import BufferedReader
 
 from api.http.json_bodies import decode_json
 from api.resources.json_records import record_of
-from raftlog.errors import InvalidRecord
+from raftlog.errors import InvalidRecord, RecordTooLarge
 from raftlog.wire import bodies
 
 BLOCK_BYTES = 1 << 20
@@ -22,7 +22,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 Fields = tuple[bytes | None, bytes | None, Headers, int | None, int | None]
 """Value, key, headers, timestamp and partition of a record. A plain tuple, since millions are made."""
 Parse = Callable[[bytes], Fields | None]
-"""A line as a record; ``None`` for a line to be passed over."""
+"""A line as a record; ``None`` for a line to be passed over. Raises ``InvalidRequest``."""
 
 
 class JsonLine(bodies.NewRecord):
@@ -73,7 +73,10 @@ class Json:
         """The line as a record; blank lines are skipped. Raises ``InvalidRecord``."""
         if not line.strip():
             return None
-        read = decode_json(line, JsonLine, InvalidRecord)
+        try:
+            read = decode_json(line, JsonLine, InvalidRecord)
+        except InvalidRecord as error:
+            raise InvalidRecord(f"{error}{_hint(line)}", **error.details) from None
         if read.delay is not None or read.deliver_at is not None:
             raise InvalidRecord("it has a delay: send it with raftlog delayed send", errors=["/delay"])
         is_free = read.offset is not None and not self.keeps_partitions
@@ -81,22 +84,59 @@ class Json:
         return record.value, record.key, record.headers, record.timestamp_ms, partition
 
 
+def _hint(line: bytes) -> str:
+    """How to send a line that is JSON, but no record."""
+    try:
+        value = decode_json(line, object, InvalidRecord)
+    except InvalidRecord:
+        return ""
+    is_record = isinstance(value, dict) and "value" in value
+    return "" if is_record else "; send lines that are values themselves with --input json-values"
+
+
+def bounded(parse: Parse) -> Parse:
+    """The same for lines that a record can hold; raises ``RecordTooLarge`` for others."""
+
+    def parse_bounded(line: bytes) -> Fields | None:
+        if len(line) > LINE_BYTES_MAX:
+            raise RecordTooLarge(
+                f"it has more than {LINE_BYTES_MAX} bytes, which exceeds any max.message.bytes; send "
+                f"smaller records"
+            )
+        return parse(line)
+
+    return parse_bounded
+
+
 def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
     """The lines of a source in blocks, each block as soon as it is available.
 
-    A line that is too long for a record is returned before its end has been read, and reading ends.
+    A line that is too long for a record is the last of its block, and is returned before its end has been
+    read; the rest of the line is passed over.
     """
-    rest = b""
-    while block := source.read1(BLOCK_BYTES):
+    rest, block = b"", source.read1(BLOCK_BYTES)
+    while block:
         lines = block.split(b"\n")
         lines[0] = rest + lines[0]
         rest = lines.pop()
+        if len(rest) > LINE_BYTES_MAX:
+            yield [*lines, rest]
+            rest, block = b"", _behind_line(source)
+            continue
         if lines:
             yield lines
-        if len(rest) > LINE_BYTES_MAX:
-            break
+        block = source.read1(BLOCK_BYTES)
     if rest:
         yield [rest]
+
+
+def _behind_line(source: BufferedReader) -> bytes:
+    """Read past the end of the present line; some bytes of the next lines, empty at the end of the source."""
+    while block := source.read1(BLOCK_BYTES):
+        _, found, rest = block.partition(b"\n")
+        if found:
+            return rest or source.read1(BLOCK_BYTES)
+    return b""
 
 
 def whole(source: BufferedReader) -> Iterator[list[bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import shlex
 import signal
 import socket
@@ -48,12 +49,23 @@ RackOption = Annotated[
 DataOption = Annotated[Path, Option("--data", help="Directory of the cluster's settings, secret and data.")]
 
 
+class LogFormat(enum.StrEnum):
+    """The forms of the log: the setting ``log_format``."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 def serve(
     config: Annotated[Path, Option("--config", help="The broker's TOML file.")],
     with_stdin: Annotated[
         bool,
         Option(help="Stop as well when standard input ends: the program that started the broker is gone."),
     ] = False,
+    log_format: Annotated[
+        LogFormat | None,
+        Option("--log-format", help="Form of the log's lines.  [default: log_format of the file]"),
+    ] = None,
 ) -> None:
     """Run one broker until SIGTERM or Ctrl-C, or until its terminal is closed.
 
@@ -66,6 +78,8 @@ def serve(
         from api.settings import load_settings
 
         settings = load_settings(config)
+        if log_format is not None:
+            settings = settings.model_copy(update={"log_format": log_format})
         if is_json():
             write_json_line({"broker": settings.broker_id, "http": settings.http.url})
         if with_stdin:

@@ -30,6 +30,7 @@ REFUSED = 1
 WRONG_USAGE = 2
 UNKNOWN = 3
 UNREACHABLE = 4
+REJECTED = 5
 
 
 class Format(enum.StrEnum):

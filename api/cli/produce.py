@@ -6,25 +6,26 @@ the summary. Leaves to others: lines (``lines``), outcomes (``tally``), sending 
 
 from __future__ import annotations
 
-import enum
 import gc
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import click
 
 from api.cli.connection import connected
+from api.cli.input_options import InputOptions, Lines, Types
 from api.cli.output import (
     DEFAULT_SERVER,
     REFUSED,
+    REJECTED,
     UNKNOWN,
     ServerOption,
     errors_reported,
@@ -36,35 +37,43 @@ from api.cli.output import (
     wrong_usage,
 )
 from api.cli.parameters import Argument, Option
-from api.cli.text import unescaped
 from api.stop_signals import interruption_code
 from raftlog.acks import acks_word
 
 if TYPE_CHECKING:
-    from api.cli.lines import Headers, Parse
-    from api.cli.tally import Tally
+    from api.cli.input_formats import InputFormat
+    from api.cli.lines import Headers
+    from api.cli.rejects import Rejects
+    from api.cli.tally import Pending, Tally
+    from raftlog.client import Client
     from raftlog.client.blocking_producer import Producer, Transaction
 
 
-class Lines(enum.StrEnum):
-    """The format of a line of the input."""
-
-    VALUE = "value"
-    JSON = "json"
-
-
+Advance = Callable[[int, int], None]  # the bytes that were read, and the number of stored records
 GC_THRESHOLD = 50_000  # pending records are not garbage, and collecting them repeatedly takes long
 
 
 @dataclass(frozen=True, slots=True)
+class Sending:
+    """The options of the producer."""
+
+    delivery: str | None
+    acks: str | None
+    compression: str
+    preset: str | None
+    batch_bytes: str | None
+    linger: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Input:
-    """The lines of a source, in blocks, and their format."""
+    """The lines of a source and their format; what all records have, and what becomes of rejected lines."""
 
     source: BufferedReader
-    blocks: Iterator[list[bytes]]
-    parse: Parse
+    format: InputFormat
     headers: Headers
     partition: int | None
+    rejects: Rejects
 
 
 PathArgument = Annotated[
@@ -77,7 +86,42 @@ KeySeparatorOption = Annotated[
 ]
 LinesOption = Annotated[
     Lines,
-    Option("--format", help='Format of a line: a value, or {"key", "value", "headers", "tags"}.'),
+    Option(
+        "--input",
+        "--format",
+        help="value: a line is a value. json: a record, "
+        'as {"key", "value", "headers", "tags"}. json-values: a value in JSON. csv: rows, whose first line '
+        "names the columns.",
+    ),
+]
+KeyFieldOption = Annotated[
+    str | None,
+    Option("--key-field", metavar="NAME", help="With json-values, the field with the key, such as user.id."),
+]
+KeyColumnOption = Annotated[
+    str | None, Option("--key-column", metavar="NAME", help="With csv, the column with the key.")
+]
+KeyOptionalOption = Annotated[
+    bool, Option("--key-optional", help="Lines without the key are records without one, and not rejected.")
+]
+ColumnsOption = Annotated[
+    str | None,
+    Option("--columns", metavar="A,B,C", help="With csv, the names, if the first line does not have them."),
+]
+DelimiterOption = Annotated[
+    str | None, Option("--delimiter", help=r"With csv, the character between cells.  [default: ,]")
+]
+TypesOption = Annotated[
+    Types | None,
+    Option("--types", help="With csv: cells are text, or as in JSON numbers, true, false, null if empty."),
+]
+RejectsOption = Annotated[
+    Path | None,
+    Option("--rejects", metavar="FILE", help="Go on behind lines that are no records, and write them here."),
+]
+MaxRejectsOption = Annotated[
+    int | None,
+    Option("--max-rejects", min=0, metavar="N", help="Stop at more.  [default: 0; with --rejects, no limit]"),
 ]
 WholeOption = Annotated[bool, Option("--whole", help="All of the input is one record, such as an image.")]
 KeepPartitionsOption = Annotated[
@@ -121,7 +165,7 @@ def produce(
     key_separator: KeySeparatorOption = None,
     form: LinesOption = Lines.VALUE,
     as_json: Annotated[bool, Option("--json", help="The same as --format json.")] = False,
-    is_whole: WholeOption = False,
+    whole: WholeOption = False,
     keep_partitions: KeepPartitionsOption = False,
     header: HeaderOption = None,
     partition: PartitionOption = None,
@@ -131,48 +175,82 @@ def produce(
     preset: Annotated[str | None, Option(help="latency or throughput.")] = None,
     batch_bytes: BatchBytesOption = None,
     linger: LingerOption = None,
+    key_field: KeyFieldOption = None,
+    key_column: KeyColumnOption = None,
+    key_optional: KeyOptionalOption = False,
+    columns: ColumnsOption = None,
+    delimiter: DelimiterOption = None,
+    types: TypesOption = None,
+    rejects: RejectsOption = None,
+    max_rejects: MaxRejectsOption = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Send each line of a file or of standard input as a record.
 
     Stops at the first record that fails and reports its line; ends with 1 when it is definitely
-    not stored, with 3 when that is unknown. The summary on standard error counts acknowledged records.
+    not stored, with 3 when that is unknown, with 5 when all others are stored and --rejects has it. The
+    summary on standard error counts acknowledged records.
 
     \b
     Examples:
       raftlog produce orders orders.txt --key-separator : --compression zstd
-      raftlog produce orders orders.txt --delivery exactly_once
+      raftlog produce orders orders.csv --input csv --key-column id --rejects bad.jsonl
+      raftlog produce events events.jsonl --input json-values --key-field user.id
       tail -f access.log | raftlog produce requests --preset latency
       echo '{"key": "u1", "value": {"id": 1}, "tags": ["new"]}' | raftlog produce orders --json
       raftlog produce images photo.jpg --whole --key photo.jpg
     """
-    from api.cli.lines import blocks_of_lines, whole
+    keys = (key, key_separator, whole, keep_partitions, key_field, key_column, key_optional)
+    own = InputOptions(*keys, columns, delimiter, types)
+    sending = Sending(delivery, acks, compression, preset, batch_bytes, linger)
+    from api.cli.input_formats import input_format
 
-    headers = _headers(header)
-    as_json |= form is Lines.JSON
-    if is_whole and (as_json or key_separator is not None):
-        wrong_usage("--whole is for one record; omit the options for lines (--key-separator, JSON)")
-    parse = _parser(key, key_separator, as_json, keep_partitions)
-    with errors_reported(changing=True), ExitStack() as opened:
-        is_input = str(file) == "-"
-        source = opened.enter_context(open(0 if is_input else file, "rb", closefd=not is_input))
-        client = opened.enter_context(connected(server))
-        bytes_max = client.topics.describe(topic).config["max.message.bytes"]
-        with options_checked():
-            producer = client.producer(
-                topic,
-                delivery=delivery,
-                acks=acks,
-                transactional_id=f"produce~{token_hex(8)}" if delivery == "exactly_once" else None,
-                transaction_timeout="15m",
-                linger=0 if linger == "0" else linger,
-                batch_bytes=_batch_bytes(batch_bytes, preset, bytes_max),
-                compression=compression,
-                preset=preset,
-            )
-        records = Input(source, (whole if is_whole else blocks_of_lines)(source), parse, headers, partition)
-        code = _run(producer, records, delivery, acks)
-        raise click.exceptions.Exit(code)
+    made = input_format(Lines.JSON if as_json else form, own)
+    with errors_reported(changing=True):
+        _produce(
+            topic, server, _opened(file, made, _headers(header), partition, rejects, max_rejects), sending
+        )
+
+
+def _produce(topic: str, server: str, opened: AbstractContextManager[Input], sending: Sending) -> NoReturn:
+    with opened as records, connected(server) as client:
+        raise click.exceptions.Exit(_run(_producer(client, topic, sending), records, sending))
+
+
+@contextmanager
+def _opened(
+    file: Path,
+    form: InputFormat,
+    headers: Headers,
+    partition: int | None,
+    rejects: Path | None,
+    max_rejects: int | None,
+) -> Iterator[Input]:
+    """The input, and the file for rejected lines."""
+    from api.cli.rejects import Rejects
+
+    is_input = str(file) == "-"
+    with (
+        open(0 if is_input else file, "rb", closefd=not is_input) as source,
+        nullcontext() if rejects is None else rejects.open("wb") as rejected,
+    ):
+        yield Input(source, form, headers, partition, Rejects(rejected, max_rejects))
+
+
+def _producer(client: Client, topic: str, sending: Sending) -> Producer:
+    bytes_max = client.topics.describe(topic).config["max.message.bytes"]
+    with options_checked():
+        return client.producer(
+            topic,
+            delivery=sending.delivery,
+            acks=sending.acks,
+            transactional_id=f"produce~{token_hex(8)}" if sending.delivery == "exactly_once" else None,
+            transaction_timeout="15m",
+            linger=0 if sending.linger == "0" else sending.linger,
+            batch_bytes=_batch_bytes(sending.batch_bytes, sending.preset, bytes_max),
+            compression=sending.compression,
+            preset=sending.preset,
+        )
 
 
 def _batch_bytes(given: str | None, preset: str | None, bytes_max: int | str) -> int:
@@ -188,11 +266,11 @@ def _batch_bytes(given: str | None, preset: str | None, bytes_max: int | str) ->
     return found
 
 
-def _run(producer: Producer, records: Input, delivery: str | None, acks: str | None) -> int:
+def _run(producer: Producer, records: Input, sending: Sending) -> int:
     from api.cli.tally import Tally
 
-    tally = Tally()
-    transaction = producer.transaction() if delivery == "exactly_once" else None
+    transaction = producer.transaction() if sending.delivery == "exactly_once" else None
+    tally = Tally(records.rejects if transaction is None else None)
     thresholds = gc.get_threshold()
     gc.set_threshold(GC_THRESHOLD)
     try:
@@ -201,16 +279,17 @@ def _run(producer: Producer, records: Input, delivery: str | None, acks: str | N
         gc.set_threshold(*thresholds)
     tally.count()  # the producer is closed, so every record has its outcome
     says, code = _outcome(transaction)
-    is_acknowledged = delivery != "at_most_once" and acks_word(acks or "") != "0"
+    is_acknowledged = sending.delivery != "at_most_once" and acks_word(sending.acks or "") != "0"
     if is_json():
-        write_json({**tally.totals(), "outcome": None if transaction is None else transaction.outcome})
+        outcome = None if transaction is None else transaction.outcome
+        write_json({**tally.totals(), "rejected": records.rejects.count, "outcome": outcome})
     if says or not is_json():
-        note(says or tally.summary(acknowledged=is_acknowledged))
+        note((says or tally.summary(acknowledged=is_acknowledged)) + records.rejects.summary())
     for complaint in tally.complaints():
         problem(complaint)
     if was_interrupted and UNKNOWN not in (code, tally.exit_code):
         return interruption_code()
-    return tally.exit_code or code
+    return tally.exit_code or code or (REJECTED if records.rejects.count else 0)
 
 
 def _was_interrupted(
@@ -247,78 +326,80 @@ def _outcome(transaction: Transaction | None) -> tuple[str, int]:
     return "the transaction is aborted: no record is visible", REFUSED
 
 
-def _send_all(
-    producer: Producer | Transaction, records: Input, tally: Tally, advance: Callable[[int], None]
-) -> None:
+def _send_all(producer: Producer | Transaction, records: Input, tally: Tally, advance: Advance) -> None:
     """Send until the end of the source or the first failure."""
-    from api.cli.lines import LINE_BYTES_MAX
-    from raftlog.errors import RaftlogError, RecordTooLarge
+    from raftlog.errors import RaftlogError
 
-    parse, partition, headers, send = records.parse, records.partition, records.headers, producer.send
     first_line = 1
-    for lines in records.blocks:
+    for lines in records.format.blocks(records.source):
         sent = tally.block(first_line, lines)
         try:
-            if len(lines[0]) > LINE_BYTES_MAX:  # no other line of a block can be long
-                raise RecordTooLarge(
-                    f"it has more than {LINE_BYTES_MAX} bytes, which exceeds any max.message.bytes; send "
-                    f"smaller records"
-                )
-            for number, parsed in enumerate(map(parse, lines), first_line):
-                if parsed is None:
-                    sent.append(None)
-                    continue
-                value, key, own_headers, timestamp_ms, own_partition = parsed
-                pending = send(
-                    value,
-                    key=key,
-                    partition=partition if own_partition is None else own_partition,
-                    headers=headers + own_headers,
-                    timestamp=timestamp_ms,
-                    on_ack=tally.timer(number),
-                )
-                sent.append(pending)
+            _send_block(producer, records, tally, first_line, lines, sent)
         except RaftlogError as error:
             tally.refuse(first_line + len(sent), error)
         tally.count()
         if tally.has_failed:
             return
         first_line += len(lines)
-        advance(sum(map(len, lines)) + len(lines))
+        advance(sum(map(len, lines)) + len(lines), tally.stored)
+
+
+def _send_block(
+    producer: Producer | Transaction,
+    records: Input,
+    tally: Tally,
+    first_line: int,
+    lines: Sequence[bytes],
+    sent: Pending,
+) -> None:
+    from raftlog.errors import InvalidRequest
+
+    parse, partition, headers, send = records.format.parse, records.partition, records.headers, producer.send
+    for number, line in enumerate(lines, first_line):
+        try:
+            parsed = parse(line)
+        except InvalidRequest as error:
+            if not records.rejects.takes(number, line, error):
+                raise
+            parsed = None
+        if parsed is None:
+            sent.append(None)
+            continue
+        value, key, own_headers, timestamp_ms, own_partition = parsed
+        pending = send(
+            value,
+            key=key,
+            partition=partition if own_partition is None else own_partition,
+            headers=headers + own_headers,
+            timestamp=timestamp_ms,
+            on_ack=tally.timer(number),
+        )
+        sent.append(pending)
 
 
 @contextmanager
-def _progress(source: BufferedReader) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, unless the lines are typed there."""
+def _progress(source: BufferedReader) -> Iterator[Advance]:
+    """A bar with the records and the rate on a terminal, unless the lines are typed there."""
     if not sys.stderr.isatty() or source.isatty():
-        yield lambda read_bytes: None
+        yield lambda read_bytes, stored: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    counted = TextColumn("{task.fields[stored]} records")
+    columns = (BarColumn(), counted, DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     status = os.fstat(source.fileno())
     total = status.st_size if stat.S_ISREG(status.st_mode) else None
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda read_bytes: bar.advance(task, read_bytes)
-
-
-def _parser(key: str | None, key_separator: str | None, as_json: bool, keep_partitions: bool) -> Parse:
-    if (key is not None) + (key_separator is not None) + as_json > 1:
-        wrong_usage("--key, --key-separator and JSON lines exclude each other; choose one")
-    if keep_partitions and not as_json:
-        wrong_usage("--keep-partitions is for lines with a partition; add --format json")
-    from api.cli.lines import Json, Keyed, Plain
-
-    if as_json:
-        return Json(keep_partitions)
-    if key_separator is None:
-        return Plain(None if key is None else os.fsencode(key))  # the bytes that were typed
-    separator = unescaped("--key-separator", key_separator)
-    if not separator:
-        wrong_usage("--key-separator is empty; give the text between key and value, such as :")
-    return Keyed(separator)
+        task = bar.add_task("", total=total, stored=0)
+        yield lambda read_bytes, stored: bar.update(task, advance=read_bytes, stored=stored)
 
 
 def _headers(pairs: list[str] | None) -> Headers:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from api.cli.output import REFUSED, UNKNOWN, UNREACHABLE, exit_code
+from api.cli.rejects import Rejects
 from raftlog.client.receipts import BlockingPendingReceipt, OnAck, Receipt
 from raftlog.errors import RaftlogError
 from raftlog.units import counted
@@ -44,7 +45,8 @@ class Tally:
     between any two steps, loses no counts. For the main thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rejects: Rejects | None = None) -> None:
+        self._rejects = rejects or Rejects()
         self.stored = 0
         self.stored_bytes = 0
         self._open: deque[_Block] = deque()
@@ -128,10 +130,14 @@ class Tally:
         ):
             error = None if pending is None else pending.exception()
             if error is not None:
-                self.refuse(line, error)
+                self._end(line, content, error)
             elif pending is not None:
                 self.stored += 1
                 self.stored_bytes += len(content)
+
+    def _end(self, line: int, content: bytes, error: RaftlogError) -> None:
+        if not self._rejects.takes(line, content, error):
+            self.refuse(line, error)
 
     def _acknowledged(self, sent_at: float, receipt: Receipt | None, error: RaftlogError | None) -> None:
         """Runs on the client's thread."""

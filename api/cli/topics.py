@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import click
 
@@ -27,9 +27,12 @@ from api.cli.output import (
 from api.cli.parameters import Argument, Option
 from api.cli.samples import topic_sizes
 from api.cli.tables import Row, setting_text
+from raftlog.units import counted
 
 if TYPE_CHECKING:
-    from raftlog.wire.bodies import PartitionsDecommissioned, TopicBody
+    from raftlog.wire.bodies import PartitionsDecommissioned, TopicBody, TopicDependents
+
+GROUPS_SHOWN: Final = 20  # before the question whether to delete
 
 _NONE = "there are no topics; create one with `raftlog topic create NAME`"
 _TOPICS = ("name", "partitions", "replication_factor", "topic_id", "internal")
@@ -66,7 +69,12 @@ def create(
     partitions: Annotated[int, Option("--partitions", "-P", min=1, help="Number of partitions.")] = 1,
     replication: Annotated[
         int | None,
-        Option("--replication", "-r", min=1, help="Replicas of each partition.  [default: the brokers']"),
+        Option(
+            "--replication",
+            "-r",
+            min=1,
+            help="Replicas of each partition.  [default: 3, or 1 with fewer than three brokers]",
+        ),
     ] = None,
     config: ConfigOption = None,
     preset: PresetOption = None,
@@ -295,6 +303,8 @@ def delete(
 ) -> None:
     """Delete a topic and all its records. Asks for its name as confirmation.
 
+    Shows first which groups and queues read the topic, and its schedules and delayed messages, which fail.
+
     \b
     Example:
       raftlog topic delete orders --yes
@@ -303,7 +313,7 @@ def delete(
         wrong_usage("deleting asks for the topic's name as confirmation, and there is no terminal; add --yes")
     with errors_reported(changing=True), connected(server) as client:
         if not yes:
-            client.topics.describe(name)  # a misspelt name fails before the question
+            _show_dependents(client.topics.dependents(name))  # a misspelt name fails before the question
             typed = click.prompt(
                 f"All records of {name} will be deleted. Type its name to delete it", err=True
             )
@@ -312,6 +322,22 @@ def delete(
                 raise click.exceptions.Exit(REFUSED)
         client.topics.delete(name)
         done(f"deleted {name}", deleted=name)
+
+
+def _show_dependents(found: TopicDependents) -> None:
+    for each in found.groups[:GROUPS_SHOWN]:
+        what = "queue" if each.is_queue else "group"
+        jobs = f", {counted(each.open_jobs, 'open job')}" if each.is_queue else ""
+        letters = f", dead letters in {each.dead_letter_topic}" if each.dead_letter_topic else ""
+        members, partitions = counted(each.members, "member"), counted(each.partitions, "partition")
+        note(f"{what} {each.group}: {members}, offsets in {partitions}{jobs}{letters}")
+    if found.group_count > GROUPS_SHOWN:
+        note(f"and {counted(found.group_count - GROUPS_SHOWN, 'other group')}")
+    if found.schedules:
+        note(f"{counted(found.schedules, 'schedule')} will fail")
+    if found.delayed or found.delayed_failed:
+        lost = f"{found.delayed} pending and {found.delayed_failed} failed"
+        note(f"delayed messages will be lost: {lost}")
 
 
 def _settings(pairs: list[str] | None) -> dict[str, int | str]:

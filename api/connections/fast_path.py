@@ -1,8 +1,8 @@
 """Parses common requests fast; all others are left to aiohttp.
 
 Decides: which parser a connection has. It begins here and stays while it brings plain requests: HTTP/1.1, a
-path and a query without escapes, a body of a known, small length, no protocol upgrade and no endless
-response. With the first other request, including a head that arrives in pieces, it moves to aiohttp
+path and a query without escapes, a body of a known, small length, no protocol upgrade and no
+streamed response. With the first other request, including a head that arrives in pieces, it moves to aiohttp
 permanently. Leaves to others: what is plain (``plain_requests``), and routes, negotiation, handlers and
 errors, which both parsers share (``app.RequestPipeline``).
 """
@@ -39,7 +39,7 @@ class Application(Protocol):
         """The response to a request."""
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str], /) -> bool:
-        """True if the response is endless."""
+        """True if the response is sent while it is made."""
 
 
 class FastPathServer:

@@ -36,7 +36,7 @@ class HttpListener:
         connections_client_max: int | None = None,
     ) -> None:
         """``connections_client_max`` is the share of one address, by default a quarter."""
-        self._request_pipeline = request_pipeline
+        self.request_pipeline = request_pipeline
         self._shutdown_timeout_s = shutdown_timeout_s
         self._server: asyncio.Server | None = None
         self._plain: FastPathServer | None = None
@@ -55,12 +55,12 @@ class HttpListener:
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises ``OSError`` if it cannot."""
-        self._other = AiohttpServer(self._request_pipeline, KEEPALIVE_S, self._limit)
+        self._other = AiohttpServer(self.request_pipeline, KEEPALIVE_S, self._limit)
         self._plain = FastPathServer(
-            self._request_pipeline,
+            self.request_pipeline,
             self._other.accept,
             KEEPALIVE_S,
-            self._request_pipeline.admission.answers,
+            self.request_pipeline.admission.answers,
             self._limit,
         )
         loop = asyncio.get_running_loop()
@@ -74,6 +74,6 @@ class HttpListener:
             refused.abort()
         if self._plain is not None and self._other is not None:
             await asyncio.sleep(0)  # received requests start before waiting ones are ended
-            self._request_pipeline.close()
+            self.request_pipeline.close()
             timeout_s = self._shutdown_timeout_s
             await asyncio.gather(self._other.stop(timeout_s), self._plain.stop(timeout_s))

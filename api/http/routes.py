@@ -215,7 +215,10 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class Route:
-    """One method of one path. Unless ``negotiated``, the response is the same for any ``Accept``."""
+    """One method of one path. Unless ``negotiated``, the response is the same for any ``Accept``.
+
+    ``is_streamed`` if a successful response is sent while it is made.
+    """
 
     method: str
     path: str
@@ -228,6 +231,7 @@ class Route:
     errors: tuple[type[RaftlogError], ...] = ()
     body_required: bool = True
     negotiated: bool = True
+    is_streamed: bool = False
 
     @property
     def general_errors(self) -> tuple[type[RaftlogError], ...]:

@@ -44,6 +44,7 @@ from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.records.control import Archived
 from raftlog.types import NodeId, Offset, Term, TopicPartition
+from raftlog.wire.bodies import BrokerStateBody
 from raftlog.wire.limits import RECORDS_MAX
 from transactions.one_shot import OneShots
 from transactions.service import TransactionService
@@ -65,7 +66,7 @@ class ControllerPort(Protocol):
         name: str,
         *,
         partitions: int,
-        replication_factor: int,
+        replication_factor: int | None,
         config: Mapping[str, int | str],
         timeout_ms: int,
     ) -> TopicInfo:
@@ -231,6 +232,7 @@ class HealthProbes:
     live: Checks = _nothing_to_check  # restart the process when this fails
     ready: Checks = _nothing_to_check  # send no requests while this fails
     startup: Checks = _nothing_to_check  # wait while this fails
+    state: Callable[[], BrokerStateBody | None] = lambda: None  # what the broker says of itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +259,6 @@ class Limits:
     body_rate_min: int = 16 << 10  # of received bytes per second
     write_timeout_s: float = 60.0  # for the reader to read one event
     heartbeat_ms: int = 15_000  # of event streams
-    replication_factor_default: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ is written, and ``problem`` with an RFC 9457 body before the stream ends. A read
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from functools import partial
 
@@ -21,6 +20,7 @@ from api.http.disconnects import has_client
 from api.http.errors import problem
 from api.http.recent_events import ShownPage
 from api.http.routes import Call
+from api.http.streaming import abort, write
 from api.resources.json_answers import Page, View, is_shown_fast
 from api.resources.reading import read_at_once, read_in_turn
 from partitions.values import FetchRequest, FetchResult
@@ -35,7 +35,6 @@ HEADERS = {
     "X-Accel-Buffering": "no",  # a proxy must not buffer events
 }
 RECORDS_PER_WRITE = 1_000
-WRITE_BYTES = 64 << 10  # in one turn of the loop: aiohttp and the kernel copy it
 
 
 async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamResponse:
@@ -56,7 +55,7 @@ async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamRes
                 return response
             error = await _follow(call, view, request, response)
             body = problem(error, instance=call.request.path, request_id=call.request_id)
-            await _write(call, response, event("problem", msgspec.json.encode(body)))
+            await write(call, response, event("problem", msgspec.json.encode(body)))
         except (ConnectionError, TimeoutError):
             response.force_close()  # without waiting for the reader
     return response
@@ -85,7 +84,7 @@ async def _follow(
             is_silent = not has_events and clock.monotonic() >= written_s + heartbeat_ms / 1000
             if not result.data or is_silent:
                 is_past = view.wanted is not None and next_offset > 0
-                await _write(call, response, heartbeat(next_offset, result.high_watermark, has_id=is_past))
+                await write(call, response, heartbeat(next_offset, result.high_watermark, has_id=is_past))
             if has_events or not result.data or is_silent:
                 written_s = clock.monotonic()
             del result  # the next read may wait long
@@ -107,7 +106,7 @@ async def _show(
     at, open_bytes, has_events = int(result.offset), 0, False
     while True:
         if open_bytes:
-            turn.wait(open_bytes, partial(_abort, call))
+            turn.wait(open_bytes, partial(abort, call))
         # What the events depend on; a checksum identifies the rest of its batch.
         with call.admission.answers.recent.page((view, at, batches)) as recent:
             if (shown := await recent.found(turn, is_short=is_shown_fast(result))) is None:
@@ -121,7 +120,7 @@ async def _show(
         open_bytes = 0 if at >= result.next_offset else shown.open_bytes + len(result.data)
         if shown.events:
             has_events = True
-            await _write(call, response, shown.events, open_bytes)
+            await write(call, response, shown.events, open_bytes)
         if at >= result.next_offset:
             return at, has_events
 
@@ -131,33 +130,6 @@ async def _shown(view: View, pages: Iterator[Page], result: FetchResult, turn: T
     page = await view.next_page(pages, result, turn)
     events = await turn.computed(partial(_events, page), is_short=is_shown_fast(result))
     return ShownPage(events, page.next_offset, page.open_bytes)
-
-
-async def _write(call: Call, response: web.StreamResponse, data: bytes, held_bytes: int = 0) -> None:
-    """Raises ``ConnectionError`` when the reader has disconnected: aiohttp reports that only at the next
-    write.
-
-    ``held_bytes`` wait together with the data.
-    """
-    copied_bytes = min(len(data), WRITE_BYTES)
-    with call.admission.answers.waiting(len(data) + copied_bytes + held_bytes, partial(_abort, call)):
-        async with asyncio.timeout(call.services.limits.write_timeout_s):
-            for at in range(0, len(data), WRITE_BYTES):
-                if at:
-                    await asyncio.sleep(0)  # a write that the kernel takes does not wait
-                await response.write(memoryview(data)[at : at + WRITE_BYTES])
-    if _transport(call) is None:
-        raise ConnectionResetError("the reader of the stream has disconnected")
-
-
-def _abort(call: Call) -> None:
-    if (transport := _transport(call)) is not None:
-        transport.abort()
-
-
-def _transport(call: Call) -> asyncio.Transport | None:
-    assert isinstance(call.request, web.BaseRequest)  # only aiohttp streams
-    return call.request.transport
 
 
 def event(name: str, data: bytes) -> bytes:

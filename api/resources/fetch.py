@@ -7,7 +7,6 @@ offset in a header. A waiting request ends when there are records, its time is o
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from aiohttp import web
@@ -40,8 +39,7 @@ from api.resources.closest import with_closest
 from api.resources.events import RECORDS_PER_WRITE, stream
 from api.resources.json_answers import Page, View, is_shown_fast
 from api.resources.json_values import FORMATS
-from api.resources.reading import read, read_in_turn
-from partitions.replica.selection import LOOKED_AT_BYTES_MAX
+from api.resources.reading import first_page, read
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange
@@ -99,23 +97,6 @@ async def message(call: Call) -> web.StreamResponse:
         raise RecordNotFound(f"offset {offset} of {target} has no user record", offset=offset)
     fields = {name: getattr(shown[0], name) for name in shown[0].__struct_fields__}
     return json_response(bodies.Message(**fields, topic=target.topic, partition=target.partition))
-
-
-async def first_of_last(
-    call: Call, target: TopicPartition, position: LastRecords, *, committed_only: bool
-) -> bodies.FetchedRecord | None:
-    """The record at which the last ``position.count`` user records begin; None where there are none.
-
-    Linearizable: all that was acknowledged before counts, also where a deposed leader is asked.
-    """
-    bytes_max = min(call.services.limits.fetch_json_bytes_max, call.services.limits.fetch_bytes_max)
-    end, _ = await call.services.gateway.offset_at(target, Start.LATEST, committed_only=committed_only)
-    request = FetchRequest(
-        position=position, bytes_max=bytes_max, committed_only=committed_only, min_offset=end
-    )
-    with call.admission.answers.turn(partial(has_client, call.request)) as turn:
-        _, page = await _page(call, _view(call, target, 1), request, turn)
-    return page.records[0] if page.records else None
 
 
 async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
@@ -176,70 +157,11 @@ def _view(call: Call, target: TopicPartition, limit: int) -> View:
 async def _page(call: Call, view: View, request: FetchRequest, turn: Turn) -> tuple[FetchResult, Page]:
     while True:
         try:
-            if isinstance(request.position, LastRecords):
-                return await _last_records(call, view, request, request.position.count, turn)
-            return await _first_page(call, view, request, turn)
+            return await first_page(partial(read, call, view.target), view, request, turn)
         except OffsetOutOfRange:
             if isinstance(request.position, int):
                 raise
             # Retention deleted the offset of a second read, which the client did not name.
-
-
-async def _first_page(call: Call, view: View, request: FetchRequest, turn: Turn) -> tuple[FetchResult, Page]:
-    """The first fetch with a user record, or with no records."""
-    clock = call.services.clock
-    ends_at = clock.monotonic() + request.wait_ms / 1000
-    looked_at_bytes = 0
-    while True:
-        result = await read_in_turn(partial(read, call, view.target), request, turn)
-        page = await view.page(result, turn)
-        if page.records or page.skipped or not result.data:
-            return result, page
-        looked_at_bytes += len(result.data)  # of producers that do not list their tags
-        if view.wanted is not None and looked_at_bytes >= LOOKED_AT_BYTES_MAX:
-            return result, page
-        left_ms = max(0, round((ends_at - clock.monotonic()) * 1000))
-        request = structs.replace(request, position=Offset(page.next_offset), wait_ms=left_ms)
-
-
-async def _last_records(
-    call: Call, view: View, request: FetchRequest, count: int, turn: Turn
-) -> tuple[FetchResult, Page]:
-    """The last ``count`` user records, or the first of those if ``limit`` or ``max_bytes`` ends them.
-
-    Looks further back if control records are among them.
-    """
-    back, step = count, 1
-    limit, view = view.limit, replace(view, limit=RECORDS_MAX)
-    result, page = await _at_once(call, view, request, back, turn)
-    while len(page.records) < count and _is_whole(result, page) and result.offset > result.log_start_offset:
-        missing = count - len(page.records)
-        step = max(step, missing)
-        wider, wider_page = await _at_once(call, view, request, back + step, turn)
-        if step > missing and not _is_whole(wider, wider_page):
-            step //= 2  # the page may have more than ``count`` records; the first ones are cut off
-            continue
-        back, step = back + step, 2 * step
-        result, page = wider, wider_page
-    if not page.records and request.wait_ms:
-        following = structs.replace(request, position=Offset(page.next_offset))
-        return await _first_page(call, replace(view, limit=limit), following, turn)
-    records = page.records[-count:]
-    next_offset = records[limit].offset if len(records) > limit else page.next_offset
-    return result, Page(records[:limit], next_offset, page.skipped)
-
-
-def _is_whole(result: FetchResult, page: Page) -> bool:
-    """True if the page reaches the end: neither ``max_bytes`` nor the bounds of a page limited it."""
-    return page.next_offset >= result.next_offset >= result.end
-
-
-async def _at_once(
-    call: Call, view: View, request: FetchRequest, back: int, turn: Turn
-) -> tuple[FetchResult, Page]:
-    request = structs.replace(request, position=LastRecords(back), wait_ms=0)
-    result = await read_in_turn(partial(read, call, view.target), request, turn)
-    return result, await view.page(result, turn)
 
 
 def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
@@ -338,7 +260,7 @@ _PARAMETERS = (
     Parameter(
         "offset",
         "the first offset: a number, `earliest` (the default), `latest`, `timestamp:` with RFC 3339 or "
-        "milliseconds, or `-100` for the last 100",
+        "milliseconds, or `-100` for the newest 100 records",
         {"type": "string", "pattern": parameters.POSITION_PATTERN, "default": "earliest"},
     ),
     Parameter("limit", "maximum number of records (JSON)", RECORDS.schema),

@@ -23,7 +23,7 @@ from api.resources.group_bodies import GROUP, MEMBER, SESSION_MS, listed, millis
 from api.resources.group_members import asked
 from api.resources.json_answers import View
 from api.resources.json_values import FORMATS
-from api.resources.reading import read_at_once, read_in_turn
+from api.resources.reading import first_page, read_at_once
 from groups.requests import (
     Beat,
     Commit,
@@ -287,8 +287,9 @@ async def _records(state: _Poll) -> list[bodies.Message]:
             request = FetchRequest(
                 position=position, bytes_max=BYTES_PER_PARTITION, **tag_fields(state.selection)
             )
+            view = View(target=target, format=FORMATS[0], limit=limit, wanted=state.selection)
             try:
-                result = await read_in_turn(partial(read_at_once, call, target), request, turn)
+                _, page = await first_page(partial(read_at_once, call, target), view, request, turn)
             except OffsetOutOfRange as error:
                 _pass_deleted(state, target, error)
                 continue
@@ -298,8 +299,6 @@ async def _records(state: _Poll) -> list[bodies.Message]:
             except errors.UnknownPartition:
                 del state.positions[target]  # it was removed, and the group is about to rebalance
                 continue
-            view = View(target=target, format=FORMATS[0], limit=limit, wanted=state.selection)
-            page = await view.page(result, turn)
             state.positions[target] = page.next_offset
             size_bytes += sum(record.size for record in page.records)
             found += [_message(target, record) for record in page.records]

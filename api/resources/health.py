@@ -15,8 +15,9 @@ async def live(call: Call) -> web.StreamResponse:
 
 
 async def ready(call: Call) -> web.StreamResponse:
-    """True if the broker can serve requests."""
-    return _answer(call.services.health.ready)
+    """True if the broker can serve requests, with what it says of its disk and its replicas."""
+    health = call.services.health
+    return _answer(health.ready, health.state())
 
 
 async def startup(call: Call) -> web.StreamResponse:
@@ -29,11 +30,11 @@ async def version(call: Call) -> web.StreamResponse:
     return json_response(bodies.VersionBody(call.services.version))
 
 
-def _answer(probe: Checks) -> web.Response:
+def _answer(probe: Checks, state: bodies.BrokerStateBody | None = None) -> web.Response:
     checks = dict(probe())
     if all(checks.values()):
-        return json_response(bodies.HealthBody("ok", checks))
-    return json_response(bodies.HealthBody("unavailable", checks), 503)
+        return json_response(bodies.HealthBody("ok", checks, state))
+    return json_response(bodies.HealthBody("unavailable", checks, state), 503)
 
 
 _ANSWERS = {

@@ -5,22 +5,25 @@ Decides: the names of the HTTP metrics. Other modules register theirs in the sam
 
 from __future__ import annotations
 
-import asyncio
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+import logging
+from collections.abc import Callable, Iterator
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge, Metric
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import Counter, Gauge, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from api.exposition import exposition
 from api.http.admission import Admission
 from api.http.disconnects import DisconnectWatcher
 from api.http.routes import TEXT, Answer, Call, Route
 from api.http.services import Services
+from api.http.streaming import abort, write
+from raftlog.durations import Durations
 from raftlog.wire import media_types, paths
+
+_LOG = logging.getLogger("raftlog.api")
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -34,7 +37,8 @@ class HttpMetrics:
         registry = services.registry
         answered = Answered()
         registry.register(answered)
-        self.answered = answered.add
+        registry.register(_State(services))
+        self.answered, self.problem = answered.add, answered.add_problem
         body_bytes = Gauge(
             "raftlog_http_body_bytes", "Bytes of request bodies being handled.", registry=registry
         )
@@ -64,7 +68,8 @@ class Answered(Collector):
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, int], int] = {}
-        self._times: dict[tuple[str, str], _Times] = {}
+        self._problems: dict[str, int] = {}
+        self._times: dict[tuple[str, str], Durations] = {}
 
     def add(self, method: str, route: str, status: int, seconds: float) -> None:
         """One request is complete."""
@@ -72,12 +77,19 @@ class Answered(Collector):
         self._counts[request] = self._counts.get(request, 0) + 1
         times = self._times.get(request[:2])
         if times is None:
-            times = self._times[request[:2]] = _Times()
-        times.sum_s += seconds
-        times.counts[bisect_left(SECONDS, seconds)] += 1
+            times = self._times[request[:2]] = Durations(SECONDS)
+        times.add(seconds)
+
+    def add_problem(self, code: str) -> None:
+        """The response to a request is a problem."""
+        self._problems[code] = self._problems.get(code, 0) + 1
 
     def collect(self) -> Iterator[Metric]:
         """The current values."""
+        problems = CounterMetricFamily("raftlog_http_problems", "Problems answered.", labels=["code"])
+        for code, count in self._problems.items():
+            problems.add_metric([code], count)
+        yield problems
         requests = CounterMetricFamily(
             "raftlog_http_requests", "Requests answered.", labels=["method", "route", "status"]
         )
@@ -90,53 +102,45 @@ class Answered(Collector):
             labels=["method", "route"],
         )
         for labels, times in self._times.items():
-            durations.add_metric(labels, _buckets(times.counts), times.sum_s)
+            durations.add_metric(labels, times.buckets, times.sum_s)
         yield durations
 
 
-class _Times:
-    """Durations of requests: how many lie up to each bound of ``SECONDS``, and above the one before."""
+class _State(Collector):
+    """Which release runs, and whether it is ready."""
 
-    __slots__ = ("counts", "sum_s")
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
-    def __init__(self) -> None:
-        self.sum_s = 0.0
-        self.counts = [0] * (len(SECONDS) + 1)
-
-
-def _buckets(counts: Sequence[int]) -> list[tuple[str, float]]:
-    """The counts as Prometheus has them: up to each bound, and up to any."""
-    bounds = [*map(str, SECONDS), "+Inf"]
-    return [*zip(bounds, accumulate(counts), strict=True)]
-
-
-class Collected(Collector):
-    """Values that were collected before."""
-
-    def __init__(self, metrics: Sequence[Metric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterable[Metric]:
-        """The same on any thread."""
-        return self._metrics
-
-
-async def collected(registry: CollectorRegistry) -> Collected:
-    """The values of a registry, from the event loop, which owns the broker's parts.
-
-    Many metrics are sums over thousands of groups, so each takes a turn of the loop.
-    """
-    metrics = []
-    for metric in registry.collect():
-        metrics.append(metric)
-        await asyncio.sleep(0)
-    return Collected(metrics)
+    def collect(self) -> Iterator[Metric]:
+        """The current values."""
+        build = GaugeMetricFamily("raftlog_build_info", "Always 1; the release.", labels=["version"])
+        build.add_metric([self._services.version], 1)
+        yield build
+        ready = GaugeMetricFamily(
+            "raftlog_ready", "1 where a condition of /healthz/ready is met.", labels=["check"]
+        )
+        for check, is_met in self._services.health.ready().items():
+            ready.add_metric([check], int(is_met))
+        yield ready
 
 
 async def metrics(call: Call) -> web.StreamResponse:
-    """All metrics. Formatting many partitions takes long, so it runs on a thread."""
-    text = await asyncio.to_thread(generate_latest, await collected(call.services.registry))
-    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+    """All metrics, made and sent in slices. A text that is not whole has no ``# EOF`` at its end."""
+    response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE_LATEST})
+    call.stamp(response)
+    assert isinstance(call.request, web.BaseRequest)  # a route that is streamed
+    try:
+        await response.prepare(call.request)
+        if call.request.method != "HEAD":
+            async for text in exposition(call.services.registry):
+                await write(call, response, text)
+    except (ConnectionError, TimeoutError):
+        response.force_close()  # without waiting for the reader
+    except Exception:
+        _LOG.exception("request %s: the metrics cannot be read", call.request_id)
+        abort(call)
+    return response
 
 
 ROUTES = (
@@ -148,5 +152,6 @@ ROUTES = (
         "In the OpenMetrics text format, regardless of `Accept`.",
         answers={200: Answer("all metrics of this broker", {media_types.OPENMETRICS: TEXT})},
         negotiated=False,
+        is_streamed=True,
     ),
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from aiohttp import web
 
 from api.http import parameters
@@ -17,8 +15,7 @@ from api.http.routes import (
     json_answer,
     json_response,
 )
-from api.resources.fetch import first_of_last
-from partitions.values import LastRecords, Start
+from partitions.values import Start
 from raftlog import errors
 from raftlog.wire import bodies, paths
 
@@ -28,11 +25,6 @@ async def get_offset(call: Call) -> web.StreamResponse:
     _, target = call.partition()
     position = parameters.position_or_time(call.query.get("at", "latest"), "at")
     committed_only = parameters.committed_only(call.query)
-    if isinstance(position, LastRecords):
-        with suppress(errors.UndecodableBatch):  # then its offsets count as records
-            first = await first_of_last(call, target, position, committed_only=committed_only)
-            if first is not None:
-                return json_response(bodies.OffsetBody(first.offset, first.timestamp))
     offset, timestamp_ms = await call.services.gateway.offset_at(
         target, position, committed_only=committed_only
     )
@@ -54,7 +46,7 @@ ROUTES = (
             Parameter(
                 "at",
                 "`earliest`, `latest` (the default), a time in RFC 3339 (the first record at or after it), "
-                "a number, or `-100` for the first of the last 100 records, without control records",
+                "a number, or `-100` for the first of the newest 100 records",
                 {"type": "string", "default": "latest", "pattern": parameters.POSITION_PATTERN},
             ),
             ISOLATION,

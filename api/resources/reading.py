@@ -4,6 +4,7 @@ disconnects.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
@@ -11,10 +12,11 @@ from msgspec.structs import replace
 from api.http.answers_in_flight import Turn
 from api.http.errors import with_detail
 from api.http.routes import Call
-from api.resources.json_answers import is_shown_fast
+from api.resources.json_answers import Page, View, is_shown_fast
+from partitions.replica.selection import LOOKED_AT_BYTES_MAX
 from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import NotLeader, OffsetOutOfRange
-from raftlog.types import TopicPartition
+from raftlog.types import Offset, TopicPartition
 
 
 async def read(call: Call, target: TopicPartition, request: FetchRequest) -> FetchResult:
@@ -37,6 +39,25 @@ async def read_in_turn(
         await turn.begin()
         result = await read_it(replace(request, wait_ms=0))
     return result
+
+
+async def first_page(
+    read_it: Callable[[FetchRequest], Awaitable[FetchResult]], view: View, request: FetchRequest, turn: Turn
+) -> tuple[FetchResult, Page]:
+    """The first fetch with a record for readers, or with nothing at all, and its page."""
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + request.wait_ms / 1000
+    looked_at_bytes = 0
+    while True:
+        result = await read_in_turn(read_it, request, turn)
+        page = await view.page(result, turn)
+        if page.records or page.skipped or not result.data:
+            return result, page
+        looked_at_bytes += len(result.data)  # of producers that do not list their tags
+        if view.wanted is not None and looked_at_bytes >= LOOKED_AT_BYTES_MAX:
+            return result, page
+        left_ms = max(0, round((ends_at - loop.time()) * 1000))
+        request = replace(request, position=Offset(page.next_offset), wait_ms=left_ms)
 
 
 async def read_at_once(call: Call, target: TopicPartition, request: FetchRequest) -> FetchResult:

@@ -63,12 +63,11 @@ async def create_topic(call: Call) -> web.StreamResponse:
             field="name",
         )
     services = call.services
-    factor = wanted.replication_factor
     config = with_preset(wanted.preset, wanted.config)
     topic = await services.controller.create_topic(
         wanted.name,
         partitions=wanted.partitions,
-        replication_factor=services.limits.replication_factor_default if factor is None else factor,
+        replication_factor=wanted.replication_factor,
         config={name: value for name, value in config.items() if value is not None},
         timeout_ms=services.limits.control_timeout_ms,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +13,7 @@ from typing import Self
 import msgspec
 
 from chaos.stacks import ask
+from raftlog.__main__ import command_of
 from raftlog.testing.waits import LIMIT_S, states
 
 STOP_S = 2 * LIMIT_S  # a consumer that closes commits for up to half a minute, and then leaves
@@ -71,13 +71,7 @@ class Crowd:
             seed=self._settings.seed + self._started,
             members=self._members[number],
         )
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            self._module,
-            msgspec.json.encode(settings).decode(),
-        ]
+        command = [*command_of(self._module), msgspec.json.encode(settings).decode()]
         with self._log(number).open("ab") as log:
             self._processes[number] = subprocess.Popen(command, stdout=log, stderr=log)
         return name
@@ -97,12 +91,16 @@ class Crowd:
         """SIGCONT."""
         self._running(number).send_signal(signal.SIGCONT)
 
+    def check(self) -> list[subprocess.Popen[bytes]]:
+        """The processes that were started and not killed. Raises ``CrowdFailed`` if one of them has ended."""
+        return [self._running(number) for number, process in enumerate(self._processes) if process]
+
     def stop(self) -> None:
         """All members leave, and all processes end. Raises ``CrowdFailed``.
 
         A process that has just been started may end by the signal itself: it has no members yet.
         """
-        running = [self._running(number) for number, process in enumerate(self._processes) if process]
+        running = self.check()
         for process in running:
             process.terminate()
         for number, process in enumerate(running):

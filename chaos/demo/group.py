@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ import msgspec
 from chaos.demo.consumer import SESSION_S, Page
 from chaos.demo.report import compare, say
 from raftlog import Client, RaftlogError
+from raftlog.__main__ import command_of
 from raftlog.testing.waits import LIMIT_S
 
 GROUP = "carriers"
@@ -230,7 +230,7 @@ def _consumers(
     bootstrap: str, topic: str, books: Books, session_s: int
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Three processes, which are gone after the block."""
-    command = [sys.executable, "-P", "-m", "chaos.demo.consumer", bootstrap, GROUP, topic]
+    command = [*command_of("chaos.demo.consumer"), bootstrap, GROUP, topic]
     processes = {
         name: subprocess.Popen([*command, name, str(path), str(session_s)], stdin=subprocess.PIPE)
         for name, path in books.paths.items()

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from chaos.demo.report import compare, say
 from raftlog import Client
+from raftlog.extras import install_command
 
 TOTALS = "carrier-totals"
 PATIENCE_S = 300.0
@@ -34,7 +35,7 @@ def why_not() -> str | None:
     if shutil.which("java") is None:
         return "there is no Java; install a JRE of version 17 or newer, and run the demo again"
     if find_spec("pyspark") is None:
-        return "there is no pyspark; pip install 'raftlog[spark]', and run the demo again"
+        return f"there is no pyspark; {install_command('spark')}, and run the demo again"
     return None
 
 

@@ -59,11 +59,27 @@ class GroupLoad:
         )
         self._stack = ExitStack()
 
+    def check(self) -> None:
+        """Raises ``ClusterFailed`` if a process of members has ended: the load is not what it should be."""
+        try:
+            self._crowd.check()
+        except CrowdFailed as error:
+            raise ClusterFailed(f"members of the consumer group have ended: {error}") from None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether ``check`` raises."""
+        try:
+            self.check()
+        except ClusterFailed:
+            return True
+        return False
+
     def drain(self, history: History) -> list[Anomaly]:
         """Wait until everything acknowledged is committed; all violations. Raises ``ClusterFailed``."""
         try:
             eventually(
-                lambda: not self._uncommitted(history),
+                lambda: self._is_drained(history),
                 what="the group commits everything",
                 progress=lambda: self._uncommitted(history),
             )
@@ -78,6 +94,10 @@ class GroupLoad:
         seen = GroupHistory.read(self._directory)
         seen.acknowledged += _acknowledged(history)
         return [Anomaly(f"group: {found.kind}", -1, found.detail) for found in check(seen)]
+
+    def _is_drained(self, history: History) -> bool:
+        self.check()
+        return not self._uncommitted(history)
 
     def _uncommitted(self, history: History) -> dict[int, tuple[int, int]]:
         """By partition: the committed offset, and the one that all acknowledged values are below."""

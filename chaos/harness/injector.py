@@ -43,7 +43,8 @@ class Injector:
         begin_s = time.monotonic()
         end_s = begin_s + self._scenario.seconds
         for planned in self._scenario.faults:
-            self._ending.wait(max(0.0, begin_s + planned.at_s - time.monotonic()))
+            if self._ending.wait(max(0.0, begin_s + planned.at_s - time.monotonic())):
+                break
             if time.monotonic() > end_s and not self._scenario.one_by_one:
                 break
             if FAULTS[planned.fault].is_damage or self._scenario.one_by_one:
@@ -62,9 +63,13 @@ class Injector:
         self._ending.wait(max(0.0, end_s - time.monotonic()))
         self._join()
 
+    def give_up(self) -> None:
+        """From now on no fault begins, and those in effect end early; ``run`` returns soon."""
+        self._ending.set()
+
     def stop(self) -> None:
         """End all faults early."""
-        self._ending.set()
+        self.give_up()
         self._join()
 
     def _join(self) -> None:

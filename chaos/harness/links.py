@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from chaos.harness.proxy_server import ProxyServer, ServerFailed
+from raftlog.extras import install_command
 from raftlog.testing.waits import LIMIT_S
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def find_server() -> Path | None:
 def missing() -> str | None:
     """The reason why there are no proxies here, and the remedy; None if there are."""
     if find_spec("toxiproxy") is None:
-        return "a library is missing: pip install 'raftlog[chaos]'"
+        return f"a library is missing: {install_command('chaos')}"
     if shutil.which("ss") is None:
         return "ss is missing, which counts the effects: install the package iproute2"
     if find_server() is not None:

@@ -9,7 +9,7 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +33,6 @@ from chaos.workload import Shape, Workload, WorkloadFailed
 
 PARTITIONS: Final = 12
 SHAPE: Final = Shape(
-    producers=12,
     records_max=6,
     pause_ms_max=40,
     live_partitions=4,
@@ -106,15 +105,18 @@ class Run:
     def _under_load(self, arena: Arena, directory: Path) -> None:
         brokers, links, seed = arena.cluster.brokers, arena.links, self.scenario.seed
         urls = [links.url(broker) for broker in brokers] if links else arena.cluster.urls
-        load = Workload(urls, arena.topic, partitions=PARTITIONS, seed=seed, shape=SHAPE)
+        shape = replace(SHAPE, producers=self.scenario.producers)
+        load = Workload(urls, arena.topic, partitions=PARTITIONS, seed=seed, shape=shape)
         ends_s = time.monotonic() + QUIET_S + self.scenario.seconds
         group = GroupLoad(directory / "group", urls, arena.topic, seed, ends_s)
         injector = Injector(arena, self.scenario, self._start_s)
-        with group, self._watching(arena, load, injector):
+        with group, self._watching(arena, load, injector, group):
             try:
                 with load:
                     self._phase("quiet", lambda: time.sleep(QUIET_S))
+                    group.check()
                     self._phase("faults", injector.run)
+                    group.check()
                     self._phase("heal", lambda: self._heal(arena))
                     self._phase("quiet", lambda: time.sleep(QUIET_S))
                 self._phase("final read", lambda: self._final_read(arena, load, group))
@@ -158,12 +160,14 @@ class Run:
         return time.monotonic() - self._start_s
 
     @contextmanager
-    def _watching(self, arena: Arena, load: Workload, injector: Injector) -> Iterator[None]:
-        """Leaders are sampled, and progress is shown, by a thread."""
+    def _watching(self, arena: Arena, load: Workload, injector: Injector, group: GroupLoad) -> Iterator[None]:
+        """Samples leaders and shows progress, on a thread. Ends the faults once members have ended."""
         ending = threading.Event()
 
         def sample() -> None:
             while not ending.wait(SAMPLE_S):
+                if group.has_ended:
+                    injector.give_up()
                 leaders = self._sample_leaders(arena)
                 self.watch(
                     Progress(

@@ -209,7 +209,7 @@ class ActiveController:
 
     def _planned(self, request: NewTopic | NewPartitions | ShrinkTopic | MoveReplicas | Command) -> Command:
         image = self._machine.image
-        command = plan(request, image, self._settings.limits)
+        command = plan(request, image, self._settings.limits, self._group.membership.members)
         if isinstance(command, ForgetBroker):
             check_out_of_use(
                 command,

@@ -16,7 +16,7 @@ metadata group (``voters``).
 - A new replica goes to a broker that is alive, heard, not draining, with room, below its limit, without a
   replica of the partition, and that has not refused one lately: to a rack with the fewest of them, there to
   one that still votes in the partition, if any, else to the one with the fewest replicas of all.
-- A partition of an internal topic gets ``INTERNAL_REPLICAS`` once so many brokers are in use and have room.
+- A partition of an internal topic gets ``DEFAULT_REPLICAS`` once so many brokers are in use and have room.
 - Without a majority of its voters a partition cannot move; without a broker to spare it waits for one.
 
 Nothing is remembered: when a broker comes back, what has not begun is not begun.
@@ -27,14 +27,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas, alive_of, has_majority
+from partitions.metadata.placement import DEFAULT_REPLICAS
 from partitions.metadata.refusals import Refused
 from raftlog.types import NodeId
-
-INTERNAL_REPLICAS: Final = 3  # of the topics of the system itself, where the cluster has so many brokers
 
 
 def dead_brokers(
@@ -133,11 +131,11 @@ def healing_counts(image: MetadataImage, leaving: Collection[NodeId]) -> Healing
 
 
 def _can_grow(image: MetadataImage) -> bool:
-    return sum(map(image.is_in_use, image.brokers)) >= INTERNAL_REPLICAS
+    return sum(map(image.is_in_use, image.brokers)) >= DEFAULT_REPLICAS
 
 
 def _missing(topic: TopicInfo, partition: PartitionInfo) -> int:
-    return INTERNAL_REPLICAS - len(partition.target_replicas) if topic.is_internal else 0
+    return DEFAULT_REPLICAS - len(partition.target_replicas) if topic.is_internal else 0
 
 
 class _Unable:

@@ -20,10 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from raftlog.types import NodeId
 from raftlog.units import counted
+
+DEFAULT_REPLICAS: Final = 3  # of a partition, where the cluster has so many brokers
 
 Placement = tuple[tuple[NodeId, ...], ...]
 """A row of brokers for each partition; the first of a row is the preferred leader."""
@@ -50,6 +52,11 @@ class _Holder:
 @dataclass(slots=True)
 class _Rack(_Holder):
     brokers: list[_Holder] = field(default_factory=list)
+
+
+def default_replicas(brokers: int) -> int:
+    """The factor of a topic for which none is given: the largest odd number up to 3 of ``brokers``."""
+    return DEFAULT_REPLICAS if brokers >= DEFAULT_REPLICAS else 1
 
 
 def place(

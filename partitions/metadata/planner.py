@@ -8,6 +8,7 @@ the same request on the same image gives the same command, or the same error.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -34,7 +35,7 @@ from partitions.metadata.forgetting import check_forget, check_not_removed
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas, check_recovery, find_topic, plan_move
 from partitions.metadata.names import check_name
-from partitions.metadata.placement import Placement, place
+from partitions.metadata.placement import Placement, default_replicas, place
 from partitions.metadata.plans import check_plan
 from partitions.metadata.shrink_planner import ShrinkTopic, plan_shrink
 from raftlog.errors import Conflict, InvalidRequest, TopicExists
@@ -44,12 +45,15 @@ from raftlog.wire.limits import PARTITIONS_MAX, REPLICATION_FACTORS
 
 
 class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
-    """A request for a topic. ``creation_id`` is its own: repeated, it makes no second topic."""
+    """A request for a topic. ``creation_id`` is its own: repeated, it makes no second topic.
+
+    Without ``replication_factor`` the number of brokers decides (``default_replicas``).
+    """
 
     name: str
     creation_id: str
     partitions: int
-    replication_factor: int
+    replication_factor: int | None
     config: dict[str, int | str]
     internal: bool = False
 
@@ -77,11 +81,15 @@ def plan(
     request: NewTopic | NewPartitions | ShrinkTopic | MoveReplicas | Command,
     image: MetadataImage,
     limits: PlannerLimits,
+    members: Collection[NodeId] = (),
 ) -> Command:
-    """The command for a request. Raises ``InvalidRequest``, ``Conflict``, ``TopicExists`` and the like."""
+    """The command for a request. ``members`` of the metadata group may not have registered yet.
+
+    Raises ``InvalidRequest``, ``Conflict``, ``TopicExists`` and the like.
+    """
     match request:
         case NewTopic():
-            return _plan_topic(request, image, limits)
+            return _plan_topic(request, image, limits, members)
         case NewPartitions():
             return _plan_partitions(request, image, limits)
         case ShrinkTopic():
@@ -125,7 +133,9 @@ def plan(
             return request
 
 
-def _plan_topic(request: NewTopic, image: MetadataImage, limits: PlannerLimits) -> CreateTopic:
+def _plan_topic(
+    request: NewTopic, image: MetadataImage, limits: PlannerLimits, members: Collection[NodeId]
+) -> CreateTopic:
     check_name(request.name, internal=request.internal)
     exists = image.topics.get(request.name)
     if exists is not None:
@@ -137,9 +147,9 @@ def _plan_topic(request: NewTopic, image: MetadataImage, limits: PlannerLimits) 
             f"partitions is {request.partitions}; give a topic 1 to {PARTITIONS_MAX}", field="partitions"
         )
     brokers = _usable_brokers(image)
-    _check_factor(request.replication_factor, len(brokers))
-    config = topic_config.check(request.config, replication_factor=request.replication_factor)
-    count, factor = request.partitions, request.replication_factor
+    factor = _factor(request, image, members, usable=len(brokers))
+    config = topic_config.check(request.config, replication_factor=factor)
+    count = request.partitions
     _check_wanted("the topic needs", count, factor, image, limits, field="partitions")
     rows = place(brokers, _rows(image), count, factor)
     return CreateTopic(
@@ -205,6 +215,20 @@ def _usable_brokers(image: MetadataImage) -> dict[NodeId, str | None]:
         for broker in image.brokers.values()
         if broker.alive and not broker.draining
     }
+
+
+def _factor(request: NewTopic, image: MetadataImage, members: Collection[NodeId], *, usable: int) -> int:
+    """The replication factor of a new topic. Brokers that are down count: they come back."""
+    if request.replication_factor is not None:
+        _check_factor(request.replication_factor, usable)
+        return request.replication_factor
+    factor = default_replicas(sum(map(image.is_in_use, {*image.brokers, *members})))
+    if factor > usable:
+        raise InvalidRequest(
+            f"a topic of this cluster has {counted(factor, 'replica')} by default, brokers that take new "
+            f"replicas: {usable}; start more brokers, or end the draining of some"
+        )
+    return factor
 
 
 def _check_factor(factor: int, usable: int) -> None:

@@ -16,6 +16,7 @@ from partitions.metadata.features import FORGETTING
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo, UnsafeRecovery
 from raftlog.errors import InvalidRequest, PreconditionFailed, RaftlogError, UnknownPartition, UnknownTopic
 from raftlog.types import GroupId, NodeId, TopicId
+from raftlog.wire.limits import REPLICATION_FACTORS
 
 Applied = tuple[MetadataImage, TopicInfo | RaftlogError]
 
@@ -76,7 +77,20 @@ def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: in
     )
     if replace(changed, version=partition.version) == partition:
         return image, topic
-    return _with_partition(image, topic, changed, version)
+    image, topic = _with_partition(image, topic, changed, version)
+    return _with_factor_of_replicas(image, topic) if arrived else (image, topic)
+
+
+def _with_factor_of_replicas(image: MetadataImage, topic: TopicInfo) -> tuple[MetadataImage, TopicInfo]:
+    """The factor rises once all partitions have more replicas, and falls once all have fewer."""
+    counts = [len(partition.replicas) for partition in topic.partitions]
+    fewest, most = _factor_of(min(counts)), _factor_of(max(counts))
+    changed = replace(topic, replication_factor=min(max(topic.replication_factor, fewest), most))
+    return replace(image, topics={**image.topics, topic.name: changed}), changed
+
+
+def _factor_of(replicas: int) -> int:
+    return max(factor for factor in REPLICATION_FACTORS if factor <= replicas)
 
 
 def recovered_unsafely(image: MetadataImage, command: RecoveredUnsafely, version: int) -> Applied:

@@ -204,12 +204,12 @@ class Controller:
         name: str,
         *,
         partitions: int,
-        replication_factor: int,
+        replication_factor: int | None = None,
         config: Mapping[str, int | str],
         timeout_ms: int,
         internal: bool = False,
     ) -> TopicInfo:
-        """Returns once the metadata here has the topic.
+        """Returns once the metadata here has the topic. By default the number of brokers decides the factor.
 
         Raises ``InvalidRequest`` naming the field, ``TopicExists``, ``NoLeader``, ``CommitUnknown``.
         """

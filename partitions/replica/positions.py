@@ -6,18 +6,21 @@ Leaves to others: whether this replica may answer at all, and waiting (``replica
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
-from partitions.values import LastRecords, Position, Start
+from partitions.values import Position, Start
 from raftlog.errors import CorruptBatch
 from raftlog.records.aborted import AbortedRanges
-from raftlog.records.batch import Batch, split_batches
+from raftlog.records.batch import Batch, BatchHeader, split_batches
 from raftlog.records.reader import iter_records
 from raftlog.storage.log_storage import LogReader
 from raftlog.types import Index, Offset
 
 NO_ABORTED: Final = AbortedRanges()
 ONE_BATCH: Final = 1  # bytes_max of a read that wants one batch: it gets at least one
+LOOKED_BACK_BATCHES_MAX: Final = 20_000  # enough for 10,000 records with a marker behind each
+LOOK_BACK_BATCHES: Final = 500  # at a time, a few milliseconds
 
 
 def needs_high_watermark(position: Position) -> bool:
@@ -25,18 +28,53 @@ def needs_high_watermark(position: Position) -> bool:
     return position is not Start.EARLIEST and not isinstance(position, int)
 
 
-def find(log: LogReader, commit_index: Index, position: Offset | Start | LastRecords) -> Offset:
-    """The offset that a position other than a time stands for; a time is for ``at_time``."""
-    high_watermark = commit_index + 1
-    match position:
-        case int():
-            return Offset(position)
-        case Start.EARLIEST:
-            return Offset(log.first_index)
-        case Start.LATEST:
-            return Offset(high_watermark)
-        case LastRecords(count):
-            return Offset(max(log.first_index, high_watermark - max(count, 0)))
+class NewestRecords:
+    """The search for the first of the newest ``count`` records, backwards from the last offset that the
+    reader sees.
+
+    The records of users count, but not those of ``aborted`` transactions; in a batch that cannot be decoded
+    all offsets count. ``last`` is the newest offset that was not looked at yet.
+    """
+
+    def __init__(self, count: int, last: Index, aborted: AbortedRanges) -> None:
+        self.last = last
+        self._missing = count
+        self._batches_left = LOOKED_BACK_BATCHES_MAX
+        self._aborted = aborted
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the records are found, or as many batches were looked at as one search may."""
+        return self._missing <= 0 or self._batches_left <= 0
+
+    @property
+    def offset(self) -> Offset:
+        """The offset of the first record. While some are missing, all offsets up to ``last`` count as
+        records, and the result may be below the log start.
+        """
+        return Offset(self.last + 1 - self._missing)
+
+    def look(self, log: LogReader) -> None:
+        """Look at some of the batches that end at ``last``."""
+        for header in log.headers_back(self.last, LOOK_BACK_BATCHES):
+            self._batches_left -= 1
+            is_seen = not header.is_control and self._aborted.of(header) is None
+            count = header.record_count if is_seen else 0
+            if count >= self._missing:
+                self.last = Index(self._first_in(log, header) - 1)
+                self._missing = 0
+            else:
+                self.last, self._missing = Index(header.base_offset - 1), self._missing - count
+            if self.is_complete:
+                return
+
+    def _first_in(self, log: LogReader, header: BatchHeader) -> int:
+        """The offset from which on a batch has the missing records."""
+        if not header.is_whole:
+            with suppress(CorruptBatch):
+                records = list(iter_records(_batch_at(log, Index(header.base_offset)), header.base_offset))
+                return records[-self._missing].offset
+        return header.last_offset + 1 - self._missing
 
 
 def at_time(

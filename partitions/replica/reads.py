@@ -23,14 +23,14 @@ from partitions.replica.machine import PartitionMachine
 from partitions.replica.positions import (
     NO_ABORTED,
     ONE_BATCH,
+    NewestRecords,
     at_time,
-    find,
     needs_high_watermark,
     timestamp_at,
 )
 from partitions.replica.selection import STEP_BYTES, Selection
 from partitions.replica.serving import CONFIRM_S, RETRY_AFTER_MS
-from partitions.values import AtTime, FetchRequest, FetchResult, Position, UnreadBatches
+from partitions.values import AtTime, FetchRequest, FetchResult, LastRecords, Position, Start, UnreadBatches
 from raftlog.errors import LogCorrupt, NoLeader, NotLeader, OffsetOutOfRange, RaftlogError
 from raftlog.exhaustion import exhaustion, refuse_exhausted
 from raftlog.node.group.raft_group import RaftGroup
@@ -267,9 +267,15 @@ class Reads:
 
         async def look() -> tuple[Offset, Index]:
             log, visible = self._serving.group.log, self._visible(committed_only)
-            if isinstance(position, AtTime):
-                return await self._at_time(position.timestamp_ms, visible, committed_only), visible
-            return find(log, visible, position), visible
+            match position:
+                case AtTime(timestamp_ms):
+                    return await self._at_time(timestamp_ms, visible, committed_only), visible
+                case LastRecords(count):
+                    return await self._newest(count, visible, committed_only), visible
+                case Start.EARLIEST:
+                    return Offset(log.first_index), visible
+                case Start.LATEST:
+                    return Offset(visible + 1), visible
 
         offset, visible = await self._from_log(look)
         return max(offset, self._start(committed_only)), visible
@@ -287,6 +293,13 @@ class Reads:
                 return found
             first = Index(part.last_index + 1)
         return Offset(visible + 1)
+
+    async def _newest(self, count: int, visible: Index, committed_only: bool) -> Offset:
+        """The first of the newest ``count`` records that a reader may see; it may lie below the log start."""
+        log, search = self._serving.group.log, NewestRecords(count, visible, self._aborted(committed_only))
+        while not search.is_complete and search.last >= self._start(committed_only):
+            await read_part(log, log.part(search.last, ONE_BATCH), search.look)
+        return search.offset
 
     def _aborted(self, committed_only: bool) -> AbortedRanges:
         """The transactions whose records a reader does not see."""

@@ -471,6 +471,12 @@ class PartitionReplica:
         """The replicas that keep up, the leader among them; empty unless this is the leader."""
         return self._in_sync(self.group)
 
+    @property
+    def lacks_replicas(self) -> bool:
+        """Whether this replica leads and another one does not keep up."""
+        serving = self._serving
+        return serving.is_attached and serving.group.is_leader and len(self.in_sync()) < len(self.replicas)
+
     def _in_sync(self, group: RaftGroup[None]) -> frozenset[NodeId]:
         return group.in_sync(self._rules.lag_messages_max, self._rules.lag_ms_max)
 

@@ -24,6 +24,7 @@ from partitions.routing.local import RETRY_AFTER_MS, LocalReplicas
 from partitions.routing.relay import Relay
 from partitions.routing.rpc import Place
 from partitions.routing.statuses import Statuses
+from partitions.routing.traffic import Traffic
 from partitions.values import (
     NOTHING_CONSUMED,
     Acks,
@@ -88,6 +89,7 @@ class Gateway:
         """
         self._node_id = node_id
         self._image = image
+        self.traffic = Traffic()
         self._relay = Relay(node_id, image, calls)
         self.local = LocalReplicas(
             node_id,
@@ -158,9 +160,11 @@ class Gateway:
 
         size = self.local.take_room(buffers)
         try:
-            return await self._at_leader(target, ask, deadline, is_repeatable, ask_here)
+            receipt = await self._at_leader(target, ask, deadline, is_repeatable, ask_here)
         finally:
             self.local.bytes_in_flight -= size
+        self.traffic.appended(target.topic, size, receipt.record_count, self._image().topics)
+        return receipt
 
     async def mark(self, target: TopicPartition, marker: Marker, *, timeout_ms: int) -> None:
         """End a transaction in a partition; see ``PartitionReplica.mark``. It may be repeated."""
@@ -218,6 +222,12 @@ class Gateway:
             ) from unknown
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
+        """Read, and count what was read; see ``_fetch``."""
+        result = await self._fetch(target, request)
+        self.traffic.read(target.topic, result.size_bytes, self._image().topics)
+        return result
+
+    async def _fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
         """Read at the leader; see ``Reads.fetch``. A change of leader while waiting goes unnoticed.
 
         With ``max_staleness_ms`` it reads from the closest replica that can serve, and else from the leader;

@@ -41,8 +41,9 @@ class AsyncTopics:
     ) -> bodies.TopicBody:
         """Create a topic. Raises ``TopicExists``, unless ``exist_ok``: then returns the existing topic.
 
-        ``retention`` is short for ``retention.ms`` in ``config``; ``replication`` defaults to the broker's
-        setting. ``preset`` is ``latency`` or ``throughput``, for the settings that are not in ``config``.
+        ``retention`` is short for ``retention.ms`` in ``config``; ``replication`` defaults to 3, or to 1
+        with fewer than three brokers. ``preset`` is ``latency`` or ``throughput``, for the settings that are
+        not in ``config``.
         """
         wanted = dict(config or {})
         if retention is not None:
@@ -157,6 +158,11 @@ class AsyncTopics:
         body = bodies.SetArchivedUpTo(partition, offset, allow_lower)
         reply = await self._session.ask_any("POST", paths.archived_up_to(name), body=body)
         return reply.read(bodies.ArchivedUpTo)
+
+    async def dependents(self, name: str) -> bodies.TopicDependents:
+        """Groups, queues, schedules and delayed messages that depend on a topic. Raises ``UnknownTopic``."""
+        reply = await self._session.ask_any("GET", paths.topic_dependents(name))
+        return reply.read(bodies.TopicDependents)
 
     async def delete(self, name: str) -> None:
         """Delete a topic and all its records. Raises ``UnknownTopic``."""

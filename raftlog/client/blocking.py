@@ -50,6 +50,7 @@ class Topics(SyncProxy[AsyncTopics]):
     recommission_partitions = blocking(AsyncTopics.recommission_partitions)
     delete_before = blocking(AsyncTopics.delete_before)
     set_archived_up_to = blocking(AsyncTopics.set_archived_up_to)
+    dependents = blocking(AsyncTopics.dependents)
     delete = blocking(AsyncTopics.delete)
 
 
@@ -397,6 +398,7 @@ class Client(SyncProxy[AsyncClient]):
         *,
         assign: Iterable[tuple[str, int]] | None = None,
         topics_refresh: Duration = "30s",
+        missing: str = "wait",
         delivery: str = "at_least_once",
         reset: str = "earliest",
         strategies: Sequence[str | Assignor] = ("range",),
@@ -418,19 +420,18 @@ class Client(SyncProxy[AsyncClient]):
     ) -> Consumer:
         """Join a group, in the background, and consume its topics.
 
-        ``topics`` are names, or ``re.compile(...)`` for all that match. With ``assign=[("orders", 0)]`` these
-        partitions are read without a membership, and nothing is committed if ``group`` is None.
-        ``delivery`` is ``at_least_once``, ``at_most_once`` or ``exactly_once``. The last hands out
-        ``batches()``; what is sent in the ``transaction()`` of a batch is committed together with its offset.
-        ``reset`` is where a partition without a committed offset begins. ``strategies`` are names, or objects
-        with ``name`` and ``assign``, the preferred one first. With ``tags``, ``tags_all`` and ``tags_none``
-        other messages are skipped; a member with other tags gets ``Conflict``.
+        ``topics`` are names, or ``re.compile(...)`` for all that match. With ``missing="raise"`` one that
+        does not exist is an error, else it is waited for. With ``assign=[("orders", 0)]`` these partitions
+        are read without a membership, and nothing is committed if ``group`` is None. With ``delivery`` of
+        ``exactly_once`` the ``transaction()`` of ``batches()`` commits what is sent and the offset.
+        ``strategies`` are names, or objects with ``name`` and ``assign``. Other tags raise ``Conflict``.
         """
         options = consumer_options(
             group,
             topics,
             assign=assign,
             topics_refresh=topics_refresh,
+            missing=missing,
             delivery=delivery,
             reset=reset,
             strategies=strategies,
@@ -448,8 +449,8 @@ class Client(SyncProxy[AsyncClient]):
             tags_all=tags_all,
             tags_none=tags_none,
         )
-        making = Making(lambda: self._core.consumer_core(options, Decoders(key, value)))
-        return Consumer(making.called(self._portal), self._portal)
+        core = Making(lambda: self._core.consumer_core(options, Decoders(key, value))).called(self._portal)
+        return Consumer(core, self._portal)
 
     def worker(
         self, topics: Sequence[str] | str, **settings: Unpack[WorkerSettings]

@@ -299,7 +299,7 @@ class AsyncClient:
                 transactional_id=transactional_id, transaction_timeout=options.transaction_timeout
             )
 
-        core = ConsumerCore(self._session, options, open_partition, self.topics.list, make_producer)
+        core = ConsumerCore(self._session, options, open_partition, self.topics, make_producer)
         self._consumers = [consumer for consumer in self._consumers if not consumer.is_closed] + [core]
         core.start()
         return core
@@ -311,6 +311,7 @@ class AsyncClient:
         *,
         assign: Iterable[tuple[str, int]] | None = None,
         topics_refresh: Duration = "30s",
+        missing: str = "wait",
         delivery: str = "at_least_once",
         reset: str = "earliest",
         strategies: Sequence[str | Assignor] = ("range",),
@@ -336,6 +337,7 @@ class AsyncClient:
             topics,
             assign=assign,
             topics_refresh=topics_refresh,
+            missing=missing,
             delivery=delivery,
             reset=reset,
             strategies=strategies,

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Literal
 from urllib.parse import quote
 
+from raftlog import tracing
 from raftlog.client.closest import ClosestReplica
 from raftlog.client.leader_watch import ask_leader
 from raftlog.client.messages import DECODED_BYTES_MAX, Chunk, Decoders, Message, read_messages
@@ -256,6 +257,7 @@ class AsyncPartition:
         query += _written(tags)
         if min_offset:
             query += f"&min_offset={min_offset}"
+        began_ns = 0 if tracing.TRACER is None else tracing.now_ns()
         reply = await self._ask(path + query, offset, wait_ms, max_bytes + _OVER_MAX_BYTES)
         body = reply.body
         following = reply.number(headers.NEXT_OFFSET, offset)
@@ -270,6 +272,7 @@ class AsyncPartition:
             tags=tags,
         )
         found = self._decoders.decoded(found)
+        tracing.fetched(self.topic, self.number, found.messages, began_ns)
         if body and tags is None:
             self._message_bytes = len(body) / max(1, following - parse_header(body).base_offset)
         chunk = Chunk(

@@ -15,6 +15,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from raftlog import tracing
 from raftlog.client import values
 from raftlog.client.buffer import RECORD_OVERHEAD_BYTES, Buffer, PartitionQueue
 from raftlog.client.bulk import append_all
@@ -57,6 +58,7 @@ class AsyncProducer:
         self._metadata = metadata
         self._topic = topic
         self._options = options
+        self._is_traced = tracing.is_active()
         self._transaction = transaction  # that all records belong to
         self._incarnation = _incarnation(session, options) if transaction is None else None
         self._of_transaction: AsyncProducer | None = None
@@ -254,16 +256,20 @@ class AsyncProducer:
             size_bytes += len(value)
         if key is not None:
             size_bytes += len(key)
-        if headers or tags:
-            pairs = values.encode_headers(headers, tags)
+        pairs = values.encode_headers(headers, tags) if headers or tags else ()
+        created = tracing.create(router.topic, pairs) if self._is_traced else None
+        if created is not None:
+            pairs = created.headers
+        if pairs:
             size_bytes += values.headers_bytes(pairs)
-        else:
-            pairs = ()
         if timestamp is not None:
             timestamp = values.timestamp_ms(timestamp)
         record = Record(value, key, pairs, timestamp)
         queue = router.route(key, value, partition, size_bytes)
-        return self._buffer.append(queue, record, size_bytes, on_ack, partition is not None)
+        placed = self._buffer.append(queue, record, size_bytes, on_ack, partition is not None)
+        if created is not None and placed is not None:
+            created.span.end()
+        return placed
 
     def append_all(
         self, records: Sequence[Record], topic: str | None, partition: int | None

@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import Callable
 
+from raftlog import tracing
 from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.incarnation import TransactionName
 from raftlog.client.leader_watch import ask_leader
@@ -193,7 +194,8 @@ class PartitionSender:
 
     async def _attempt(self, in_flight: InFlightBatch) -> None:
         try:
-            reply = await self._post(in_flight)
+            with tracing.sending(self.queue.topic, self.queue.partition, in_flight.batch.records):
+                reply = await self._post(in_flight)
             stored = self._read(in_flight, reply)
         except RaftlogError as error:
             self._learn(error)

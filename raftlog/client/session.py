@@ -18,6 +18,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from raftlog import tracing
 from raftlog.client.detours import Detours
 from raftlog.client.environment import Environment
 from raftlog.client.logs import client_logger
@@ -173,6 +174,8 @@ class Session:
         sent_headers = {"Accept": accept}
         if transaction is not None:
             sent_headers[headers.TRANSACTION] = transaction
+        if tracing.TRACER is not None:
+            tracing.inject(sent_headers)
         data: bytes | io.BytesIO | None = body
         if body is not None:
             sent_headers["Content-Type"] = content_type

@@ -15,6 +15,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Final, Protocol
 
+from raftlog.durations import Durations
 from raftlog.exhaustion import exhaustion
 from raftlog.storage.log_storage import DiskWork, LogChange
 
@@ -26,6 +27,7 @@ RunSyncs = Callable[[Sequence[DiskWork], RoundEnded], None]
 """Runs what waits for the disk away from the event loop, and calls the other argument on the loop then."""
 
 SYNC_THREADS: Final = 4
+ROUND_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 LONG_AT_ONCE: Final = 2  # of the changes that take long; the other threads are for syncs
 
 
@@ -56,6 +58,8 @@ class Flusher:
         self._long_places = asyncio.Semaphore(LONG_AT_ONCE)
         self.rounds = 0
         self.syncs = 0
+        self.durations = Durations(ROUND_S)
+        self._began_s = 0.0
 
     def request(self, owner: Flushed) -> None:
         """``owner`` has written something that must become durable."""
@@ -87,6 +91,7 @@ class Flusher:
                         taken.append((owner, work))
                 syncs = [sync for _, sync in taken if sync is not None]
                 if syncs:
+                    self._began_s = asyncio.get_running_loop().time()
                     self._run_syncs(syncs, partial(self._round_ended, taken))
                     return
                 self._end_round(taken, ())
@@ -102,6 +107,7 @@ class Flusher:
         try:
             if isinstance(result, BaseException):
                 raise result
+            self.durations.add(asyncio.get_running_loop().time() - self._began_s)
             self._end_round(taken, result)
         except BaseException as error:
             self._is_running = False

@@ -40,7 +40,7 @@ from raftlog.node.codec import (
 )
 from raftlog.node.flusher import Flushed, Flusher, RunSyncs
 from raftlog.node.group.pending_requests import UncommittedBytes
-from raftlog.node.group.ports import GroupListener
+from raftlog.node.group.ports import Elections, GroupListener
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group.snapshot_transfer import SnapshotService
 from raftlog.node.heartbeats import Heartbeats
@@ -120,6 +120,7 @@ class GroupHost:
         self._is_in_use = is_in_use
         self._disks = disks
         self._refused = frozenset[NodeId]() if disks is None else disks.refused
+        self.elections = Elections()
         self.damaged_logs = 0  # replicas that have ended because a read or a scrub found damage
         self.on_peer_connected: Callable[[NodeId], None] = lambda peer: None
         self.on_replica_failed: Callable[[GroupId, BaseException], None] = lambda group, error: None

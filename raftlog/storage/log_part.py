@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from raftlog.records.batch import BatchHeader
 from raftlog.storage.log_storage import LogRange
 from raftlog.storage.segment_list import SegmentList, terms_from
 from raftlog.types import FIRST_INDEX, EntryId, Index
 
 
 class SegmentsPart:
-    """``terms`` are those of the log from ``first`` on."""
+    """It begins at ``first``, where its oldest segment does; ``terms`` are those of the log from there on."""
 
     def __init__(self, whole: SegmentList, part: SegmentList, first: Index, terms: Sequence[EntryId]) -> None:
         self.first_index = first
@@ -31,6 +32,10 @@ class SegmentsPart:
         """Whole batches from the one that contains ``first`` on; see ``LogReader.read``."""
         end = min(last, self._part.active.last)
         return self._part.read(first, end, bytes_max, terms_from(first, self._terms))
+
+    def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
+        """The batches that end at ``last``, newest first; see ``LogReader``."""
+        return self._part.headers_back(last, count)
 
     def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
         """Base index and max timestamp of the first batch that reaches the time; see ``LogReader``."""

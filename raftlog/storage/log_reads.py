@@ -8,6 +8,7 @@ from __future__ import annotations
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState, Restored
 from raftlog.errors import OffsetOutOfRange
+from raftlog.records.batch import BatchHeader
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import Epochs
 from raftlog.storage.log_part import SegmentsPart
@@ -119,12 +120,12 @@ class LogReads:
     def part(self, first: Index, bytes_max: int) -> LogPart:
         """For one reader on another thread; see ``LogStorage.part``."""
         self._require(first, first)
-        return self._part(self._segments.part(first, bytes_max), first)
+        return self._part(self._segments.part(first, bytes_max))
 
     def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
         """For one reader on another thread; see ``LogStorage.part_at_time``."""
         part = self._segments.part_at_time(timestamp_ms, max(first, self._first))
-        return None if part is None else self._part(part, Index(max(part[0].base, self._first)))
+        return None if part is None else self._part(part)
 
     def _require(self, first: int, last: int) -> None:
         if not self._first <= first <= last <= self._last:
@@ -134,7 +135,8 @@ class LogReads:
                 end=self._last + 1,
             )
 
-    def _part(self, part: SegmentList, first: Index) -> LogPart:
+    def _part(self, part: SegmentList) -> LogPart:
+        first = Index(max(part[0].base, self._first))
         return SegmentsPart(self._segments, part, first, self._epochs.entries(first))
 
     def term_at(self, index: Index) -> Term:
@@ -151,6 +153,11 @@ class LogReads:
     def terms(self) -> tuple[EntryId, ...]:
         """The first entry of each term in the log, oldest first."""
         return self._epochs.entries(self._first) if self._last >= self._first else ()
+
+    def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
+        """The batches that end at ``last``, newest first; see ``LogReader``."""
+        self._require(last, last)
+        return self._segments.headers_back(last, count)
 
     def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
         """Base index and max timestamp of the first batch that reaches the time; see ``LogReader``."""

@@ -19,7 +19,7 @@ from msgspec import Struct
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState, Restored
 from raftlog.errors import LogCorrupt
-from raftlog.records.batch import Batch, BatchChecks, find_damage
+from raftlog.records.batch import Batch, BatchChecks, BatchHeader, find_damage
 from raftlog.storage.filesystem import File
 from raftlog.types import FIRST_INDEX, EntryId, Index, Term
 
@@ -125,6 +125,13 @@ class LogReader(Protocol):
         No bytes are read but those of batch headers and of an index: what it gives is read, and checked,
         by its ``read``. Raises ``OffsetOutOfRange`` outside ``first_index..last_index`` and ``LogCorrupt``
         when what it meets is not a batch.
+        """
+
+    def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
+        """Headers of about ``count`` batches, newest first, from the one that contains ``last`` on.
+
+        At least one; fewer than ``count`` where a segment begins. Bodies are neither read nor checked.
+        Raises ``LogCorrupt`` when what it meets is not a batch.
         """
 
     def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
@@ -367,7 +374,7 @@ class LogStorage(LogReader, Protocol):
         """
 
     def part(self, first: Index, bytes_max: int) -> LogPart:
-        """Enough of the log for a ``read`` of so many bytes from ``first`` on.
+        """Enough of the log for a ``read`` of so many bytes from ``first`` on, and for ``headers_back``.
 
         Raises ``OffsetOutOfRange`` when that is not in the log.
         """

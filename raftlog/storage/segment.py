@@ -294,10 +294,8 @@ class Segment:
             if at + 1 < len(tail):
                 return Place(position, self._tail_positions[at + 1], base, tail[at + 1] - 1)
             return Place(position, self.size, base, self.last)
-        for position, header in self._walk(file, *self.index.before_offset(offset)):
-            if header.last_offset >= offset:
-                return Place(position, position + header.size_bytes, header.base_offset, header.last_offset)
-        raise self._corrupt(self.size, f"no batch holds offset {offset}")
+        *_, (position, header) = self._walk_up_to(file, *self.index.before_offset(offset), offset)
+        return Place(position, position + header.size_bytes, header.base_offset, header.last_offset)
 
     def locate_end(self, file: File, limit: int) -> tuple[int, int]:
         """The last boundary between batches at or before byte ``limit``, and the last offset before it."""
@@ -311,6 +309,18 @@ class Segment:
             if at + header.size_bytes > limit:
                 return at, header.base_offset - 1
         raise self._corrupt(self.size, "the batches end early")
+
+    def headers_back(self, file: File, offset: int, count: int) -> list[BatchHeader]:
+        """Headers of about ``count`` batches, newest first, from the one that contains ``offset`` on; fewer
+        where the segment begins.
+        """
+        found: list[BatchHeader] = []
+        while len(found) < count and offset >= self.base:
+            start = self.index.before_offset(offset)
+            passed = [header for _, header in self._walk_up_to(file, *start, offset)]
+            found += reversed(passed)
+            offset = start[0] - 1
+        return found
 
     def locate_time(self, file: File, timestamp_ms: int, first: int) -> BatchHeader | None:
         """The header of the first batch of users whose max timestamp is at or after the time, of those that
@@ -377,6 +387,16 @@ class Segment:
             yield from walk_headers(file, position, self.size, offset)
         except BatchDamaged as error:
             raise self._corrupt(error.position, error.reason) from None
+
+    def _walk_up_to(
+        self, file: File, first: int, position: int, offset: int
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """The same, up to the batch that contains ``offset``."""
+        for place in self._walk(file, first, position):
+            yield place
+            if place[1].last_offset >= offset:
+                return
+        raise self._corrupt(self.size, f"no batch holds offset {offset}")
 
     def _corrupt(self, position: int, reason: str) -> LogCorrupt:
         return LogCorrupt(

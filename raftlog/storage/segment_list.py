@@ -125,6 +125,13 @@ class SegmentList:
         self._note_loaded(segment)
         return LogRange(Index(place.base), Index(found), tuple(runs))
 
+    def headers_back(self, last: int, count: int) -> list[BatchHeader]:
+        """See ``LogReader.headers_back``; ``last`` is in the log."""
+        segment = self._segments[self.position_of(last)]
+        found = segment.headers_back(segment.open_file(), last, count)
+        self._note_loaded(segment)
+        return found
+
     def find_time(self, timestamp_ms: int, first: int) -> BatchHeader | None:
         """The first batch that ends at ``first`` or later and whose max timestamp is at or after the time."""
         for segment in self._reaching(timestamp_ms, first):

@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 
 from raftlog.__main__ import use_our_packages
+from raftlog.extras import install_command
 
 
 def main() -> None:
@@ -16,7 +17,7 @@ def main() -> None:
     try:
         supervisor = import_module("chaos.kit.supervisor")
     except ModuleNotFoundError as error:
-        sys.exit(f"the testing kit needs more packages ({error.name}): pip install 'raftlog[testing]'")
+        sys.exit(f"the testing kit needs more packages ({error.name}): {install_command('testing')}")
     supervisor.main()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.ready import HardState, Restored
 from raftlog.errors import InvariantViolated, OffsetOutOfRange
-from raftlog.records.batch import Batch
+from raftlog.records.batch import Batch, BatchHeader
 from raftlog.storage.append_rules import require_follows
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import FileRange, LogChange, LogPart, LogRange, Sync
@@ -308,6 +308,12 @@ class MemoryLog:
         for batch in self._batches:
             first.setdefault(batch.leader_epoch, batch.base_offset)
         return tuple(EntryId(Term(term), Index(start)) for term, start in first.items())
+
+    def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
+        """The batches that end at ``last``, newest first; see ``LogReader``."""
+        if not self.first_index <= last <= self.last_index:
+            raise self._out_of_range(str(last))
+        return [batch.header for batch in reversed(self._batches) if batch.base_offset <= last][:count]
 
     def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
         """Base index and max timestamp of the first batch that reaches the time; see ``LogReader``."""

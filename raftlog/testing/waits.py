@@ -22,6 +22,8 @@ from weakref import WeakSet
 LIMIT_S: Final = 60.0
 """Long enough for any condition on a machine with other work; an expired wait is an error, not bad luck."""
 POLL_S: Final = 0.02
+POLL_MAX_S: Final = 0.1
+"""Seconds between two questions once a wait has taken a second: each question costs CPU."""
 
 Found = TypeVar("Found")
 
@@ -49,7 +51,8 @@ def eventually(
     Raises ``AssertionError`` after ``LIMIT_S``, with everything that may explain it. Where the condition is
     the end of long work, each change of ``progress`` begins the limit again.
     """
-    deadline = time.monotonic() + LIMIT_S
+    began = time.monotonic()
+    deadline = began + LIMIT_S
     seen: object = None
     before: object = None
     while True:
@@ -65,7 +68,7 @@ def eventually(
             before, deadline = now, time.monotonic() + LIMIT_S
         if time.monotonic() > deadline:
             raise AssertionError(expired(what, seen))
-        time.sleep(POLL_S)
+        time.sleep(min(max(POLL_S, 0.1 * (time.monotonic() - began)), POLL_MAX_S))
 
 
 def expired(what: str, seen: object) -> str:

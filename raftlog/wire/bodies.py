@@ -65,7 +65,7 @@ class Answer(msgspec.Struct):
 
 
 class CreateTopic(Request):
-    """Body of ``POST /v1/topics``. The replication factor defaults to the broker's setting."""
+    """Body of ``POST /v1/topics``. The replication factor defaults to 3; with one or two brokers to 1."""
 
     name: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": limits.NAME_PATTERN})]
     partitions: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] = 1
@@ -217,6 +217,31 @@ class TopicDeleted(Answer):
 
     name: str
     metadata_version: int
+
+
+class DependentGroup(Answer):
+    """A group that has members which subscribe to a topic, or offsets in ``partitions`` of it.
+
+    A queue has ``open_jobs``, and a ``dead_letter_topic`` if there is one.
+    """
+
+    group: str
+    members: int
+    partitions: int
+    is_queue: bool
+    open_jobs: int
+    dead_letter_topic: str | None
+
+
+class TopicDependents(Answer):
+    """What depends on a topic: of ``group_count`` groups the first 1,000 by name, and other counts."""
+
+    topic: str
+    groups: list[DependentGroup]
+    group_count: int
+    schedules: int
+    delayed: int
+    delayed_failed: int
 
 
 # --- partitions -----------------------------------------------------------------------------------
@@ -565,8 +590,18 @@ class VersionBody(Answer):
     version: str
 
 
-class HealthBody(Answer):
-    """``checks`` names each condition and whether it is met."""
+class BrokerStateBody(Answer):
+    """What a broker says of its disk and its replicas."""
+
+    takes_records: bool  # its disk has more than the reserve left, and no log waits for room
+    disk_free_bytes: int
+    disk_reserve_bytes: int
+    failed_replicas: int  # that should serve here and do not
+
+
+class HealthBody(Answer, omit_defaults=True):
+    """``checks`` names each condition and whether it is met; ``broker`` is there for readiness alone."""
 
     status: Literal["ok", "unavailable"]
     checks: dict[str, bool]
+    broker: BrokerStateBody | None = None

@@ -8,6 +8,7 @@ TOPICS = "/v1/topics"
 TOPIC = "/v1/topics/{topic}"
 TOPIC_CONFIG = "/v1/topics/{topic}/config"
 TOPIC_RECORDS = "/v1/topics/{topic}/records"
+TOPIC_DEPENDENTS = "/v1/topics/{topic}/dependents"
 DELETE_BEFORE = "/v1/topics/{topic}/records:delete-before"
 ARCHIVED_UP_TO = "/v1/topics/{topic}/records:archived-up-to"
 PARTITIONS = "/v1/topics/{topic}/partitions"
@@ -96,6 +97,11 @@ def topic_config(name: str) -> str:
 def topic_records(name: str) -> str:
     """The path to produce to a topic; the broker chooses the partitions."""
     return TOPIC_RECORDS.format(topic=_quoted(name))
+
+
+def topic_dependents(name: str) -> str:
+    """The path of what depends on a topic."""
+    return TOPIC_DEPENDENTS.format(topic=_quoted(name))
 
 
 def delete_before(name: str) -> str:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from raftlog.extras import install_command
 from raftlog.types import TopicPartition
 from spark_io.archive.entries import MANIFESTS, Catalogue, Entry
 from spark_io.archive.files import SCHEMA
@@ -48,7 +49,7 @@ def check_installed() -> None:
     except ImportError as error:
         raise ArchiveUnreachable(
             f"layout=delta needs the package deltalake on the driver ({error}): "
-            "pip install 'raftlog[delta]', or leave out the option layout"
+            f"{install_command('delta')}, or leave out the option layout"
         ) from error
 
 

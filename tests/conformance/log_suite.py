@@ -195,6 +195,16 @@ class LogSuite:
             first = next(((at, time) for at, time in enumerate(times) if time >= wanted), None)
             assert log.index_at_time(wanted) == first
 
+    @pytest.mark.parametrize("count", [1, 3, 30])
+    def test_headers_go_back_to_the_beginning(self, log: LogStorage, count: int) -> None:
+        fill(log, 20, records=2)
+        for last in range(40):
+            part, at = log.part(Index(last), 1), last
+            while at >= part.first_index:
+                found = part.headers_back(Index(at), count)
+                assert [header.last_offset for header in found] == list(range(at | 1, 0, -2))[: len(found)]
+                at = found[-1].base_offset - 1
+
     # requirement: L6
     def test_a_time_is_not_found_below_the_first_index(self, log: LogStorage) -> None:
         for base, timestamp_ms in enumerate([90, *[10] * 18, 80]):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -13,16 +15,20 @@ from typing import Any
 import pytest
 
 from chaos import stacks
+from chaos.consumer_groups.crowd import MODULE as GROUP
 from chaos.harness.faults import FAULTS
 from chaos.harness.faults.steps import Fault
+from chaos.harness.group_load import MEMBERS
 from chaos.harness.stage import Stage
 from chaos.ports import free_ports
 from raftlog.__main__ import COMMAND
+from raftlog.testing.waits import eventually
 
 pytestmark = pytest.mark.e2e
 
 RUN_S = 600  # of a run: its faults, and every wait for a healthy cluster
 SHOW_S = 5
+ENDS_S = 30  # a run of five minutes: without the check it waits 60 s more for its group
 
 LAST_LINE = re.compile(
     r"verdict=(?P<verdict>\w+) acknowledged=(?P<acknowledged>\d+) lost=(?P<lost>\d+) "
@@ -65,10 +71,14 @@ def recorded(directory: Path, done: subprocess.CompletedProcess[str]) -> dict[st
     return found
 
 
-ONE_OF_EACH_FAMILY = {
-    *("kill", "isolate", "slow-close", "latency", "drop-all", "full-disk", "clock-jump", "little-cpu"),
+OF_A_LINK = {"limit-data", "latency", "reset", "timeout"}
+ONE_OF_EACH_FAMILY = OF_A_LINK | {
+    *("kill", "isolate", "slow-close", "drop-all", "full-disk", "clock-jump", "little-cpu"),
     *("power-loss", "transfer-leaders", "move-replicas", "restore-copy", "copy-beside"),
 }
+FAULT_S = 2.0
+SHORT_S = 0.01  # of a toxic, which acts on bytes: it lasts until the link has carried some
+FEW_PRODUCERS = 3
 
 
 def possible(kinds: Collection[str]) -> list[Fault]:
@@ -81,10 +91,12 @@ def possible(kinds: Collection[str]) -> list[Fault]:
     return faults
 
 
-def one_after_another(names: Sequence[str], seconds: float) -> str:
+def one_after_another(names: Sequence[str]) -> str:
     """A scenario with each of these faults, all of which are injected."""
-    lines = ["seconds = 5\nbrokers = 3\none_by_one = true\n"]
-    lines += [f'[[faults]]\nfault = "{name}"\nat_s = 0\nseconds = {seconds}\n' for name in names]
+    lines = [f"seconds = 5\nbrokers = 3\nproducers = {FEW_PRODUCERS}\none_by_one = true\n"]
+    for name in names:
+        seconds = SHORT_S if name in OF_A_LINK else FAULT_S
+        lines.append(f'[[faults]]\nfault = "{name}"\nat_s = 0\nseconds = {seconds}\n')
     return "\n".join(lines)
 
 
@@ -100,7 +112,7 @@ def one_after_another(names: Sequence[str], seconds: float) -> str:
 def test_every_kind_of_fault_has_an_effect_and_breaks_no_promise(directory: Path, kinds: set[str]) -> None:
     faults = possible(kinds)
     scenario = directory / "all.toml"
-    scenario.write_text(one_after_another([fault.name for fault in faults], 2.0))
+    scenario.write_text(one_after_another([fault.name for fault in faults]))
     done = chaos("run", "--scenario", scenario, "--report", directory / "report")
     record, last = recorded(directory, done), told(done)
     effects = {fault["fault"]: fault["effects"] for fault in record["injected"]}
@@ -112,21 +124,6 @@ def test_every_kind_of_fault_has_an_effect_and_breaks_no_promise(directory: Path
     assert min(record["counts"]["commits"], record["counts"]["committed_reads"]) > 50
     assert min(record["counts"][f"transactions_{end}"] for end in ("committed", "aborted")) > 25
     assert Path(last["report"]).exists()
-
-
-@pytest.mark.timeout(RUN_S + 60)
-def test_a_short_fault_of_a_link_lasts_until_there_is_traffic(directory: Path) -> None:
-    # A toxic acts on bytes, and a connection between two brokers may carry none for a while.
-    kinds = ["limit-data", "latency", "reset", "timeout"]
-    if len(possible(kinds)) < len(kinds):
-        pytest.skip("toxics cannot be injected here: `raftlog chaos faults` says why")
-    scenario = directory / "short.toml"
-    scenario.write_text(one_after_another(kinds, 0.01))
-    done = chaos("run", "--scenario", scenario, "--report", directory / "report")
-    record = recorded(directory, done)
-    effects = {fault["fault"]: fault["effects"] for fault in record["injected"]}
-    assert set(effects) == set(kinds), (effects, record["left_out"])
-    assert min(effects.values()) > 0, effects
 
 
 @pytest.mark.timeout(2 * RUN_S + 60)
@@ -163,3 +160,32 @@ def test_a_run_whose_cluster_does_not_start_has_a_verdict_and_says_why(directory
     assert done.returncode == 2
     assert "Traceback" in done.stderr
     assert "no broker responds" in done.stderr
+
+
+def members_of(harness: int) -> list[int]:
+    """The processes of a run's consumer group, once all of them have started."""
+
+    def found() -> list[int]:
+        listed = subprocess.run(
+            ["ps", "-wweo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+        )
+        rows = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
+        pids = [int(pid) for pid, parent, args in rows if int(parent) == harness and GROUP in args]
+        return pids if len(pids) == len(MEMBERS) else []
+
+    return eventually(found, what="members of the group")
+
+
+@pytest.mark.timeout(RUN_S)
+def test_a_run_whose_members_have_ended_ends_at_once_and_says_so(directory: Path) -> None:
+    asked = ("run", "--minutes", "5", "--brokers", "1", "--faults", "kill", "--report", str(directory / "r"))
+    command = [*COMMAND, "chaos", *asked]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for member in members_of(process.pid):
+                os.kill(member, signal.SIGKILL)
+            output, errors = process.communicate(timeout=ENDS_S)
+        finally:
+            process.kill()
+    assert (process.returncode, "verdict=unknown" in output) == (2, True)
+    assert "members of the consumer group have ended: process 0 does not run (status -9)" in errors

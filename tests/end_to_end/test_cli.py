@@ -11,18 +11,18 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from chaos.cluster import Cluster, free_ports
+from raftlog import Client
 from raftlog.records.keys import partition_for_key
-from tests.helpers.command_line import RAFTLOG, command, packages_of_our_names, run
+from tests.helpers.command_line import RAFTLOG, command, invoke, packages_of_our_names, run
 from tests.helpers.real_cluster import call, create_topic, eventually, produce, read_all
 
 pytestmark = pytest.mark.e2e
-
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def lines(count: int) -> bytes:
@@ -69,33 +69,20 @@ def endless_produce(cluster: Cluster, topic: str) -> Iterator[Feed]:
 
 
 def test_health_is_good_until_a_broker_is_down(cluster: Cluster) -> None:
-    def health() -> dict[str, list[object]]:
-        process = command(cluster, "cluster", "health", "-o", "json")
-        found = json.loads(process.communicate(timeout=60)[0])
-        assert process.returncode == (0 if found["healthy"] else 1)
-        assert isinstance(found, dict)
-        return found
-
+    health = partial(invoke, cluster.bootstrap, "cluster", "health")
     create_topic(cluster.urls[0], "orders", 2)
     shown, told = run(cluster, "cluster", "health")
     assert told == "healthy\n"
     assert shown.count(b"yes") == 3
-    found = health()
+    found = json.loads(health("-o", "json").stdout)
     assert (found["healthy"], found["partitions"], found["problems"]) == (True, 2, [])
     cluster.kill(3)
-    eventually(
-        lambda: (found := health())["brokers_down"] == [3] and len(found["under_replicated"]) == 2,
-        what="a broker that is down",
-    )
-    assert "broker 3 is down" in run(cluster, "cluster", "health", code=1)[1]
+    with Client(cluster.bootstrap) as client:
+        eventually(lambda: not client.cluster.brokers()[2].alive, what="a broker that is down")
+    assert "broker 3 is down" in health(code=1).stderr
     cluster.kill(2)
-    eventually(lambda: len(health()["leaderless"]) == 2, what="partitions without a leader")
-    found = health()
-    assert found["not_restorable"] == ["orders/0", "orders/1"]
-    assert (
-        "orders/0 has no leader; without a majority it cannot be restored: start broker 2, 3"
-        in found["problems"]
-    )
+    told = "orders/0 has no leader; without a majority it cannot be restored: start broker 2, 3"
+    eventually(lambda: told in health(code=1).stderr, what="partitions without a leader")
 
 
 def test_a_reader_that_has_enough_ends_a_consume_quietly(unbroken: Cluster) -> None:
@@ -113,16 +100,14 @@ def test_a_reader_that_has_enough_ends_a_consume_quietly(unbroken: Cluster) -> N
     process.stdin.close()
 
 
-@pytest.mark.parametrize("number", STOPS)
-def test_following_shows_what_comes_until_a_signal(unbroken: Cluster, number: signal.Signals) -> None:
-    topic = f"live-{number}"
-    create_topic(unbroken.urls[0], topic, 3)
-    process = command(unbroken, "consume", topic, "--follow")
+def test_following_shows_what_comes_until_a_signal(unbroken: Cluster) -> None:
+    create_topic(unbroken.urls[0], "live", 3)
+    process = command(unbroken, "consume", "live", "--follow")
     assert process.stdout is not None
-    for word in (b"one\n", b"two\n"):
-        run(unbroken, "produce", topic, stdin=word)
-        assert process.stdout.readline() == word
-    process.send_signal(number)
+    for word in ("one", "two"):
+        assert produce(unbroken.urls[0], "live", [word]).status == 200
+        assert process.stdout.readline() == word.encode() + b"\n"
+    process.send_signal(signal.SIGHUP)
     assert process.communicate(timeout=60) == (b"", b"")
     assert process.returncode == 0
 
@@ -159,13 +144,12 @@ def test_commands_that_are_stopped_lose_nothing_and_share_the_rest(unbroken: Clu
     assert Counter(seen).total() < 3500, "nearly all of them once"
 
 
-@pytest.mark.parametrize("number", STOPS)
-def test_a_signal_ends_a_produce_with_an_honest_count(unbroken: Cluster, number: signal.Signals) -> None:
-    with endless_produce(unbroken, f"stopped-{number}") as feed:
-        feed.process.send_signal(number)
+def test_a_signal_ends_a_produce_with_an_honest_count(unbroken: Cluster) -> None:
+    with endless_produce(unbroken, "stopped") as feed:
+        feed.process.send_signal(signal.SIGTERM)
         _, told = feed.process.communicate(timeout=60)
-    assert feed.process.returncode == 128 + number, told.decode()
-    stored = len(read_all(unbroken.urls[0], f"stopped-{number}"))
+    assert feed.process.returncode == 128 + signal.SIGTERM, told.decode()
+    stored = len(read_all(unbroken.urls[0], "stopped"))
     # The signal may fall between a record's way into the client and our taking note of it.
     assert 0 <= stored - int(told.split()[0]) <= 1
 
@@ -217,7 +201,7 @@ def test_dev_prints_its_lines_and_stops_all_brokers(directory: Path) -> None:
     data = directory / "dev"
     port = free_ports(3)
     strangers = packages_of_our_names(directory / "project")
-    for number in (signal.SIGTERM, signal.SIGINT):  # the second time on its own data
+    for number in (signal.SIGHUP, signal.SIGINT):  # the second time on its own data
         with subprocess.Popen(
             [*RAFTLOG, "dev", "--data", str(data), "--http-port", str(port)],
             stdout=subprocess.PIPE,
@@ -237,9 +221,7 @@ def test_dev_prints_its_lines_and_stops_all_brokers(directory: Path) -> None:
                 os.kill(pid, 0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
-def test_dev_leaves_no_broker_running_however_it_ends(directory: Path, number: signal.Signals) -> None:
-    """A closed terminal, and what the kernel kills."""
+def test_dev_leaves_no_broker_running_when_it_is_killed(directory: Path) -> None:
     data, port = directory / "dev", free_ports(3)
     with subprocess.Popen(
         [*RAFTLOG, "dev", "--data", str(data), "--http-port", str(port)],
@@ -248,9 +230,8 @@ def test_dev_leaves_no_broker_running_however_it_ends(directory: Path, number: s
         text=True,
     ) as process:
         pids = _pids_told(process, data, port)
-        process.send_signal(number)
+        process.kill()
         process.wait(60)
-    assert process.returncode == (0 if number is signal.SIGHUP else -number)
     eventually(lambda: not any(map(_is_running, pids)), what="the end of all brokers")
 
 
@@ -295,6 +276,7 @@ def test_dev_names_a_broker_that_died_and_how_to_start_it(directory: Path) -> No
         finally:
             process.terminate()
             process.communicate(timeout=60)
+    assert process.returncode == 0
     config = (data / "broker-2" / "raftlog.toml").resolve()
     assert died == f"broker 2 was killed by SIGKILL; start it with: raftlog serve --config {config}\n"
 
@@ -339,39 +321,39 @@ def _pids_told(process: subprocess.Popen[str], data: Path, port: int) -> list[in
 
 
 # requirement: D4
-def test_a_refused_line_makes_all_lines_of_a_transaction_invisible(cluster: Cluster) -> None:
-    create_topic(cluster.urls[0], "once", 2)
+def test_a_refused_line_makes_all_lines_of_a_transaction_invisible(unbroken: Cluster) -> None:
+    create_topic(unbroken.urls[0], "once", 2)
     too_large = b"a\nb\n" + b"x" * (2 << 20) + b"\n"
-    told = run(cluster, "produce", "once", "--delivery", "exactly_once", stdin=too_large, code=1)[1]
+    told = run(unbroken, "produce", "once", "--delivery", "exactly_once", stdin=too_large, code=1)[1]
     assert "the transaction is aborted: no record is visible" in told
-    run(cluster, "produce", "once", "--delivery", "exactly_once", stdin=b"c\n")
-    assert run(cluster, "consume", "once")[0] == b"c\n"
+    run(unbroken, "produce", "once", "--delivery", "exactly_once", stdin=b"c\n")
+    assert run(unbroken, "consume", "once")[0] == b"c\n"
 
 
 # requirement: C6 G6 ST1
-def test_a_group_is_shown_as_it_is_stored(cluster: Cluster) -> None:
-    url = cluster.urls[0]
+def test_a_group_is_shown_as_it_is_stored(unbroken: Cluster) -> None:
+    url = unbroken.urls[0]
     create_topic(url, "orders")
     produce(url, "orders", ["a", "b", "c"])
 
     def coordinators(field: str) -> set[object]:
-        return {call(each, "GET", "/v1/groups/mail/coordinator").json[field] for each in cluster.urls}
+        return {call(each, "GET", "/v1/groups/mail/coordinator").json[field] for each in unbroken.urls}
 
     found, offsets = coordinators("partition"), "/v1/topics/__offsets/partitions"
     partition = partition_for_key(b"mail", len(call(url, "GET", offsets).rows("items")))
     assert found == {partition}
     eventually(
-        lambda: coordinators("broker_id") == {cluster.leader("__offsets", partition)},
+        lambda: coordinators("broker_id") == {unbroken.leader("__offsets", partition)},
         what="the leader of the partition as the coordinator at all brokers",
     )
     body = {"offsets": [{"topic": "orders", "partition": 0, "offset": 2}]}
     assert call(url, "PUT", "/v1/groups/mail/offsets", body).status == 204
     (shown,) = call(url, "GET", "/v1/groups/mail/offsets").json["items"]  # type: ignore[attr-defined]
     assert (shown["committed_offset"], shown["last_consumed_offset"], shown["lag"]) == (2, 1, 1)
-    described = run(cluster, "group", "describe", "mail")[0].decode().splitlines()
+    described = run(unbroken, "group", "describe", "mail")[0].decode().splitlines()
     assert described[-2].split()[:6] == ["topic", "partition", "consumed", "committed", "end", "lag"]
     assert described[-1].split()[:6] == ["orders", "0", "1", "2", "3", "1"]
-    rows = run(cluster, "consume", "__offsets")[0]
+    rows = run(unbroken, "consume", "__offsets")[0]
     key = {"kind": "offset", "group": "mail", "topic": "orders", "partition": 0}
     (value,) = (
         json.loads(line.removeprefix(prefix))

@@ -89,17 +89,6 @@ def visible(client: Client, topic: str, partitions: int) -> list[str]:
 
 
 # requirement: D3
-def test_a_killed_process_leaves_nothing_and_the_next_one_goes_on(unbroken: Cluster, client: Client) -> None:
-    create_topic(unbroken.urls[0], "killed", 2)
-    with process(WRITER, unbroken.urls[0], "killed") as writer:
-        assert line(writer) == "sent"
-        os.kill(writer.pid, signal.SIGKILL)
-    with client.producer("killed", transactional_id="copy-1") as producer, producer.transaction() as tx:
-        tx.send("third", partition=1)
-    assert visible(client, "killed", 2) == ["first", "third"]
-
-
-# requirement: D3
 def test_a_zombie_that_wakes_up_is_fenced(unbroken: Cluster, client: Client) -> None:
     create_topic(unbroken.urls[0], "zombie", 2)
     with process(WRITER, unbroken.urls[0], "zombie") as writer:

@@ -114,17 +114,6 @@ def test_at_least_once_hands_a_record_out_again_that_was_being_handled(
         assert read(consumer, 6) == [4, 5, 6, 7, 8, 9]
 
 
-# requirement: D1
-def test_at_most_once_commits_before_it_hands_out(unbroken: Cluster, client: Client) -> None:
-    topic = filled(unbroken, client, "once", partitions=1, count=10)
-    with client.consumer("once", topic, delivery="at_most_once") as consumer:
-        assert read(consumer, 3) == [0, 1, 2]
-        assert committed(client, "once") == {0: 3}
-    with client.consumer("once", topic, delivery="at_most_once") as consumer:
-        assert [each.offset for each in next(consumer.batches(max_records=6))] == [3, 4, 5, 6, 7, 8]
-        assert committed(client, "once") == {0: 9}
-
-
 # requirement: G4 G8 G9
 def test_two_consumers_share_and_the_one_that_is_left_takes_over(unbroken: Cluster, client: Client) -> None:
     topic = filled(unbroken, client, "shared", partitions=4, count=0)
@@ -139,19 +128,6 @@ def test_two_consumers_share_and_the_one_that_is_left_takes_over(unbroken: Clust
         eventually(lambda: len(first.assignment) == 4, what="all partitions again")
     reasons = [each.reason for each in client.groups.rebalances("shared")]
     assert reasons == ["member b left", "member b joined", "member a joined"]
-
-
-def test_a_handler_that_blocks_longer_than_its_session_keeps_its_partitions(
-    unbroken: Cluster, client: Client
-) -> None:
-    topic = filled(unbroken, client, "slow", partitions=1, count=3)
-    with client.consumer("slow", topic, session_timeout=f"{SESSION_S}s") as consumer:
-        assert read(consumer, 1) == [0]
-        generation = consumer.generation
-        block_longer_than_a_session(unbroken)
-        assert read(consumer, 2) == [1, 2]
-        assert consumer.generation == generation
-    assert len(client.groups.rebalances("slow")) == 1
 
 
 def test_an_application_that_blocks_its_event_loop_keeps_its_partitions(
@@ -264,16 +240,6 @@ def test_seek_pause_resume_positions_and_lag(unbroken: Cluster, client: Client) 
         eventually(lambda: consumer.lag == {zero: 0, one: 0}, what="no lag")
         with pytest.raises(KeyError, match="seeking/5"):
             consumer.seek(topic, 5, 0)
-
-
-def test_a_seek_back_while_a_record_is_handled_is_committed(unbroken: Cluster, client: Client) -> None:
-    topic = filled(unbroken, client, "rewound", partitions=1, count=10)
-    with client.consumer("rewound", topic, commit_interval="50ms") as consumer:
-        assert read(consumer, 10) == list(range(10))
-        eventually(lambda: committed(client, "rewound") == {0: 9}, what="a commit")
-        consumer.seek(topic, 0, 0)
-        assert read(consumer, 1) == [0]
-        eventually(lambda: committed(client, "rewound") == {0: 0}, what="the rewound offset")
 
 
 def test_consumers_and_batches_under_a_crowd(unbroken: Cluster, client: Client) -> None:

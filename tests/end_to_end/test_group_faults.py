@@ -225,7 +225,7 @@ def judged(history: GroupHistory, load: Load, drained_s: float) -> GroupHistory:
 @pytest.mark.e2e
 def test_a_small_crowd_under_faults(raftlog_cluster: RaftlogCluster, tmp_path: Path) -> None:
     # requirement: G3 G4 ST2 D2
-    shape = Shape(seconds=20, processes=(4, 3, 3), partitions=12, life_s=15, pause_s_max=2)
+    shape = Shape(seconds=10, processes=(3, 3), partitions=12, life_s=8, pause_s_max=2)
     under_faults(raftlog_cluster, tmp_path, shape)
 
 

@@ -135,7 +135,7 @@ def test_a_load_that_is_broken_off_has_read_nothing_for_good_and_convicts_nobody
 
 def lose_records_under_load(cluster: Cluster) -> None:
     """What every other test here must never see."""
-    shape = Shape(final_read_s=10, send_s=10)  # whose expiry convicts, too: what was read is gone
+    shape = Shape(final_read_s=3, send_s=3)  # whose expiry convicts, too: what was read is gone
     with Workload(cluster.urls, "orders", partitions=PARTITIONS, seed=SEED, shape=shape) as load:
         load.wait_for_acknowledged(300)
         for broker in cluster.brokers:
@@ -144,7 +144,7 @@ def lose_records_under_load(cluster: Cluster) -> None:
             for log in cluster.data_directory(broker).glob("orders-*"):
                 shutil.rmtree(log)
         cluster.start()
-        load.wait_for_acknowledged(1000)
+        load.wait_for_acknowledged(300)
     assert check(load.history) == []
 
 

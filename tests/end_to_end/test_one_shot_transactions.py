@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from urllib.parse import urlsplit
 
@@ -19,13 +18,11 @@ from tests.helpers.real_cluster import (
     partitions_of,
     read_all,
 )
-from transactions.batches import partition_of
 
 pytestmark = pytest.mark.e2e
 
 EXECUTE = "/v1/transactions:execute"
 TOPICS = ("clean", "audit")
-KEYS = 300
 
 
 def body_of(number: int) -> dict[str, object]:
@@ -103,26 +100,6 @@ def test_a_lost_answer_is_repeated_at_another_broker(cluster: Cluster) -> None:
 
 
 # requirement: D3
-def test_a_key_survives_the_coordinator_that_decided(cluster: Cluster) -> None:
-    for topic in TOPICS:
-        create_topic(cluster.urls[0], topic, 1)
-    body = {"transactional_id": "enrich-1", **body_of(1)}
-    first = executed(cluster.urls, body, "key")
-    victim = cluster.leader(
-        "__transactions", partition_of("enrich-1", len(partitions_of(cluster.urls[0], "__transactions")))
-    )
-    assert victim is not None
-    cluster.kill(victim)
-    urls = [cluster.url(broker) for broker in cluster.running]
-    assert executed(urls, body, "key").body == first.body
-    # A leader that was elected just now may know less of what is committed.
-    eventually(
-        lambda: [visible(urls[0], topic) for topic in TOPICS] == [[1], [1]],
-        what="the records of both topics, once",
-    )
-
-
-# requirement: D3
 def test_input_is_processed_once_by_one_request_for_each_step(cluster: Cluster) -> None:
     """A member of a group consumes, transforms and produces, while each broker is killed once."""
     urls, inputs = cluster.urls, list(range(24))
@@ -152,45 +129,3 @@ def test_input_is_processed_once_by_one_request_for_each_step(cluster: Cluster) 
         assert [visible(url, topic) for topic in TOPICS] == [inputs, inputs]
         (item,) = call(url, "GET", "/v1/groups/enrich/offsets?lag=false").rows("items")
         assert item["committed_offset"] == len(inputs)
-
-
-def test_bad_input_writes_nothing_anywhere(unbroken: Cluster) -> None:
-    url = unbroken.urls[0]
-    create_topic(url, "strict", 3)
-    right = {"topic": "strict", "value": 1}
-    executed([url], {"records": [right]}, "zero")  # creates the topic of transactions
-    refused = [
-        ([right, {"topic": "nowhere", "value": 1}], 404, "topic_not_found"),
-        ([right, {"topic": "strict", "value": 7, "encoding": "base64"}], 422, "invalid_record"),
-        ([right, {"topic": "strict", "value": "x" * 2_000_000}], 413, "record_too_large"),
-        ([right, {"topic": "__transactions", "value": 1}], 422, "invalid_request"),
-        ([right] * 1_001, 413, "record_too_large"),
-    ]
-    for records, status, code in refused:
-        answer = call(url, "POST", EXECUTE, {"records": records}, {"Idempotency-Key": "one"})
-        assert (answer.status, answer.code) == (status, code), answer
-    long = call(url, "POST", EXECUTE, {"records": [right]}, {"Idempotency-Key": "x" * 300})
-    assert (long.status, long.json["field"]) == (422, "Idempotency-Key")
-    assert visible(url, "strict") == [1]
-    assert executed([url], {"records": [right]}, "one").status == 200, "a refusal takes no key"
-    other = call(url, "POST", EXECUTE, {"records": [right, right]}, {"Idempotency-Key": "one"})
-    assert (other.status, other.code) == (422, "idempotency_key_reused")
-    assert visible(url, "strict") == [1, 1]
-
-
-def test_many_keys_are_carried_out_once_each(unbroken: Cluster) -> None:
-    create_topic(unbroken.urls[0], "many", 3)
-    path = "/v1/topics/many/records"
-
-    def produced(number: int) -> Answer:
-        body = {"records": [{"value": number}]}
-        url = unbroken.urls[number % len(unbroken.urls)]
-        return executed([url], body, f"key-{number}", path)
-
-    with ThreadPoolExecutor(16) as pool:
-        first = [*pool.map(produced, range(KEYS))]
-        again = [*pool.map(produced, range(KEYS))]
-    assert [answer.body for answer in again] == [answer.body for answer in first]
-    assert sorted(visible(unbroken.urls[0], "many")) == [*range(KEYS)]
-    listed = call(unbroken.urls[0], "GET", "/v1/transactions?state=all&limit=1000").rows("items")
-    assert len(listed) < KEYS / 2, "keys leave no transactional ids behind"

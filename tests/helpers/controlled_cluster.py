@@ -105,7 +105,7 @@ class ControlledBroker(SimulatedBroker):
             why_offline=lambda target: self.why_offline,
             awaiting_archive=self.retention.awaiting_archive,
         )
-        parts = len(place.nodes), self.controller, self.gateway, self.host.calls, self.clock
+        parts = self.controller, self.gateway, self.host.calls, self.clock
         self.groups = BrokerGroups(node_id, Groups(offsets_partitions=self.offsets_partitions), *parts)
         self.transactions = BrokerTransactions(
             node_id, TransactionSettings(partitions=1), *parts, PRODUCER_IDS, self.groups.service

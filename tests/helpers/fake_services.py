@@ -291,7 +291,8 @@ class FakeGateway:
             case Start.LATEST:
                 return log.end
             case LastRecords():
-                return max(log.start, log.end - position.count)
+                offsets = [log.start] * position.count + [at for batch in log.batches for at in _seen(batch)]
+                return max(log.start, offsets[-position.count])
             case AtTime():
                 for batch in log.batches:
                     for record in read_records(batch):
@@ -413,3 +414,13 @@ def _durability(acks: Acks, topic: TopicInfo) -> Durability:
     return Durability(
         acks=str(acks), committed=acks.kind is not AcksKind.LEADER, fsynced=True, replicas=replicas
     )
+
+
+def _seen(batch: Batch) -> Collection[int]:
+    """The offsets of the records of users; of a batch that cannot be decoded, all of them."""
+    if batch.header.is_control:
+        return ()
+    try:
+        return [record.offset for record in read_records(batch)]
+    except CorruptBatch:
+        return range(batch.base_offset, batch.last_offset + 1)

@@ -11,6 +11,7 @@ from delayed.coordinator import DelayedCoordinator
 from delayed.records import KINDS, LaneKey, Message
 from delayed.room import MoveRoom
 from delayed.service import DelayedService
+from delayed.values import TopicKey
 from raftlog.clock import TrustedClock
 from raftlog.errors import NoLeader, RecordTooLarge, UnknownDelayed
 from raftlog.node.rpc import Calls
@@ -82,6 +83,10 @@ class Deliveries:
         return 4711
 
     async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
+        """None."""
+        return set()
+
+    async def deleted(self, topics: Collection[TopicKey]) -> Set[TopicKey]:
         """None."""
         return set()
 

@@ -541,4 +541,20 @@ PROMISES_OF_RECORDS = (
         "[tags]",
         seen_by="tests/unit/client/test_tags.py::test_combined_tags_give_exactly_the_messages_that_match[0]",
     ),
+    PlantedBug(
+        "the lines behind a quote that is not closed are lost with it",
+        "A12",
+        "api.cli.own_values:CsvRows._first_line",
+        "self._next += others[::-1]",
+        "self._next += []",
+        seen_by="tests/unit/cli/test_own_values.py::test_a_row_is_an_object_with_its_key_in_a_column[open-quote]",
+    ),
+    PlantedBug(
+        "a position between two runs of copied records is that of the last record of the first one",
+        "A13",
+        "api.kafka_import.accounts:Copied.translated",
+        "return runs[at + 1].target if at + 1",
+        "return runs[at].target_end - 1 if at + 1",
+        seen_by="tests/unit/api/test_kafka_accounts.py::test_a_position_is_that_of_the_first_record_not_consumed",
+    ),
 )

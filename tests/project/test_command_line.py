@@ -58,7 +58,7 @@ def test_every_command_is_documented_and_in_the_first_manual_page() -> None:
 
 def test_documented_tables_fit_a_terminal() -> None:
     """Tables, except for texts and paths of any length: errors, and what ``verify`` and ``inspect`` find."""
-    blocks = re.findall(r"^```\n(\$.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```console\n(\$.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
     shown = [part for block in blocks for part in block.split("$ raftlog ")[1:]]
     lines = [line for part in shown if not part.startswith(_LONG) for line in part.splitlines()[1:]]
     tables = [line for line in lines if re.search(r"\S  +\S", line) and ", " not in line]

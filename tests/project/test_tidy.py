@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (
-    "raftlog",
-    "partitions",
-    "groups",
-    "transactions",
-    "delayed",
-    "api",
-    "chaos",
-    "spark_io",
-    "pyspark_raftlog",
-    "pyspark_raftlog_archive",
-    "bench",
-)
+from tests.helpers.wheel import PROJECT, ROOT
+
+PACKAGES = tuple(PROJECT["tool"]["importlinter"]["root_packages"])
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
 MAY_PRINT = ("api/cli", "chaos", "bench")
@@ -45,31 +35,54 @@ def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
+class _Facts(NamedTuple):
+    """What the tests ask of a module. Trees are not kept: they would slow down the collector."""
+
+    has_docstring: bool
+    long_functions: tuple[str, ...]
+    imported: frozenset[str]
+    texts: frozenset[str]  # a module may be imported by name when it is needed
+    hidden_inputs: tuple[str, ...]
+
+
+@cache
+def _facts(path: Path) -> _Facts:
+    tree = ast.parse(path.read_text())
+    nodes = [*ast.walk(tree)]
+    return _Facts(
+        ast.get_docstring(tree) is not None,
+        (*_long_functions(path, nodes),),
+        frozenset(_imported(nodes)),
+        frozenset(
+            node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ),
+        (*_hidden_inputs(path, nodes),),
+    )
+
+
+def _long_functions(path: Path, nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+            length = (node.end_lineno or 0) - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                yield f"{_name(path)}:{node.lineno} {node.name} has {length} lines"
 
 
 def test_files_and_functions_fit_their_limits() -> None:
     found = []
     for path in _sources(tests=True):
-        text = path.read_text()
-        if text.count("\n") > FILE_LINES_MAX:
+        if path.read_text().count("\n") > FILE_LINES_MAX:
             found.append(f"{_name(path)} is longer than {FILE_LINES_MAX} lines")
-        for function in _functions(ast.parse(text)):
-            length = (function.end_lineno or 0) - function.lineno + 1
-            if length > FUNCTION_LINES_MAX:
-                found.append(f"{_name(path)}:{function.lineno} {function.name} has {length} lines")
+        found += _facts(path).long_functions
     assert found == []
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    assert [_name(path) for path in _sources() if not ast.get_docstring(ast.parse(path.read_text()))] == []
+    assert [_name(path) for path in _sources() if not _facts(path).has_docstring] == []
 
 
-def _imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+def _imported(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -81,7 +94,7 @@ def test_tests_import_helpers_and_no_other_tests() -> None:
     found = []
     for path in sorted((ROOT / "tests").rglob("*.py")):
         folder = path.relative_to(ROOT / "tests").parts[0]
-        for name in _imported(path):
+        for name in sorted(_facts(path).imported):
             package, _, rest = name.partition(".")
             if package == "tests" and not re.match(rf"(helpers|{folder})\.(?!(.*\.)?test_)", rest):
                 found.append(f"{_name(path)} imports {name}")
@@ -114,12 +127,12 @@ def test_nothing_is_postponed_or_printed() -> None:
 
 
 def test_no_pickle_and_no_hidden_chance_or_clock() -> None:
-    assert [finding for path in _sources() for finding in _hidden_inputs(path)] == []
+    assert [finding for path in _sources() for finding in _facts(path).hidden_inputs] == []
 
 
-def _hidden_inputs(path: Path) -> Iterator[str]:
+def _hidden_inputs(path: Path, nodes: Sequence[ast.AST]) -> Iterator[str]:
     imported = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes:
         if isinstance(node, ast.Import):
             imported |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -152,14 +165,9 @@ def test_an_object_of_the_core_sets_only_its_own_fields() -> None:
 def test_every_module_is_imported_by_something() -> None:
     imported: set[str] = set()
     for path in _sources(tests=True):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                imported |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                imported.add(node.value)  # imported by name when it is needed
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        names, texts = _facts(path).imported, _facts(path).texts
+        imported |= names | texts | {name.rpartition(".")[0] for name in names}
+    project = PROJECT["project"]
     started = {*project["scripts"].values(), *project["entry-points"]["pytest11"].values()}
     makefile = (ROOT / "Makefile").read_text()
     lonely = []

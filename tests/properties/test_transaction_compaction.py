@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partitions.replica.positions import NO_ABORTED, ONE_BATCH, NewestRecords
 from partitions.replica.transaction_table import TransactionTable
 from raftlog.core.ready import HardState
 from raftlog.records.batch import Batch, Codec, split_batches, stamp
@@ -17,7 +18,7 @@ from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.control import Marker, marker_batch
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
-from raftlog.types import Term
+from raftlog.types import Index, Term
 from tests.helpers import compacting
 from tests.helpers.compacting import compactor, records_in, stored
 from tests.helpers.log_files import DIRECTORY, sync
@@ -177,6 +178,25 @@ def test_a_log_with_parts_of_two_replicas_gives_the_same_ranges(seed: int) -> No
     for first, end in zip(cuts, [*cuts[1:], source.end], strict=True):
         mixed += [batch for batch in chosen[first] if first <= batch.base_offset < end]
     assert table_of(mixed).snapshot() == source.table.snapshot()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1 << 32), count=st.integers(1, 60), is_compacted=st.booleans())
+def test_the_newest_records_are_those_that_a_reader_sees(seed: int, count: int, is_compacted: bool) -> None:
+    """Markers, aborted and open transactions, gaps and emptied batches count as nothing."""
+    # requirement: C2
+    rng = random.Random(seed)
+    source, filesystem = written(rng, rng.randrange(2, 60)), FakeFilesystem()
+    log = filled(filesystem, source)
+    if is_compacted:
+        compact(filesystem, log, source)
+    for end, aborted in ((source.stable_end, source.table.aborted()), (source.end, NO_ABORTED)):
+        batches = [batch for batch in stored(log) if aborted.of(batch.header) is None]
+        offsets = [record.offset for record in records_in(batches) if record.offset < end]
+        search = NewestRecords(count, Index(end - 1), aborted)
+        while not search.is_complete and search.last >= 0:
+            search.look(log.part(search.last, ONE_BATCH))
+        assert max(0, search.offset) == ([0] * count + offsets)[-count], (offsets, end)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
 from chaos.crash_points import enumerate_points, run_all, run_point
-from chaos.crash_workload import KILL, POWER_LOSS, CrashPoint
+from chaos.crash_workload import KILL, POWER_LOSS, CrashPoint, Workload
 from tests.helpers.planted_bugs import Edit, planted
 
 LAST_LINE = re.compile(
@@ -15,9 +16,15 @@ LAST_LINE = re.compile(
 )
 
 
+@cache
+def without_a_death() -> Workload:
+    """The workload, run once for all tests of a process."""
+    return run_point(None)
+
+
 def test_a_death_after_a_disk_operation_is_survived() -> None:
     # requirement: M3
-    outcomes = run_all(stride=307)
+    outcomes = run_all(stride=401)
     assert outcomes.failures == ()
     assert outcomes.recovered == outcomes.crashes + outcomes.power_losses
     assert LAST_LINE.fullmatch(outcomes.last_line())
@@ -33,13 +40,13 @@ def test_every_operation_of_the_workload_is_a_crash_point() -> None:
 
 @pytest.mark.parametrize("manner", [KILL, POWER_LOSS])
 def test_a_death_while_a_replica_is_removed_is_survived(manner: str) -> None:
-    removed_at = dict(run_point(None).steps)["leave"]
-    for operation in range(removed_at - 20, removed_at, 6):
+    removed_at = dict(without_a_death().steps)["leave"]
+    for operation in range(removed_at - 20, removed_at, 10):
         assert run_point(CrashPoint(operation, manner)).violations == []
 
 
 def test_the_workload_rolls_cuts_closes_deletes_and_moves() -> None:
-    workload = run_point(None)
+    workload = without_a_death()
     disk = workload.counted.disk
     paths = [path for path in disk.paths() if "/trash/" not in path]
     files = [path.rpartition("/")[2] for path in paths]
@@ -66,15 +73,19 @@ SYNCS_NO_NAMES = (
 )
 
 
-@pytest.mark.parametrize("bug", [SENDS_NO_MARKERS, HAS_NO_DEADLINES], ids=["markers", "deadlines"])
-def test_a_bug_in_transactions_is_seen(bug: Edit) -> None:
-    steps = dict(run_point(None).steps)
+# The operations of a transaction at which the search begins: the bugs are seen soon after them.
+@pytest.mark.parametrize(
+    ("bug", "first"),
+    [pytest.param(SENDS_NO_MARKERS, 20, id="markers"), pytest.param(HAS_NO_DEADLINES, 8, id="deadlines")],
+)
+def test_a_bug_in_transactions_is_seen(bug: Edit, first: int) -> None:
+    steps = dict(without_a_death().steps)
     with planted(bug):
-        points = range(steps["transact"], steps["coordinate"], 4)
+        points = range(steps["transact"] + first, steps["coordinate"], 4)
         assert any(run_point(CrashPoint(at, KILL)).violations for at in points)
 
 
 @pytest.mark.parametrize("bug", [(SYNCS_NO_VOTES,), SYNCS_NO_NAMES], ids=["votes", "names"])
 def test_a_bug_that_forgets_what_was_durable_is_seen(bug: tuple[Edit, ...]) -> None:
     with planted(*bug):
-        assert any(run_point(CrashPoint(at, POWER_LOSS)).violations for at in range(130, 240, 5))
+        assert any(run_point(CrashPoint(at, POWER_LOSS)).violations for at in range(160, 240, 5))

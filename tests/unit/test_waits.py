@@ -29,21 +29,25 @@ class Clock:
 
     def __init__(self) -> None:
         self._now_s = 0.0
+        self.pauses: list[float] = []
 
     def monotonic(self) -> float:
         return self._now_s
 
     def sleep(self, seconds: float) -> None:
-        self._now_s += 1000 * seconds
+        self.pauses.append(seconds)
+        self._now_s += 20
 
 
 @pytest.fixture(autouse=True)
-def _virtual(monkeypatch: pytest.MonkeyPatch) -> None:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A look takes 20 s, so that three are within the limit."""
-    monkeypatch.setattr(waits, "time", Clock())
+    virtual = Clock()
+    monkeypatch.setattr(waits, "time", virtual)
+    return virtual
 
 
-def test_the_first_true_result_is_returned_and_an_error_of_the_system_counts_as_not_yet() -> None:
+def test_the_first_true_result_is_returned_and_an_error_of_the_system_counts_as_not_yet(clock: Clock) -> None:
     answers = iter([OSError("refused"), 0, None, "found"])
 
     def look() -> object:
@@ -53,6 +57,7 @@ def test_the_first_true_result_is_returned_and_an_error_of_the_system_counts_as_
         return answer
 
     assert eventually(look, what="something") == "found"
+    assert clock.pauses == [waits.POLL_S, waits.POLL_MAX_S, waits.POLL_MAX_S], "a long wait asks less often"
 
 
 def test_an_expired_wait_names_the_condition_what_was_seen_the_states_and_the_stacks() -> None:

@@ -23,7 +23,7 @@ from typing import Final, TypeVar
 from raftlog.client.consumer.fetching import Fetching, OpenPartition
 from raftlog.client.consumer.membership import COOPERATIVE, Membership
 from raftlog.client.consumer.options import ConsumerOptions, transactional_id_of
-from raftlog.client.consumer.subscription import ListTopics, Subscription
+from raftlog.client.consumer.subscription import Subscription, TopicsPort
 from raftlog.client.logs import client_logger
 from raftlog.client.messages import Message
 from raftlog.client.partition import Position
@@ -63,7 +63,7 @@ class ConsumerCore:
         session: Session,
         options: ConsumerOptions,
         open_partition: OpenPartition,
-        list_topics: ListTopics,
+        topics: TopicsPort,
         make_producer: Callable[[str], AsyncProducer],
     ) -> None:
         self.options = options
@@ -73,7 +73,7 @@ class ConsumerCore:
         self._session = session
         self._open_partition = open_partition
         self._member = Membership(session, options)
-        self._subscription = Subscription(options, list_topics, session.clock)
+        self._subscription = Subscription(options, topics, session.clock)
         self._fetching = Fetching(
             open_partition,
             options.prefetch_bytes,
@@ -464,7 +464,8 @@ class ConsumerCore:
     def _may_pass(self, error: RaftlogError) -> bool:
         is_deleted = self.options.pattern is not None and isinstance(error, UnknownTopic)
         is_deleted = is_deleted or (not self.options.assigned and isinstance(error, UnknownPartition))
-        return error.retryable or is_deleted or isinstance(error, NotSent)
+        may_pass = error.retryable or is_deleted or isinstance(error, NotSent)
+        return may_pass and error is not self._subscription.missing
 
     async def _assign(self, assignment: frozenset[TopicPartition]) -> None:
         committed = await self._member.committed() if assignment and self.options.group else {}

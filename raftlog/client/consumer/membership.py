@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from raftlog import tracing
 from raftlog.assignors import Subscription
 from raftlog.client.consumer.options import ConsumerOptions
 from raftlog.client.replies import Reply
@@ -117,12 +118,13 @@ class Membership:
             generation=generation,
             allow_rewind=rewinds,
         )
-        await self._session.ask_any(
-            "PUT",
-            paths.of_group(paths.GROUP_OFFSETS, self._options.group),
-            body=body,
-            retry_timeout_s=limit_s,
-        )
+        with tracing.committing(self._options.group):
+            await self._session.ask_any(
+                "PUT",
+                paths.of_group(paths.GROUP_OFFSETS, self._options.group),
+                body=body,
+                retry_timeout_s=limit_s,
+            )
 
     async def leave(self) -> None:
         """Leave the group, so that the others need not wait for the end of the session.

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from raftlog.assignors import ASSIGNORS
 from raftlog.assignors.values import Assignor
@@ -26,6 +26,9 @@ from raftlog.wire.tags import checked_selection
 Reset = Literal["earliest", "latest", "fail"]
 TopicNames = Sequence[str] | str | re.Pattern[str]
 """Names, or a pattern that whole names match."""
+Choice = TypeVar("Choice", bound=str)
+Missing = Literal["wait", "raise"]
+MISSING: Final[tuple[Missing, ...]] = ("wait", "raise")
 RESETS: Final[tuple[Reset, ...]] = ("earliest", "latest", "fail")
 TRANSACTIONAL_ID_MAX: Final = 249
 
@@ -43,6 +46,7 @@ class ConsumerOptions:
     pattern: re.Pattern[str] | None
     assigned: frozenset[TopicPartition]
     topics_refresh_s: float
+    missing: Missing
     delivery: Delivery
     reset: Reset
     strategies: tuple[str, ...]
@@ -70,6 +74,7 @@ def consumer_options(
     *,
     assign: Iterable[tuple[str, int]] | None = None,
     topics_refresh: Duration = "30s",
+    missing: str = "wait",
     delivery: str = "at_least_once",
     reset: str = "earliest",
     strategies: Sequence[str | Assignor] = ("range",),
@@ -98,8 +103,6 @@ def consumer_options(
     how = checked(delivery)
     _check_delivery(how, group, is_assigned=bool(assigned))
     _check_contradictions(how, commit_interval, transaction_timeout)
-    if reset not in RESETS:
-        raise ValueError(f"reset is {reset!r}; choose {', '.join(map(repr, RESETS))}")
     own = {each.name: each for each in strategies if not isinstance(each, str)}
     every = "1s" if commit_interval is None else commit_interval
     base = reader_preset(preset, linger=linger, max_records=max_records, prefetch_bytes=prefetch_bytes)
@@ -108,9 +111,10 @@ def consumer_options(
         topics=names,
         pattern=pattern,
         assigned=assigned,
+        missing=_chosen("missing", missing, MISSING),
         topics_refresh_s=positive_seconds("topics_refresh", topics_refresh),
         delivery=how,
-        reset=RESETS[RESETS.index(reset)],
+        reset=_chosen("reset", reset, RESETS),
         strategies=_names_of(strategies, own),
         assignors=own,
         member_id=member_id,
@@ -124,6 +128,13 @@ def consumer_options(
         transaction_timeout="60s" if transaction_timeout is None else transaction_timeout,
         selection=checked_selection(tags, tags_all, tags_none),
     )
+
+
+def _chosen(name: str, text: str, choices: tuple[Choice, ...]) -> Choice:
+    for choice in choices:
+        if choice == text:
+            return choice
+    raise ValueError(f"{name} is {text!r}; choose {', '.join(map(repr, choices))}")
 
 
 def transactional_id_of(group: str, member: str) -> str:

@@ -1,32 +1,62 @@
-"""The topics that a member joins with: named ones, or all whose names match a pattern."""
+"""The topics that a member joins with: named ones, or all whose names match a pattern.
+
+Decides: when a topic counts as missing, and who is told. Leaves to others: waiting for the topic, which is
+the brokers' business for a named one, and that of the member for a pattern (``core``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Sequence
+from typing import Protocol
 
 from raftlog.client.consumer.options import ConsumerOptions
+from raftlog.client.logs import client_logger
+from raftlog.client.topic_names import nearest
 from raftlog.clock import Clock
-from raftlog.errors import RaftlogError
+from raftlog.errors import RaftlogError, UnknownTopic
 from raftlog.wire.bodies import TopicBody
 
-ListTopics = Callable[[], Awaitable[Iterable[TopicBody]]]
+_log = client_logger()
+
+
+class TopicsPort(Protocol):
+    """The topics of the cluster."""
+
+    async def list(self) -> Sequence[TopicBody]:
+        """All topics."""
+
+    async def describe(self, name: str) -> TopicBody:
+        """One topic. Raises ``UnknownTopic``."""
 
 
 class Subscription:
     """``topics`` of a pattern are those of the last look; a pattern never matches internal topics."""
 
-    def __init__(self, options: ConsumerOptions, list_topics: ListTopics, clock: Clock) -> None:
+    def __init__(self, options: ConsumerOptions, topics: TopicsPort, clock: Clock) -> None:
         self.topics = options.topics
+        self._group = options.group
         self._pattern = options.pattern
+        self._raises = options.missing == "raise"
         self._refresh_s = options.topics_refresh_s
-        self._list_topics = list_topics
+        self._known = topics
         self._clock = clock
         self._looked_s = float("-inf")
+        self.missing: UnknownTopic | None = None  # what was raised
+        self._told = set[str]()  # names and patterns whose lack was reported
 
     async def look(self) -> bool:
-        """Find the topics of now. Whether there are any."""
-        if self._pattern is not None:
+        """Find the topics of now. Whether there are any.
+
+        What is missing is reported once, or with ``missing="raise"`` raised as ``UnknownTopic``.
+        """
+        if self._pattern is None:
+            for name in self.topics:
+                await self._check(name)
+        else:
             self.topics = await self._matching()
+            if not self.topics:
+                text = f"no topic matches {self._pattern.pattern!r}"
+                self._report(UnknownTopic(text, topic=self._pattern.pattern))
         return bool(self.topics)
 
     async def has_changed(self) -> bool:
@@ -38,8 +68,31 @@ class Subscription:
         except RaftlogError:
             return False  # no broker answers now; membership has its own retries
 
+    async def _check(self, name: str) -> None:
+        if name in self._told:
+            return
+        try:
+            await self._known.describe(name)
+        except UnknownTopic:
+            likely = nearest(name, [topic.name for topic in await self._known.list()])
+            hint = "" if likely is None else f" (did you mean {likely!r}?)"
+            self._report(UnknownTopic(f"there is no topic {name!r}{hint}", topic=name))
+        except RaftlogError:
+            if self._raises:
+                raise
+
+    def _report(self, missing: UnknownTopic) -> None:
+        """Raise it, or log it once."""
+        if self._raises:
+            self.missing = missing
+            raise missing
+        name = str(missing.details["topic"])
+        if name not in self._told:
+            self._told.add(name)
+            _log.warning("%s; group %s waits for it", missing, self._group)
+
     async def _matching(self) -> tuple[str, ...]:
         assert self._pattern is not None
         self._looked_s = self._clock.monotonic()
-        found = [topic.name for topic in await self._list_topics() if not topic.internal]
+        found = [topic.name for topic in await self._known.list() if not topic.internal]
         return tuple(sorted(name for name in found if self._pattern.fullmatch(name)))

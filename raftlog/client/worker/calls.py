@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Final, Protocol
 
 from raftlog.client.messages import Message
@@ -34,7 +35,8 @@ class ThreadCalls:
     async def __call__(self, message: Message) -> None:
         """See ``Calls``."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._pool, called, WHAT, self._function, message)
+        run = copy_context().run  # the span of the call is current in the function
+        await loop.run_in_executor(self._pool, run, called, WHAT, self._function, message)
 
     def close(self) -> None:
         """See ``Calls``. Calls that have begun go on."""

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from raftlog import tracing
 from raftlog.client.delivery import Delivery
 from raftlog.client.logs import client_logger
 from raftlog.client.messages import Message
@@ -250,7 +251,8 @@ class WorkerCore:
     async def _attempt(self, job: _Job) -> BaseException | None:
         """One call, and what becomes of the record if it fails. Returns or raises what ends the worker."""
         try:
-            await self._call(self.options.decoders.decode(job.message))
+            with tracing.processing(*job.record.origin, job.record, self.options.consumer.group):
+                await self._call(self.options.decoders.decode(job.message))
         except ProcessEnd as end:
             return end.reason
         except Exception as error:

@@ -55,6 +55,7 @@ class ConsumerSettings(TypedDict, total=False):
     """Options that a worker has in common with ``client.consumer``."""
 
     delivery: str
+    missing: str
     reset: str
     strategies: Sequence[str | Assignor]
     instance_id: str | None

@@ -41,6 +41,16 @@ class GroupListener(Protocol):
         """Failed sync or damaged log: this replica serves and votes no more."""
 
 
+class Elections:
+    """Elections in which members of this broker were candidates, for metrics."""
+
+    __slots__ = ("started", "won")
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.won = 0
+
+
 class GroupEnvironment(Protocol):
     """The host of a group, as the group uses it."""
 
@@ -59,6 +69,10 @@ class GroupEnvironment(Protocol):
     @property
     def read_places(self) -> asyncio.Semaphore:
         """Held by each large read for others, from its beginning until its reader has what it asked for."""
+
+    @property
+    def elections(self) -> Elections:
+        """Counters of the elections of all groups."""
 
     def wall_ms(self) -> int:
         """For timestamps of control records."""

@@ -61,7 +61,7 @@ from raftlog.records.batch import Batch, stamp
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import is_disk_full
 from raftlog.storage.log_storage import DiskWork, LogChange, LogStorage, after
-from raftlog.types import EntryId, GroupId, Index, NodeId
+from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
 Reply = TypeVar("Reply")
 
@@ -99,6 +99,7 @@ class RaftGroup(LeaderRequests[Reply]):
         self._changer = LogChanger(log)
         self._is_installing = False  # a snapshot takes the place of the log
         self._transfer = SnapshotTransfer(node_id, group_id, environment.calls, self._install)
+        self._campaign_term: Term | None = None  # of the newest election that was counted
         self._is_short = False  # of a descriptor to read what is committed
         self._apply_slice(core.commit_index)
 
@@ -476,6 +477,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self._change(partial(self._applier.checkpoint_change, durable_index))
 
     def _role_changed(self, change: RoleChange) -> None:
+        self._count_election(change)
         if change.role is Role.LEADER:
             self._ready_at = (change.term, self._core.last_index)
             self._health.forget()
@@ -484,6 +486,14 @@ class RaftGroup(LeaderRequests[Reply]):
             self._lose_leadership()
         self._waits.role_changed()
         self._listener.role_changed(change.role, change.term, change.leader)
+
+    def _count_election(self, change: RoleChange) -> None:
+        if change.role not in (Role.CANDIDATE, Role.LEADER):
+            return
+        elections = self._environment.elections
+        elections.started += change.term != self._campaign_term  # an only voter is a leader at once
+        elections.won += change.role is Role.LEADER
+        self._campaign_term = change.term
 
     def _lose_leadership(self) -> None:
         self._recent.leadership_lost()

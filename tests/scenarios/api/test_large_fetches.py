@@ -107,7 +107,7 @@ class Stored:
     @property
     def waiting_bytes(self) -> int:
         """Memory of the responses whose clients do not read."""
-        return self.listener._request_pipeline.admission.answers.untaken_bytes
+        return self.listener.request_pipeline.admission.answers.untaken_bytes
 
     def connect(self, *, window_bytes: int | None = None) -> Reader:
         self._readers.append(Reader(self.listener.port, window_bytes=window_bytes))

@@ -208,7 +208,7 @@ async def test_a_quiescent_leader_counts_no_unreachable_replica_as_in_sync(clust
 
 @pytest.mark.parametrize("is_empty", [False, True])
 @pytest.mark.parametrize("pause_s", [0, 0.2, 1, 20])
-@in_virtual_time_with(lambda: quiescent(groups=100))
+@in_virtual_time_with(lambda: quiescent(groups=40))
 async def test_replicas_of_a_broker_catch_up_however_soon_it_returns(
     cluster: NodeCluster, pause_s: float, is_empty: bool
 ) -> None:

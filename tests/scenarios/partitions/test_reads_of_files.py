@@ -95,10 +95,10 @@ async def test_reads_of_the_disk_wait_for_those_that_nobody_has_taken_and_the_ne
 
 
 async def test_the_end_that_is_told_is_the_one_that_was_read_up_to() -> None:
-    """Else the last twenty records below it were not what is shown."""
+    """Else a reader that is at this end would lack records below it."""
     async with leader_with_log() as (_, _, replica):
         end = replica.status().high_watermark
-        task = await begun(replica, LastRecords(20))
+        task = await begun(replica)
         await replica.append(batch_of(b"one more"), acks=QUORUM, timeout_ms=5000)
         assert not task.done()
         result = await task

@@ -155,6 +155,25 @@ async def test_a_reader_from_the_end_gets_what_is_committed_later(cluster: Parti
 
 
 @in_virtual_time_with(PartitionCluster)
+async def test_the_newest_records_are_counted_without_markers_and_what_is_hidden(
+    cluster: PartitionCluster,
+) -> None:
+    # requirement: C2
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a", b"b", b"c")
+    await producer.commit()
+    await producer.write(b"gone")
+    await producer.abort()
+    for count, offset, committed_only in ((1, 2, True), (2, 1, True), (9, 0, True), (2, 2, False)):
+        for broker in cluster:
+            position = LastRecords(count)
+            found, _ = await broker.gateway.offset_at(ORDERS, position, committed_only=committed_only)
+            request = FetchRequest(position=position, committed_only=committed_only)
+            fetched = await broker.gateway.fetch(ORDERS, request)
+            assert (found, fetched.offset, fetched.next_offset) == (offset, offset, 6)
+
+
+@in_virtual_time_with(PartitionCluster)
 async def test_committed_records_can_be_read_from_the_earliest_offset(cluster: PartitionCluster) -> None:
     producer = await TransactionalProducer(cluster.any).open()
     await producer.write(b"a")

@@ -14,7 +14,7 @@ import pytest
 
 from api.http.answers_in_flight import LARGE_PAGE_BYTES, LARGE_PAGES_MAX, AnswersInFlight
 from api.http.services import Limits
-from api.resources.events import WRITE_BYTES
+from api.http.streaming import WRITE_BYTES
 from api.resources.reading import read_in_turn
 from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from api.archived_reads import ArchivedReads, Found
 from raftlog.errors import ArchiveUnavailable, Overloaded
+from raftlog.extras import install_command
 from raftlog.types import TopicPartition
 
 # requirement: A8
@@ -53,7 +54,7 @@ def test_a_broker_without_the_setting_imports_neither_arrow_nor_the_archive() ->
 @pytest.mark.parametrize(
     ("missing", "location", "remedy"),
     [
-        ("pyarrow", "/archive", "pip install 'raftlog[archive]'"),
+        ("pyarrow", "/archive", install_command("archive")),
         ("fsspec", "s3://bucket/archive", "pip install fsspec"),
     ],
 )

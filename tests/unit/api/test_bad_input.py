@@ -291,7 +291,7 @@ async def test_announced_bodies_that_do_not_come_take_no_room(server: HttpServer
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write((HEAD + "Content-Length: 1000\r\n\r\n{").encode())
         writers.append(writer)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while b"raftlog_http_body_bytes 8.0" not in (await server.get("/metrics")).body:
             await asyncio.sleep(0.01)
     assert (await server.post(TOPIC, {"records": [{"value": "x" * 1000}]})).status == 200
@@ -307,7 +307,7 @@ async def test_a_client_that_disconnects_within_a_body_is_forgotten(caplog: pyte
             head = HEAD + "Content-Length: 100\r\n\r\n"
             writer.write(head.encode() + b"{")
             await writer.drain()
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(20):
                 while b"raftlog_http_body_bytes 1.0" not in (await server.get("/metrics")).body:
                     await asyncio.sleep(0.01)
                 writer.close()

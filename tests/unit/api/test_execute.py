@@ -172,7 +172,7 @@ async def test_a_transaction_goes_on_without_its_client(server: HttpServer) -> N
     _, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(f"{head}{sent}".encode() + body)
     await writer.drain()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while (await server.get("/v1/transactions/enrich-1")).status == 404:
             await asyncio.sleep(0.01)
         writer.close()

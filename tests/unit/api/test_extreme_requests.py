@@ -39,7 +39,7 @@ def broken(answers: Counter[str], caplog: pytest.LogCaptureFixture) -> list[str]
 
 
 # requirement: N2
-@pytest.mark.parametrize("one_of", [ONE_OF, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("one_of", [2 * ONE_OF, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_extreme_of_a_field_is_an_unexpected_error(one_of: int, caplog: pytest.LogCaptureFixture) -> None:
     with beside(serve(Limits(wait_ms_max=10, heartbeat_ms=10))) as server:
         contract = contract_of(Target([server.url], [], "orders", 1.0))

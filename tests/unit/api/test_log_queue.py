@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -9,8 +10,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
 
 from api.log_queue import LogLines, LogQueue
+from api.logs import formatter_of
 from raftlog.testing.waits import LIMIT_S
 
 PIPE_BYTES = 65_536
@@ -108,3 +112,30 @@ def test_a_process_whose_log_is_blocked_ends() -> None:
         assert process.stdout.readline() == b"done\n"
         assert process.wait(LIMIT_S) == 0
         assert b"line 0'" in process.stderr.readline()
+
+
+def test_a_json_line_has_the_fields_of_its_event_and_the_traceback() -> None:
+    with logging_to_a_pipe(1_000) as (logger, handler, read_end):
+        handler.setFormatter(formatter_of("json", 7))
+        try:
+            raise ValueError("why\nnot")
+        except ValueError:
+            logger.exception(
+                "read %d of\n%s", 3, "5", extra={"topic": "orders", "level": "mine", "path": Path("/a")}
+            )
+        logger.warning("plain")
+        lines = [json.loads(line) for line in read_until(read_end, lambda data: data.count(b"\n") == 2)]
+    assert [*lines[0]] == ["time", "level", "broker", "logger", "message", "exception", "topic", "path"]
+    assert datetime.fromisoformat(lines[0].pop("time")).tzinfo is not None
+    traceback = lines[0].pop("exception")
+    assert traceback.startswith("Traceback (most recent call last):")
+    assert traceback.endswith("ValueError: why\nnot")
+    assert lines[0] == {
+        "level": "error",
+        "broker": 7,
+        "logger": "to a pipe",
+        "message": "read 3 of\n5",
+        "topic": "orders",
+        "path": repr(Path("/a")),
+    }
+    assert lines[1]["message"] == "plain"

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from itertools import count
 
+import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from api.broker_metrics import BrokerMetrics
 from api.delayed_metrics import DelayedMetrics
+from api.exposition import PAUSE, SLICE_S, exposition
 from api.loop_delay import INTERVAL_S, LoopDelay, waited_for_processor_s
-from api.resources.metrics import Answered, collected
+from api.resources.metrics import Answered
 from delayed.coordinator import DelayedCoordinator
 from delayed.requests import PauseSchedule
+from partitions.routing.traffic import SPARE, Traffic
+from raftlog.aio import Client
 from tests.helpers.decided_delays import add, create, new
+from tests.helpers.http_server import HttpServer, served
 from tests.helpers.instant_delays import Refusing, coordinator_of, instant_coordinator
 from tests.helpers.instant_groups import InstantLog
 from tests.helpers.virtual_time import VirtualClock, VirtualLoop, eventually
-from tests.helpers.whole_broker import whole_broker
+from tests.helpers.whole_broker import TOPIC, send_numbers, whole_broker
 
 SECONDS = "raftlog_http_request_seconds"
 OF_READS = {"method": "GET", "route": "/v1/topics"}
@@ -43,31 +51,65 @@ def test_a_duration_counts_up_to_its_bound_and_all_above() -> None:
     assert counted == 2
 
 
-def test_the_event_loop_turns_between_two_metrics() -> None:
-    """Each may be a sum over thousands of groups; peers would take a broker that adds up all for lost."""
-    turns = 0
-
-    class Sums(Collector):
+def registry_of(*families: Metric) -> CollectorRegistry:
+    class Families(Collector):
         def collect(self) -> Iterator[Metric]:
-            for number in range(5):
-                yield GaugeMetricFamily(f"sum_{number}", "Turns before it.", turns)
+            yield from families
 
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
+    registry = CollectorRegistry()
+    registry.register(Families())
+    return registry
 
-    async def seen() -> list[float]:
-        registry = CollectorRegistry()
-        registry.register(Sums())  # which asks for the names
-        counting = asyncio.create_task(count_turns())
-        found = await collected(registry)
-        counting.cancel()
-        return [metric.samples[0].value for metric in found.collect()]
 
-    values = asyncio.run(seen())
-    assert len(values) == len(set(values)) == 5
+async def text_of(registry: CollectorRegistry, step_s: float = 0.0) -> list[bytes]:
+    """The pieces of a text, each look at the clock ``step_s`` after the one before."""
+    clock = count(0.0, step_s)
+    return [piece async for piece in exposition(registry, lambda: next(clock))]
+
+
+async def test_the_text_in_slices_is_that_of_the_library() -> None:
+    gauge = GaugeMetricFamily("odd", 'Text "quoted"\nand \\.', labels=["topic", "group"])
+    gauge.add_metric(['a"\\\n', "ä-1"], float("inf"))
+    gauge.add_metric(["b", ""], 12_345_678_901_234)
+    registry = registry_of(gauge, GaugeMetricFamily("none", "No sample.", labels=["x"]))
+    Counter("failures", "Failures.", registry=registry).inc()
+    Histogram("took_seconds", "Time.", registry=registry).observe(0.3)
+    assert b"".join(await text_of(registry, 0.001)) == generate_latest(registry)
+
+
+async def test_a_slice_ends_when_its_time_is_over_and_the_loop_turns() -> None:
+    """Peers take a broker that adds up ten thousand partitions at once for lost."""
+    rows = GaugeMetricFamily("rows", "Rows.", labels=["row"])
+    for row in range(50):
+        rows.add_metric([str(row)], row)
+    registry = registry_of(*[PAUSE] * 50, rows)
+    pieces, turns = await turns_during(text_of(registry, SLICE_S / 10))
+    assert 5 <= len(pieces) <= turns - 3
+    assert b"".join(pieces) == generate_latest(registry_of(rows))
+
+
+async def turns_during(work: Coroutine[object, object, list[bytes]]) -> tuple[list[bytes], int]:
+    """The result, and how often the event loop turned meanwhile."""
+    turns, working = 0, asyncio.create_task(work)
+    while not working.done():
+        await asyncio.sleep(0)
+        turns += 1
+    return working.result(), turns
+
+
+@served(partitions=1)
+async def test_a_scrape_is_one_whole_exposition_or_ends_early(server: HttpServer) -> None:
+    reply = await server.get("/metrics")
+    families = list(text_string_to_metric_families(reply.body.decode()))
+    assert len({family.name for family in families}) == len(families) > 5
+
+    class Failing(Collector):
+        def collect(self) -> Iterator[Metric]:
+            raise ValueError("no value")
+
+    server.cluster.services.registry.register(Failing())
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await server.get("/metrics")
 
 
 def reported(*coordinators: DelayedCoordinator) -> dict[str, float]:
@@ -160,6 +202,36 @@ async def test_a_delay_of_the_loop_is_held_time_unless_it_had_no_processor(
 def test_the_system_tells_how_long_a_thread_waited() -> None:
     before = waited_for_processor_s()
     assert 0 <= before <= waited_for_processor_s()
+
+
+async def test_bytes_syncs_and_elections_of_a_broker_are_counted() -> None:
+    async with whole_broker() as found, Client(found.url) as client:
+        registry = CollectorRegistry()
+        registry.register(BrokerMetrics(found.broker))
+
+        def shown(name: str, **labels: str) -> float:
+            return registry.get_sample_value(f"raftlog_{name}", labels) or 0.0
+
+        started, rounds = shown("elections_started_total"), shown("sync_round_seconds_count")
+        assert started == shown("elections_won_total") == len(found.broker.host.groups)
+        await send_numbers(client, 3)
+        assert shown("sync_round_seconds_count") > rounds
+        assert shown("records_in_total") == shown("topic_records_in_total", topic=TOPIC) == 3
+        assert shown("bytes_in_total") == shown("topic_bytes_in_total", topic=TOPIC) > 3
+        assert shown("bytes_out_total") == 0
+        assert len((await client.partition(TOPIC, 0).read(0)).messages) == 3
+        assert shown("topic_bytes_out_total", topic=TOPIC) == shown("topic_bytes_in_total", topic=TOPIC)
+        assert shown("leaderless_partitions") == shown("under_replicated_partitions") == 0
+        assert shown("active_controller") == 1
+
+
+def test_counters_of_deleted_topics_are_dropped_in_the_end() -> None:
+    traffic = Traffic()
+    for number in range(3 * SPARE):
+        traffic.appended(str(number), 10, 1, {"0"})
+    assert "0" in traffic.topics
+    assert len(traffic.topics) <= SPARE + 1
+    assert traffic.all.bytes_in == 30 * SPARE
 
 
 async def test_a_broker_that_takes_no_records_says_so() -> None:

@@ -187,7 +187,7 @@ async def test_pipelined_requests_are_answered_in_order(server: HttpServer, piec
         writer.write(whole[at : at + piece_bytes])
         await asyncio.sleep(0)
     answers = b""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while answers.count(b"HTTP/1.1 ") < 5:
             answers += await reader.read(65536)
     assert re.findall(rb'HTTP/1.1 (\d+)|"offset":(\d+)', answers) == [
@@ -207,7 +207,7 @@ async def test_a_body_may_come_in_pieces_and_the_connection_goes_on(server: Http
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0.01)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 OK\r\n")
     writer.close()
 
@@ -217,7 +217,7 @@ async def test_a_refused_body_that_still_comes_is_read_and_forgotten(server: Htt
     body = b"x" * 100_000
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(request("POST /v1/topics/orders/records", body, kind="text/plain")[:-90_000])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert (await reader.read(65536)).startswith(b"HTTP/1.1 415 ")
         writer.write(body[:90_000] + request("GET /v1/topics/orders"))
         assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 ")
@@ -240,7 +240,7 @@ async def test_a_large_body_is_read_into_one_buffer_and_stored(server: HttpServe
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     for _ in range(2):
         writer.write(produce)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 OK\r\n")
     writer.close()
     stored = server.cluster.gateway.log(TopicPartition("orders", 0)).batches

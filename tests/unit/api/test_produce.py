@@ -302,7 +302,7 @@ async def test_what_was_sent_is_stored_although_its_client_hangs_up(server: Http
     writer.close()
     await writer.wait_closed()
     log = server.cluster.gateway.log(ORDERS_0)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         await log.changed.wait()
     assert log.end == 1
 

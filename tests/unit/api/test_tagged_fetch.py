@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from api.http.services import Limits
-from api.resources import fetch
+from api.resources import reading
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.reader import read_records
 from raftlog.wire import media_types
@@ -87,7 +87,7 @@ async def test_foreign_records_end_a_request(server: HttpServer, monkeypatch: py
     for _ in range(6):
         await store_foreign(server, ["new"])
     size = len((await server.get(f"{PATH}?max_bytes=1", Accept=media_types.BATCH)).body)
-    monkeypatch.setattr(fetch, "LOOKED_AT_BYTES_MAX", 2 * size)
+    monkeypatch.setattr(reading, "LOOKED_AT_BYTES_MAX", 2 * size)
     got = await server.get(f"{PATH}?tags=paid&max_bytes=1")
     assert (got.status, got.headers["raftlog-next-offset"]) == (204, "2")
 

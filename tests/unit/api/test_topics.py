@@ -28,6 +28,42 @@ async def test_a_topic_is_made_described_and_deleted(server: HttpServer) -> None
     assert (await server.get("/v1/topics/orders")).code == "topic_not_found"
 
 
+@served(partitions=1)
+async def test_a_topic_names_what_depends_on_it(server: HttpServer) -> None:
+    # requirement: T1
+    path = "/v1/topics/orders"
+    for name in ("other", "orders.mail.dlq"):
+        await server.topic(name, partitions=1)
+    nothing = (await server.get("/v1/topics/other/dependents")).json
+    assert (nothing["groups"], nothing["group_count"], nothing["schedules"]) == ([], 0, 0)
+    offset = {"offsets": [{"topic": "orders", "partition": 0, "offset": 0}]}
+    one, schedule = (
+        {"records": [{"value": 1}]},
+        {"topic": "orders", "cron": "0 3 * * *", "record": {"value": "x"}},
+    )
+    done = [
+        *[await server.call("PUT", f"/v1/groups/{group}/offsets", offset) for group in ("billing", "audit")],
+        await server.post("/v1/groups/late/members", {"topics": ["orders"], "member_id": "m"}),
+        await server.post(f"{path}/records", one),
+        await server.post("/v1/queues/orders/mail:receive", {}),
+        await server.post("/v1/schedules", schedule),
+        await server.post(f"{path}/records?delay=1h", one),
+    ]
+    assert all(reply.status < 300 for reply in done), done
+    found = (await server.get(f"{path}/dependents")).json
+    counts = [found[name] for name in ("group_count", "schedules", "delayed", "delayed_failed")]
+    assert counts == [4, 1, 1, 0]
+    mail = {"is_queue": True, "open_jobs": 1, "dead_letter_topic": "orders.mail.dlq"}
+    plain = {"is_queue": False, "open_jobs": 0, "dead_letter_topic": None}
+    assert found["groups"] == [
+        {"group": "audit", "members": 0, "partitions": 1, **plain},
+        {"group": "billing", "members": 0, "partitions": 1, **plain},
+        {"group": "late", "members": 1, "partitions": 0, **plain},
+        {"group": "mail", "members": 0, "partitions": 1, **mail},
+    ]
+    assert (await server.get("/v1/topics/none/dependents")).code == "topic_not_found"
+
+
 @served()
 async def test_creating_a_topic_twice_is_a_conflict_and_changes_nothing(server: HttpServer) -> None:
     # requirement: T1
@@ -37,10 +73,17 @@ async def test_creating_a_topic_twice_is_a_conflict_and_changes_nothing(server: 
     assert (await server.get("/v1/topics/orders")).json == made.json
 
 
-@served()
-async def test_a_replication_factor_that_is_left_out_is_the_brokers_default(server: HttpServer) -> None:
+@served(brokers=1)
+async def test_a_topic_on_one_broker_needs_its_name_only(server: HttpServer) -> None:
+    # requirement: RP1
     made = await server.post("/v1/topics", {"name": "plain"})
-    assert (made.json["partitions"], made.json["replication_factor"]) == (1, 3)
+    assert (made.json["partitions"], made.json["replication_factor"]) == (1, 1)
+    assert made.json["config"]["min.insync.replicas"] == 1
+    refused = await server.post("/v1/topics", {"name": "more", "replication_factor": 3})
+    assert (refused.status, refused.json["field"]) == (422, "replication_factor")
+    refused = await server.post("/v1/topics", {"name": "more", "config": {"min.insync.replicas": 2}})
+    assert (refused.status, refused.json["field"]) == (422, "config.min.insync.replicas")
+    assert "replication_factor" not in refused.json["detail"]
 
 
 @served()

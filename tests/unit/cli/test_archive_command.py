@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.extras import install_command
+
 RUN = "import sys; {0}sys.argv[0] = 'raftlog'; from api.cli import main; main()"
 
 
@@ -31,7 +33,7 @@ def test_an_address_without_an_archive_is_not_verified() -> None:
 @pytest.mark.parametrize(
     ("missing", "address", "remedy"),
     [
-        ("pyarrow", "/archive", "pip install 'raftlog[archive]'"),
+        ("pyarrow", "/archive", install_command("archive")),
         ("fsspec", "s3://bucket/archive", "pip install fsspec"),
     ],
 )

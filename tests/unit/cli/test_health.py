@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from msgspec.structs import replace
 
-from api.cli.health import Health, Told
-from raftlog.wire.bodies import PartitionBody, ReassignmentBody, RefusedReplicaBody
+from api.cli.health import Health
+from raftlog.wire.bodies import (
+    BrokerStateBody,
+    HealthBody,
+    PartitionBody,
+    ReassignmentBody,
+    RefusedReplicaBody,
+)
 
 
 def partition(replicas: list[int], in_sync: list[int], target: list[int] | None = None) -> PartitionBody:
@@ -116,15 +123,14 @@ def test_names_brokers_that_do_not_open_new_replicas_once() -> None:
 
 def test_names_what_users_cannot_do_at_a_broker() -> None:
     found = Health([], [])
-    free = {"raftlog_disk_free_bytes": 5e8, "raftlog_disk_reserve_bytes": 1e9}
-    found.add_broker(
-        1, "http://one", Told({**free, "raftlog_disk_full": 0.0, "raftlog_failed_replicas": 0.0})
-    )
-    found.add_broker(2, "http://two", Told({}))
+    room = BrokerStateBody(True, 500_000_000, 1_000_000_000, 0)
+    found.add_broker(1, "http://one", HealthBody("ok", {}, room))
+    found.add_broker(2, "http://two", HealthBody("ok", {"controller": True}))
     assert found.is_healthy
-    found.add_broker(3, "http://three", Told({**free, "raftlog_disk_full": 1.0}))
-    found.add_broker(4, "http://four", Told(None))
-    found.add_broker(5, "http://five", Told({"raftlog_failed_replicas": 2.0}, ["controller"]))
+    found.add_broker(3, "http://three", HealthBody("ok", {}, replace(room, takes_records=False)))
+    found.add_broker(4, "http://four", None)
+    failed = replace(room, failed_replicas=2)
+    found.add_broker(5, "http://five", HealthBody("unavailable", {"controller": False}, failed))
     assert found.as_json()["brokers_without_room"] == [3]
     assert found.problems == [
         "broker 3 has no room and takes no records: 500000000 bytes of its disk are free, 1000000000 are "

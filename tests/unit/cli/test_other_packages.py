@@ -6,13 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
-from raftlog.__main__ import OURS
 from tests.helpers.command_line import packages_of_our_names
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.helpers.wheel import ROOT, WHEEL
 
 
 def run(*options: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -40,10 +37,9 @@ def test_the_first_folder_of_the_path_hides_nothing(tmp_path: Path) -> None:
 
 
 def test_an_installed_wheel_hides_no_package_of_another_project(tmp_path: Path) -> None:
-    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel["packages"] == ["raftlog", "spark_io", "pyspark_raftlog", "pyspark_raftlog_archive"]
-    assert sorted(wheel["force-include"]) == sorted(OURS)
-    for source, target in {"raftlog": "raftlog", **wheel["force-include"]}.items():
+    at_the_top = {*WHEEL["only-include"]} - {*WHEEL["sources"]}
+    assert at_the_top == {"raftlog", "spark_io", "pyspark_raftlog", "pyspark_raftlog_archive"}
+    for source, target in {"raftlog": "raftlog", **WHEEL["sources"]}.items():
         shutil.copytree(
             ROOT / source, tmp_path / "site" / target, ignore=shutil.ignore_patterns("__pycache__")
         )

@@ -133,7 +133,7 @@ def test_a_file_is_one_record_if_it_is_said_so(raftlog: Records) -> None:
     assert raftlog.consume("images", "--format", "%k %s\n").startswith(b"a.png ")
     told = raftlog.produce("images", bytes((16 << 20) + 1), "--whole", code=1)
     assert "it has more than 16777216 bytes" in told
-    assert "--whole is for one record" in raftlog.produce("images", b"{}", "--whole", "--json", code=2)
+    assert "--whole is for" in raftlog.produce("images", b"{}", "--whole", "--json", code=2)
 
 
 def test_garbage_among_json_names_its_line_and_keeps_what_came_before(raftlog: Records) -> None:
@@ -142,6 +142,44 @@ def test_garbage_among_json_names_its_line_and_keeps_what_came_before(raftlog: R
     assert told.startswith("1 record, ")
     assert "line 3: " in told
     assert raftlog.consume("garbage") == b"a\n"
+
+
+# requirement: A12
+def test_rejected_lines_are_in_a_file_and_all_others_are_stored(raftlog: Records) -> None:
+    raftlog.topic("rows", max_message_bytes="2000")
+    rows = b'id,text\n1,a\n2\n3,"x\ny"\n4,%b\n5,\xff\n6,z' % (b"x" * 5_000)
+    rejected = raftlog.directory / "rejected.jsonl"
+    how = ("--input", "csv", "--key-column", "id", "--rejects", str(rejected))
+    told = raftlog.produce("rows", rows, *how, code=5)
+    assert told.startswith("3 records, ")
+    assert told.endswith("; 3 lines rejected\n")
+    form = ("--format", r"%k=%v\n")
+    assert raftlog.consume("rows", *form) == (
+        b'1={"id":"1","text":"a"}\n3={"id":"3","text":"x\\ny"}\n6={"id":"6","text":"z"}\n'
+    )
+    entries = [json.loads(line) for line in rejected.read_text().splitlines()]
+    assert sorted((each["line"], each["input"][:3], each["encoding"]) for each in entries) == [
+        (3, "2", "utf8"),
+        (6, "4,x", "utf8"),
+        (7, "NSz", "base64"),
+    ]
+    assert {each["line"]: each["reason"] for each in entries}[6].endswith(
+        "send a smaller record or raise the setting"
+    )
+    told = raftlog.produce("rows", b"id\n7\n8,\n9,\n10\n", *how[:4], "--max-rejects", "1", code=1)
+    assert "1 record, " in told
+    assert "the first of them, line 4: it has 2 columns" in told
+    told = raftlog.produce("rows", b"id\n7\n8,\n9\n", *how, "--delivery", "exactly_once", code=5)
+    assert told.startswith("2 records, ")
+    assert rejected.read_text().count("\n") == 1
+    assert "there is no column 'id'" in raftlog.produce("rows", b"a\n1\n", *how, code=1)
+
+
+def test_a_line_of_json_that_is_no_record_names_the_format_for_values(raftlog: Records) -> None:
+    raftlog.topic("own")
+    for line in (b'{"id": 1}\n', b"[1]\n", b'"text"\n'):
+        assert "with --input json-values" in raftlog.produce("own", line, "--json", code=1)
+    assert "json-values" not in raftlog.produce("own", b'{"value": 1, "kye": 2}\n', "--json", code=1)
 
 
 def test_undecodable_batch_ends_consume_behind_what_precedes_it(raftlog: Records) -> None:
@@ -272,7 +310,9 @@ def test_a_preset_is_chosen_by_its_name(raftlog: Records, option: tuple[str, ...
 
 
 def test_an_unknown_topic_is_an_error_and_no_member(raftlog: Records) -> None:
-    assert "nothing-here" in raftlog.ended("nothing-here", "--group", "g", code=1).stderr
+    for more in ((), ("--follow", "--missing", "raise")):
+        assert "nothing-here" in raftlog.ended("nothing-here", "--group", "g", *more, code=1).stderr
+    assert "--missing" in raftlog.ended("nothing-here", "--group", "g", "--missing", "wait", code=2).stderr
 
 
 # requirement: D4

@@ -73,9 +73,11 @@ def test_errors_say_what_is_right(raftlog: Commands) -> None:
 
 def test_deleting_on_a_terminal_asks_for_the_name(raftlog: Commands) -> None:
     raftlog("topic create dear")
+    raftlog("schedule create dear x --id nightly --cron", "0 3 * * *")
     for typed, code in (("deer", 1), ("dear", 0)):
         assert raftlog("topic list dear").stdout
         result = raftlog("topic delete dear", code=code, stdin=Terminal(typed.encode() + b"\n"))
+        assert result.stderr.startswith("1 schedule will fail\n")
         assert "Type its name" in result.stderr
     assert raftlog("topic list dear").stdout == ""
 

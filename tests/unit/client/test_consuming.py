@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
 
@@ -13,9 +14,10 @@ import pytest
 from raftlog.aio import Client, Consumer
 from raftlog.assignors import Subscription
 from raftlog.client.consumer.fetching import Fetching
+from raftlog.client.consumer.options import TopicNames
 from raftlog.client.messages import Message
 from raftlog.client.partition import AsyncPartition
-from raftlog.errors import InvalidRecord, NotSent, OffsetOutOfRange
+from raftlog.errors import InvalidRecord, NotSent, OffsetOutOfRange, UnknownTopic
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
 from tests.helpers.virtual_client import VirtualClient, filled
@@ -166,6 +168,33 @@ async def test_a_consumer_fails_for_a_lost_offset_where_it_shall(committed: int 
 
 
 # requirement: D4
+@pytest.mark.parametrize(
+    ("topics", "text"),
+    [
+        (f"{TOPIC}x", f"there is no topic '{TOPIC}x' (did you mean '{TOPIC}'?)"),
+        ([TOPIC, "unlike"], "there is no topic 'unlike'"),
+        (re.compile(r"un\w+"), r"no topic matches 'un\\w+'"),
+    ],
+)
+async def test_a_consumer_says_once_that_a_topic_is_missing_or_raises(
+    caplog: pytest.LogCaptureFixture, topics: TopicNames, text: str
+) -> None:
+    # requirement: G1
+    async with whole_broker(partitions=1) as broker, VirtualClient(broker.url) as client:
+        async with await client.consumer("raises", topics, missing="raise") as consumer:
+            with pytest.raises(UnknownTopic, match=re.escape(text)):
+                await consumer.poll("20s")
+        async with await client.consumer("waits", topics, topics_refresh="1s") as consumer:
+            assert await consumer.poll("5s") is None
+            await client.topics.create("unlike", replication=1)
+            await client.topics.create(f"{TOPIC}x", replication=1)
+            await client.send(topics if isinstance(topics, str) else "unlike", "late")
+            assert (await polled(consumer)).value == b"late"
+        assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+            f"{text}; group waits waits for it"
+        ]
+
+
 async def test_the_records_of_a_cancelled_batch_come_with_the_next_one() -> None:
     async with (
         filled(5) as (_, client),

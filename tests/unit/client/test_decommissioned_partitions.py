@@ -230,7 +230,7 @@ async def test_a_record_whose_partitioner_raises_fails_and_the_others_move() -> 
         await (await producer.send("warm", key="moves"))
         await admin.topics.decommission_partitions(TOPIC, [1])
         fails, moves = [await producer.send("x", key=key) for key in ("raises", "moves")]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await producer.flush()
         failure = fails.exception()
         assert isinstance(failure, InvalidRecord)
@@ -261,7 +261,7 @@ async def test_a_record_that_moves_during_the_close_fails(monkeypatch: pytest.Mo
             await close(sender)
             if sender.queue.partition == 0:  # from here on its queue is not emptied
                 whole.release.set()
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     await asyncio.gather(*leaving._attempts)
 
         monkeypatch.setattr(PartitionSender, "close", close_late)

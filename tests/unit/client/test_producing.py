@@ -196,7 +196,7 @@ async def test_what_on_ack_raises_does_not_hold_up_the_producer(
     async with whole_broker(1) as whole, VirtualClient(whole.url) as client:
         producer = client.producer(TOPIC, linger=0, buffer_bytes=20_000, batch_bytes=4_000)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 pending = [await producer.send(b"x" * 1_500, on_ack=on_ack) for _ in range(40)]
                 assert [(await one).offset for one in pending] == [*range(40)]
         finally:

@@ -12,7 +12,7 @@ from delayed.coordinator import DelayedCoordinator
 from delayed.decisions import Decisions
 from delayed.records import Lane, LaneKey, Message
 from delayed.requests import Added, Moving, ReadMoving, Request
-from delayed.values import Move
+from delayed.values import Move, TopicKey
 from raftlog.errors import CommitUnknown, NotLeader, RaftlogError
 from raftlog.records.batch import EPOCH_MAX, Batch
 from tests.helpers.decided_delays import add, id_of, new
@@ -282,18 +282,21 @@ async def test_a_batch_is_on_its_way_until_its_target_has_answered() -> None:
 class Deleted(Refusing):
     """The topic of orders is deleted; others have no leader."""
 
-    async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
+    async def deleted(self, topics: Collection[TopicKey]) -> Set[TopicKey]:
         """See the class."""
-        return {lane for lane in lanes if lane.topic == "orders"}
+        return {topic for topic in topics if topic.name == "orders"}
 
 
 # requirement: N2
-async def test_messages_of_a_deleted_topic_leave_within_a_minute() -> None:
+async def test_messages_of_a_deleted_topic_fail_at_once_and_leave_within_a_minute() -> None:
     coordinator = coordinator_of(Deleted(is_too_large=False), VirtualClock(), DelayedCoordinator)
     coordinator.leads(InstantLog(coordinator))
     for number, topic in ((1, "orders"), (2, "orders"), (3, "others")):
         added = await coordinator.ask(add(new(number, delay_ms=1 << 40), topic=topic), 1_000)
         assert isinstance(added, Added)
-    await asyncio.sleep(60)
+    coordinator.topic_deleted()
+    await asyncio.sleep(1)
+    assert coordinator.state.failed.keys() == {id_of(1), id_of(2)}
+    await asyncio.sleep(59)
     assert [*coordinator.state.waiting] == [id_of(3)]
     coordinator.leads(None)

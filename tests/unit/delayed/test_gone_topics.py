@@ -1,4 +1,4 @@
-"""The messages of a deleted topic leave within a minute, and no topic takes the room of all others."""
+"""What waits for a deleted topic fails at once and leaves; no topic takes the room of all others."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from delayed.gone_topics import DROPPED_MAX, PAUSE_MS, SWEEP_MS
 from delayed.requests import Added, Cancel, FoundSchedules, Read
 from delayed.scheduling import SCHEDULES_MAX
 from delayed.state import RECORD_BYTES, DelayedState
+from delayed.values import TopicKey
 from raftlog.errors import QuotaExceeded, UnknownDelayed
 from raftlog.hosting.budget import SHARE
 from tests.helpers.decided_delays import Coordinator, add, create, id_of, new, schedule
@@ -27,85 +28,108 @@ def coordinator_with(count: int, topic: str = "gone") -> Coordinator:
     return coordinator
 
 
-def ask_controller(coordinator: Coordinator, *gone: str) -> None:
-    """Time passes until the coordinator asks for the second time which topics exist."""
-    coordinator.advance(SWEEP_MS)
-    hear(coordinator, *gone)
-    coordinator.advance(SWEEP_MS)
-    assert coordinator.topic_sweeps[-1].topics == {"gone", "live"}
-    assert coordinator.committed.open.of("gone")
+def heard(coordinator: Coordinator, *gone: str) -> None:
+    """A topic was deleted: the coordinator asks, and the controller answers."""
+    coordinator.decisions.look_for_topics(coordinator.wall_ms, coordinator.wall_ms)
+    coordinator.commit()
+    answer(coordinator, *gone)
 
 
-def hear(coordinator: Coordinator, *gone: str) -> None:
-    """The controller's answer."""
-    coordinator.decisions.topics_gone(gone, coordinator.wall_ms, coordinator.wall_ms)
+def answer(coordinator: Coordinator, *gone: str) -> None:
+    """The controller's answer to the newest question."""
+    topics = [topic for topic in coordinator.topic_sweeps[-1].topics if topic.name in gone]
+    coordinator.decisions.topics_gone(topics, coordinator.wall_ms, coordinator.wall_ms)
     coordinator.commit()
 
 
+def settle(coordinator: Coordinator) -> None:
+    """All slices are committed."""
+    while coordinator.decisions.next_deadline_ms() <= coordinator.wall_ms + PAUSE_MS:
+        coordinator.advance(PAUSE_MS)
+
+
 # requirement: N2
-def test_messages_of_a_deleted_topic_leave_within_a_minute() -> None:
+def test_messages_of_a_deleted_topic_fail_at_once_and_leave_within_a_minute() -> None:
     coordinator = coordinator_with(3 * DROPPED_MAX + 1)
     began_ms = coordinator.wall_ms
-    ask_controller(coordinator, "gone")
-    hear(coordinator, "gone")
-    while coordinator.committed.open.of("gone"):
-        assert coordinator.decisions.next_deadline_ms() <= coordinator.wall_ms + PAUSE_MS
-        coordinator.advance(PAUSE_MS)
+    heard(coordinator, "gone")
+    settle(coordinator)
+    assert coordinator.wall_ms - began_ms < 1_000
+    assert coordinator.committed.failed == {
+        id_of(number): "the topic gone was deleted" for number in range(3 * DROPPED_MAX + 1)
+    }
+    coordinator.advance(SWEEP_MS)
+    answer(coordinator, "gone")
+    settle(coordinator)
     assert coordinator.wall_ms - began_ms < MINUTE_MS
     assert [*coordinator.committed.waiting] == [id_of(1_000_000)]
     assert isinstance(coordinator.ask(Read(id=id_of(1))), UnknownDelayed)
 
 
+# requirement: N2
+def test_another_deletion_does_not_take_the_reasons_away() -> None:
+    coordinator = coordinator_with(2)
+    for _ in range(3):
+        heard(coordinator, "gone")
+        settle(coordinator)
+    assert len(coordinator.committed.failed) == 2
+
+
 def test_topics_that_exist_keep_their_messages() -> None:
     coordinator = coordinator_with(2)
-    ask_controller(coordinator)
-    hear(coordinator)
+    heard(coordinator)
     coordinator.advance(SWEEP_MS)
-    assert len(coordinator.committed.waiting) == 3
+    answer(coordinator)
+    assert (len(coordinator.committed.waiting), coordinator.committed.failed) == (3, {})
 
 
 # requirement: A3
-@pytest.mark.parametrize("is_heard", [False, True])
-def test_a_topic_that_is_created_again_meanwhile_keeps_its_messages(is_heard: bool) -> None:
+@pytest.mark.parametrize("is_failed", [False, True])
+def test_a_topic_that_is_created_again_meanwhile_keeps_its_messages(is_failed: bool) -> None:
     coordinator = coordinator_with(2 * DROPPED_MAX)
-    ask_controller(coordinator, "gone")
-    if is_heard:
-        hear(coordinator, "gone")
+    if is_failed:
+        heard(coordinator, "gone")
+    coordinator.advance(SWEEP_MS)
     coordinator.ask(add(new(2_000_000, at_ms=FAR_MS), topic="gone"))
-    hear(coordinator, "gone")
+    answer(coordinator, "gone")
     for _ in range(5):
         coordinator.advance(PAUSE_MS)
     assert id_of(2_000_000) in coordinator.committed.waiting
+    assert id_of(2_000_000) not in coordinator.committed.failed
 
 
 # requirement: A3
-def test_a_message_on_its_way_is_not_dropped() -> None:
+def test_a_message_on_its_way_is_not_ended() -> None:
     coordinator = coordinator_with(1)
     coordinator.ask(add(new(5, delay_ms=0), topic="gone"))
     assert len(coordinator.moves) == 1
-    ask_controller(coordinator, "gone")
-    hear(coordinator, "gone")
+    heard(coordinator, "gone")
+    coordinator.advance(SWEEP_MS)
+    answer(coordinator, "gone")
     assert id_of(5) in coordinator.committed.waiting
     coordinator.deliver()
     assert coordinator.values("gone") == [5]
 
 
 # requirement: N2
-@pytest.mark.parametrize("is_there", [False, True])
-def test_schedules_of_a_deleted_topic_leave_within_a_minute(is_there: bool) -> None:
-    """Also those that would never fire, and make no message."""
+def test_schedules_of_a_deleted_topic_fail_at_once_and_leave_within_a_minute() -> None:
+    """Also paused ones, and while no time is known; not those of a topic that was created again."""
     coordinator = coordinator_with(1)
-    for number in range(SCHEDULES_MAX // SHARE):
-        paused = replace(schedule(), topic="gone", is_paused=bool(number % 2))
+    coordinator.decisions.is_time_known = False
+    for number in range(SCHEDULES_MAX // SHARE - 1):
+        paused = replace(schedule(), topic="gone", topic_id="old", is_paused=bool(number % 2))
         assert isinstance(coordinator.ask(create(f"s{number}", paused)), FoundSchedules)
-    assert isinstance(coordinator.ask(create("kept", replace(schedule(), topic="live"))), FoundSchedules)
-    ask_controller(coordinator, "gone")
-    if is_there:  # it was created again
-        assert isinstance(coordinator.ask(create("s0", replace(schedule(), topic="gone"))), FoundSchedules)
-    hear(coordinator, "gone")
-    coordinator.advance(PAUSE_MS)
-    assert len(coordinator.committed.schedules) == (1 + SCHEDULES_MAX // SHARE if is_there else 1)
-    assert "kept" in coordinator.committed.schedules
+    again = replace(schedule(), topic="gone", topic_id="new")
+    assert isinstance(coordinator.ask(create("kept", again)), FoundSchedules)
+    for is_over in (False, True):
+        coordinator.advance(SWEEP_MS)
+        old = TopicKey("gone", "old")
+        assert old in coordinator.topic_sweeps[-1].topics
+        coordinator.decisions.topics_gone([old], coordinator.wall_ms, coordinator.wall_ms)
+        coordinator.commit()
+        left = coordinator.committed.schedules
+        assert {name for name, each in left.items() if not each.failed} == {"kept"}
+        assert len(left) == (1 if is_over else SCHEDULES_MAX // SHARE)
 
 
 # requirement: N2

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import pytest
 
+from partitions.replica import positions
 from partitions.replica.fetch_waiters import FetchWaiters
 from partitions.replica.machine import PartitionMachine
 from partitions.replica.participant import HeldBack, Participant, TransactionName
-from partitions.replica.positions import at_time, find, timestamp_at
+from partitions.replica.positions import NewestRecords, at_time, timestamp_at
 from partitions.replica.transaction_table import OpenTransaction, TransactionTable
-from partitions.values import Start
 from raftlog.core.ready import HardState
 from raftlog.errors import InvariantViolated, RecordTooLarge
 from raftlog.records.aborted import AbortedRange, AbortedRanges
@@ -195,7 +195,7 @@ def test_a_time_is_that_of_a_users_record_and_no_other_has_one() -> None:
     found = {wanted: at_time(log, Index(0), end, wanted) for wanted in (50, 100, 101, 250, 301, WALL_MS)}
     assert found == {50: 1, 100: 1, 101: 3, 250: 5, 301: None, WALL_MS: None}
     assert [timestamp_at(log, end, Offset(at)) for at in range(7)] == [None, 100, None, 200, None, 300, None]
-    assert timestamp_at(log, end, find(log, end, Start.EARLIEST)) is None
+    assert timestamp_at(log, end, Offset(log.first_index)) is None
 
 
 def test_a_time_passes_over_records_that_its_reader_does_not_get() -> None:
@@ -220,6 +220,20 @@ def test_a_time_passes_over_records_that_its_reader_does_not_get() -> None:
     assert at_time(log, Index(9), end, 70, aborted) is None
     assert timestamp_at(log, end, Offset(6)) == 96
     assert timestamp_at(log, end, Offset(6), aborted) is None
+
+
+def test_beyond_the_bound_of_a_search_offsets_count_as_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    # requirement: C2
+    monkeypatch.setattr(positions, "LOOKED_BACK_BATCHES_MAX", 5)
+    log = MemoryLog()
+    log.save_hard_state(HardState(Term(1), None))
+    for offset in range(10):
+        log.append([data(offset, producer=1)])
+    hidden = AbortedRanges([AbortedRange(1, 6, 9)])
+    for count, first in ((1, 5), (3, 3), (20, -14)):
+        search = NewestRecords(count, Index(9), hidden)
+        search.look(log)
+        assert (search.is_complete, search.offset) == (True, first)
 
 
 def test_a_batch_that_is_no_records_has_a_place_and_a_time() -> None:

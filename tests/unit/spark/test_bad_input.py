@@ -7,9 +7,11 @@ import asyncio
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StringType, StructField, StructType
 
 from raftlog import Client
 from raftlog.errors import RaftlogError
+from spark_io.data_source import RaftlogDataSource
 from spark_io.errors import DataLoss, InvalidOption
 from spark_io.source import StreamReader
 from tests.helpers.async_tests import in_real_time
@@ -32,6 +34,21 @@ def test_a_topic_that_does_not_exist_is_an_error_with_its_name(topics: Topics) -
         topics.staged("nowhere", {"value": pa.array(["v"])})
     assert topics.client.transactions.list() == [], "nothing is left open"
     assert topics.rows(subscribePattern="no.*", subscribe="") == [], "a pattern may match nothing yet"
+
+
+# requirement: A8
+@with_topics
+def test_a_sink_is_refused_on_the_driver_if_its_topic_does_not_exist(topics: Topics) -> None:
+    schema = StructType([StructField("value", StringType())])
+    options = {"bootstrap.servers": f"127.0.0.1:1,{topics.url}"}
+    refusal = r"topic 'order' does not exist \(did you mean 'orders'\?\); create it, or correct its name"
+    for writer in (RaftlogDataSource.writer, RaftlogDataSource.streamWriter):
+        with pytest.raises(InvalidOption, match=refusal) as raised:
+            writer(RaftlogDataSource({**options, "topic": "order"}), schema, False)
+        assert raised.value.__suppress_context__, "Spark shows one traceback"
+        assert writer(RaftlogDataSource({**options, "topic": "orders"}), schema, False)
+        unreached = {"bootstrap.servers": "127.0.0.1:1", "topic": "order"}
+        assert writer(RaftlogDataSource(unreached), schema, False), "tasks try for longer"
 
 
 # requirement: A8

@@ -10,6 +10,7 @@ import pytest
 from pyspark import cloudpickle
 
 import spark_io
+from raftlog.extras import install_command
 from spark_io.connections import client_of
 
 FIND = "import {0}; print(hasattr({0}, 'DefaultSource'))"
@@ -23,7 +24,7 @@ def test_a_format_that_cannot_be_used_hides_no_other(package: str, missing: str,
     script = f"import sys; sys.modules[{missing!r}] = None; {FIND.format(package)}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(is_found)
-    assert ("pip install 'raftlog[spark]'" in done.stderr) is not is_found
+    assert (install_command("spark") in done.stderr) is not is_found
 
 
 # requirement: A8

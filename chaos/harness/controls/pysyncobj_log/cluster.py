@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +21,7 @@ from chaos.harness.controls.pysyncobj_log.messages import (
 )
 from chaos.harness.controls.pysyncobj_log.node import Settings
 from chaos.ports import free_ports
-from raftlog.__main__ import HOME
+from raftlog.__main__ import command_of
 
 NODES: Final = (0, 1, 2)
 WAIT_S: Final = 15.0
@@ -72,15 +70,9 @@ class Cluster:
             client_port=self._client_ports[node],
             journal=str(self._directory / f"journal-{node}"),
         )
-        command = [sys.executable, "-P", "-m", f"{__package__}.node", msgspec.json.encode(settings).decode()]
+        command = [*command_of(f"{__package__}.node"), msgspec.json.encode(settings).decode()]
         with (self._directory / f"node-{node}.log").open("ab") as log:
-            self._processes[node] = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": HOME},
-            )
+            self._processes[node] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
 
     def _port_of(self, other: int, *, of: int) -> int:
         return self._link_ports.get((of, other), self._own_ports[other])

@@ -458,3 +458,29 @@ def test_it_begins_with_the_newest_state_that_was_kept() -> None:
 
 def test_an_empty_log_names_nobody() -> None:
     assert image_ahead(MemoryLog()) == MetadataImage()
+
+
+# requirement: RP1
+@pytest.mark.parametrize(
+    ("rows", "target", "factor"),
+    [
+        ([(1,)], (1, 2, 3), 3),
+        ([(1,)], (1, 2), 1),
+        ([(1,), (2,)], (1, 2, 3), 1),
+        ([(1, 2, 3)], (1,), 1),
+        ([(1, 2, 3)], (1, 2), 1),
+        ([(1, 2, 3), (2, 3, 1)], (1,), 3),
+    ],
+)
+def test_the_factor_follows_once_all_partitions_have_more_replicas_or_fewer(
+    rows: list[tuple[int, ...]], target: tuple[int, ...], factor: int
+) -> None:
+    moved = set_replicas("a", target, rows[0]), reported("a", target, 5)
+    image, _ = applied(create("a", *rows), *moved, to=cluster())
+    assert image.topics["a"].replication_factor == factor
+
+
+# requirement: F6
+def test_the_factor_stays_when_replicas_are_lost() -> None:
+    image, _ = applied(create("a", (1, 2, 3)), recovered("a", 1, 2, 3), to=cluster())
+    assert image.topics["a"].replication_factor == 3

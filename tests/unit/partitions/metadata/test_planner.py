@@ -9,7 +9,9 @@ import pytest
 
 from partitions.metadata.commands import (
     AlterTopicConfig,
+    Command,
     CreateTopic,
+    DecommissionBroker,
     DeleteTopic,
     DrainBroker,
     FenceBroker,
@@ -47,7 +49,12 @@ LIMITS = PlannerLimits()
 
 
 def wish(
-    name: str = "orders", *, partitions: int = 3, factor: int = 3, number: int = 1, internal: bool = False
+    name: str = "orders",
+    *,
+    partitions: int = 3,
+    factor: int | None = 3,
+    number: int = 1,
+    internal: bool = False,
 ) -> NewTopic:
     return NewTopic(name, creation_id(number), partitions, factor, {}, internal=internal)
 
@@ -151,6 +158,26 @@ def test_a_factor_above_the_usable_brokers_is_refused() -> None:
     image, _ = applied(DrainBroker(NodeId(1)), FenceBroker(NodeId(2), "first"), to=image)
     assert "brokers that take new replicas: 2" in str(refusal(wish(), image))
     assert all(set(row) <= {3, 4} for row in planned(wish(factor=1), image).placement)
+
+
+# requirement: RP1
+@pytest.mark.parametrize(("brokers", "expected"), [(1, 1), (2, 1), (3, 3), (4, 3), (9, 3)])
+def test_the_default_factor_is_the_largest_odd_number_up_to_three_of_the_brokers(
+    brokers: int, expected: int
+) -> None:
+    assert {len(row) for row in planned(wish(factor=None), cluster(brokers=brokers)).placement} == {expected}
+
+
+# requirement: RP1
+@pytest.mark.parametrize("out", [FenceBroker(NodeId(3), "first"), DrainBroker(NodeId(3)), None])
+def test_brokers_that_are_down_count_for_the_default_factor(out: Command | None) -> None:
+    """And members of the metadata group that have not registered yet: here broker 3, or 4."""
+    image = applied(out, to=cluster())[0] if out else cluster(brokers=2)
+    with pytest.raises(InvalidRequest, match="3 replicas by default, brokers that take new") as caught:
+        plan(wish(factor=None), image, LIMITS, nodes(1, 2, 4))
+    assert "field" not in caught.value.details
+    left, _ = applied(DecommissionBroker(NodeId(3)), to=cluster())
+    assert len(planned(wish(factor=None), left).placement[0]) == 1
 
 
 @pytest.mark.parametrize("partitions", [-1, 0, 10_001, 1 << 40])

@@ -1,0 +1,51 @@
+"""Lines of an input that are no records: counted, and written to a file with their place and the reason.
+
+Decides: whether sending goes on behind such a line. Leaves to others: which lines these are.
+"""
+
+from __future__ import annotations
+
+from io import BufferedIOBase
+
+import msgspec
+
+from raftlog.errors import InvalidRecord, RaftlogError, RecordTooLarge
+from raftlog.units import counted
+
+SHOWN_BYTES_MAX = 1 << 20  # of a line, in the file
+
+
+class Rejects:
+    """The rejected lines of one input. Without a file and a limit, the first of them ends sending."""
+
+    def __init__(self, file: BufferedIOBase | None = None, limit: int | None = None) -> None:
+        self.count = 0
+        self._file = file
+        self._limit = limit
+        self._limit = limit if file is None or limit is not None else None
+        self._goes_on = file is not None or limit is not None
+
+    def takes(self, line: int, content: bytes, error: RaftlogError) -> bool:
+        """Whether the line is rejected and sending goes on. Errors that are about more than a line end it."""
+        if not self._goes_on or type(error) not in (InvalidRecord, RecordTooLarge):
+            return False
+        if self._file is not None:
+            self._file.write(_entry(line, content, str(error)))
+        self.count += 1
+        return self._limit is None or self.count <= self._limit
+
+    def summary(self) -> str:
+        """How many lines are rejected, as the end of a sentence."""
+        return f"; {counted(self.count, 'line')} rejected" if self.count else ""
+
+
+def _entry(line: int, content: bytes, reason: str) -> bytes:
+    shown = content[:SHOWN_BYTES_MAX]
+    entry: dict[str, object] = {"line": line, "reason": reason}
+    try:
+        entry |= {"input": shown.decode(), "encoding": "utf8"}
+    except UnicodeDecodeError:
+        entry |= {"input": shown, "encoding": "base64"}  # JSON has bytes in base64
+    if len(shown) < len(content):
+        entry["is_cut"] = True
+    return msgspec.json.encode(entry) + b"\n"

@@ -1,0 +1,112 @@
+"""The account of one transaction: where Kafka was read, and which offsets its records have now.
+
+Decides: the JSON of an account, and the translation of an offset. Leaves to others: reading and writing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from raftlog.errors import Conflict
+
+SUFFIX = ".kafka-import"
+
+
+class Run(NamedTuple):
+    """Records that follow one another in both logs: their first offsets, and how many they are."""
+
+    source: int
+    target: int
+    records: int
+
+    @property
+    def target_end(self) -> int:
+        """One past the last offset in the target."""
+        return self.target + self.records
+
+    def is_followed_by(self, source: int, target: int) -> bool:
+        """Whether a record with these offsets makes the run longer."""
+        return source == self.source + self.records and target == self.target_end
+
+
+class Account(msgspec.Struct, frozen=True):
+    """One transaction. ``following`` is the next offset to read, of each partition of Kafka ever read."""
+
+    cluster: str  # the id of the cluster of Kafka
+    topic: str  # its name in Kafka
+    topic_id: str  # of the target
+    following: dict[int, int]
+    runs: dict[int, list[Run]] = {}
+
+    def check(self, wanted: Account) -> None:
+        """Raise ``Conflict`` if the import that goes on is another one."""
+        if (self.cluster, self.topic) != (wanted.cluster, wanted.topic):
+            raise Conflict(
+                f"the topic has records of Kafka's topic {self.topic} of cluster {self.cluster}, and this is "
+                f"{wanted.topic} of cluster {wanted.cluster}; give another topic with --into"
+            )
+        if self.topic_id != wanted.topic_id:
+            raise Conflict(
+                "the topic was deleted and created again since the former import; to begin at the beginning, "
+                f"delete the topic whose name ends with {SUFFIX}, too"
+            )
+
+
+def runs_of(pairs: Iterable[tuple[int, int]]) -> list[Run]:
+    """The runs in pairs of source and target offsets, in order."""
+    found: list[Run] = []
+    for source, target in pairs:
+        if found and found[-1].is_followed_by(source, target):
+            found[-1] = found[-1]._replace(records=found[-1].records + 1)
+        else:
+            found.append(Run(source, target, 1))
+    return found
+
+
+class Copied:
+    """What all accounts of an import say, by partition."""
+
+    def __init__(self, accounts: Iterable[Account]) -> None:
+        self.runs: defaultdict[int, list[Run]] = defaultdict(list)
+        self.following: Mapping[int, int] = {}
+        for account in accounts:
+            self.following = account.following
+            for partition, runs in account.runs.items():
+                self.runs[partition] += runs
+
+    def count(self, partition: int) -> int:
+        """How many records of Kafka the partition has."""
+        return sum(run.records for run in self.runs[partition])
+
+    def has(self, partition: int, target: int) -> bool:
+        """Whether the record at this offset comes from Kafka."""
+        runs = self.runs[partition]
+        at = bisect_right(runs, target, key=_target) - 1
+        return at >= 0 and target < runs[at].target_end
+
+    def translated(self, partition: int, committed: int) -> int | None:
+        """The offset of the first copied record from ``committed`` on, or one past the last copied one.
+
+        ``None`` if no record of the partition is copied.
+        """
+        runs = self.runs[partition]
+        if not runs:
+            return None
+        at = max(bisect_right(runs, committed, key=_source) - 1, 0)
+        within = max(committed - runs[at].source, 0)
+        if within < runs[at].records:
+            return runs[at].target + within
+        return runs[at + 1].target if at + 1 < len(runs) else runs[at].target_end
+
+
+def _target(run: Run) -> int:
+    return run.target
+
+
+def _source(run: Run) -> int:
+    return run.source

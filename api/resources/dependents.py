@@ -1,0 +1,67 @@
+"""Groups, queues, schedules and delayed messages that depend on a topic, for people who want to delete it.
+
+Nothing is decided here. What becomes of each when its topic is deleted is with its owner (``groups``,
+``delayed``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+from aiohttp import web
+
+from api.http.routes import TOPIC, Call, Route, json_answer, json_response
+from groups.requests import TopicGroup
+from raftlog import errors
+from raftlog.records.failures import dead_letter_topic
+from raftlog.wire import bodies, paths
+
+GROUPS_MAX: Final = 1_000  # of one response
+
+
+async def get_dependents(call: Call) -> web.StreamResponse:
+    """Groups and queues by name, and how many schedules and delayed messages."""
+    topic, services = call.topic(), call.services
+    (group_count, groups), counted = await asyncio.gather(
+        services.groups.of_topic(topic.name, str(topic.topic_id), GROUPS_MAX),
+        services.delayed.count(topic.name, str(topic.topic_id), services.limits.control_timeout_ms),
+    )
+    topics = (await call.metadata()).topics
+    body = bodies.TopicDependents(
+        topic.name,
+        [_group(topic.name, each, topics) for each in groups],
+        group_count,
+        counted.schedules,
+        counted.pending,
+        counted.failed,
+    )
+    return json_response(body)
+
+
+def _group(topic: str, found: TopicGroup, topics: Collection[str]) -> bodies.DependentGroup:
+    letters = dead_letter_topic(topic, found.group)
+    return bodies.DependentGroup(
+        found.group,
+        found.members,
+        found.partitions,
+        found.is_queue,
+        found.open_jobs,
+        letters if letters in topics else None,
+    )
+
+
+ROUTES = (
+    Route(
+        "GET",
+        paths.TOPIC_DEPENDENTS,
+        get_dependents,
+        "What depends on a topic",
+        "Groups and queues with members or offsets, dead-letter topics, schedules and delayed messages.",
+        (TOPIC,),
+        {},
+        {200: json_answer("what depends on the topic", bodies.TopicDependents)},
+        (errors.UnknownTopic, errors.NoLeader),
+    ),
+)

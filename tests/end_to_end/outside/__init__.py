@@ -1,0 +1,1 @@
+"""What somebody gets who has the wheel and an empty folder."""

@@ -1,0 +1,52 @@
+"""The metrics of a whole broker: the type and the labels of each, as a scrape has them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+from prometheus_client import CollectorRegistry
+
+from api.archived_reads import Archive
+from api.log_queue import LogLines
+from api.loop_delay import LoopDelay
+from tests.helpers.whole_broker import whole_broker
+
+
+class Known(NamedTuple):
+    """One metric."""
+
+    kind: str
+    labels: tuple[str, ...]
+
+    def series(self, name: str) -> dict[str, tuple[str, ...]]:
+        """Its series, which expressions name, and their labels."""
+        if self.kind != "histogram":
+            return {name: self.labels}
+        return {
+            f"{name}_bucket": (*self.labels, "le"),
+            f"{name}_sum": self.labels,
+            f"{name}_count": self.labels,
+        }
+
+
+async def known_metrics() -> dict[str, Known]:
+    """By the name that expressions use: counters end in ``_total``."""
+    async with whole_broker(archive=cast("Archive", object())) as found:
+        registry = found.listener.request_pipeline.services.registry
+        delay = LoopDelay(registry)
+        registry.register(LogLines())
+        try:
+            return _metrics_of(registry)
+        finally:
+            delay.stop()
+
+
+def _metrics_of(registry: CollectorRegistry) -> dict[str, Known]:
+    found = {}
+    for collector in registry._collector_to_names:
+        for metric in collector.collect():
+            labels = getattr(metric, "_labelnames", None) or getattr(collector, "_labelnames", None) or ()
+            name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+            if metric.type != "unknown":  # a pause
+                found[name] = Known(metric.type, tuple(labels))
+    return found

@@ -1,0 +1,81 @@
+"""The packages of a wheel are named alike wherever they are named."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import pairwise
+
+import pytest
+
+from raftlog.__main__ import OURS
+from tests.helpers.wheel import LEFT_OUT, PROJECT, ROOT, WHEEL, is_left_out, module_of
+
+IGNORE = (ROOT / ".dockerignore").read_text().split()
+
+
+def test_packages_are_named_alike_everywhere() -> None:
+    # requirement: X1
+    installed = set(WHEEL["only-include"])
+    sources = re.search(r"^SOURCES := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert sources is not None
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == installed | {"bench", "tests"}
+    assert set(OURS) == set(WHEEL["sources"]) < installed
+    assert set(PROJECT["tool"]["importlinter"]["root_packages"]) == installed | {"bench"}
+    assert set(PROJECT["tool"]["mypy"]["packages"]) == installed | {"bench", "tests.helpers"}
+    assert set(sources[1].split()) == installed | {"bench", "tests"}
+    assert IGNORE[0] == "*"
+    assert {line for line in IGNORE[1:] if line[0] != "!"} == {"**/__pycache__"}
+    assert {line[1:] for line in IGNORE if line[0] == "!"} == installed | {
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+    }
+
+
+@pytest.mark.parametrize("left_out", LEFT_OUT)
+def test_no_module_of_a_wheel_names_one_that_is_left_out(left_out: str) -> None:
+    """Neither in a function nor in a string: such an import would fail only when it is reached."""
+    # requirement: X1
+    assert (ROOT / left_out).exists()
+    sources = (
+        path
+        for package in WHEEL["only-include"]
+        for path in (ROOT / package).rglob("*.py")
+        if not is_left_out(str(path.relative_to(ROOT)))
+    )
+    assert [path for path in sources if re.search(rf"\b{module_of(left_out)}\b", path.read_text())] == []
+
+
+def test_the_licence_is_in_checkout_and_wheel() -> None:
+    # requirement: X1
+    text = (ROOT / "LICENSE").read_text()
+    assert "Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert (PROJECT["project"]["license"], PROJECT["project"]["license-files"]) == ("Apache-2.0", ["LICENSE"])
+
+
+def _started_by_name(source: str) -> list[str]:
+    """The modules that a source starts with ``python -m``, as expressions."""
+    lists = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.List | ast.Tuple))
+    texts = ([ast.unparse(each) for each in node.elts] for node in lists)
+    return [
+        following
+        for words in texts
+        if "sys.executable" in words
+        for word, following in pairwise(words)
+        if word == "'-m'"
+    ]
+
+
+@pytest.mark.parametrize("package", OURS)
+def test_processes_of_our_packages_are_started_so_that_a_wheel_finds_them(package: str) -> None:
+    """``python -m`` finds no module of ``raftlog/_packages``; ``raftlog.__main__.command_of`` does."""
+    # requirement: X1
+    found = {
+        name
+        for path in (ROOT / package).rglob("*.py")
+        if not is_left_out(str(path.relative_to(ROOT)))
+        for name in _started_by_name(path.read_text())
+    }
+    assert found <= {"'pip'", "'raftlog'", "'spark_io.examples.carrier_totals'"}
