@@ -22,14 +22,6 @@ CLIENTS = (
         seen_by="http:0",
     ),
     PlantedBug(
-        "a raw body's key is hashed although the path names a partition",
-        "A6",
-        "api.resources.json_records:placed_raw",
-        "if only is None and record.key is not None:",
-        "if record.key is not None:",
-        seen_by="http:16",
-    ),
-    PlantedBug(
         "a body that breaks off is stored",
         "H",
         "api.http.whole_body:WholeBody.more",

@@ -143,14 +143,6 @@ LOGS = (
         ),
     ),
     PlantedBug(
-        "an image is incomplete after a restart",
-        "I21",
-        "partitions.metadata.machine:decode_image",
-        "next_group_id=found.next_group_id,",
-        "",
-        seen_by="brokers:9",
-    ),
-    PlantedBug(
         "a deletion that is not committed is acknowledged",
         "I22",
         "partitions.replica.deletion:Deletion.delete_before",

@@ -10,7 +10,7 @@ from chaos.simulator.levels import Seed
 from tests.planted_bugs import BUGS, INVARIANTS
 
 ROOT = Path(__file__).resolve().parents[2]
-BUGS_MAX = 302
+BUGS_MAX = 300
 # Numbers that two sections of docs/invariants.md share are told apart by the level.
 LEVELS = {
     "Storage level, after each crash": "storage ",
