@@ -164,7 +164,7 @@ def verify(
 def replay(
     archive: ArchiveArgument,
     topic: Annotated[str, Argument(help="The archived topic.", completes="topics")],
-    into: Annotated[str, Option("--into", help="The topic that gets the records.")],
+    into: Annotated[str, Option("--into", help="The topic that gets the records.", completes="topics")],
     job: Annotated[str, Option("--job", help="A name; the same name goes on where the job has ended.")],
     partition: Annotated[
         int | None, Option("--partition", "-p", min=0, help="Only this partition.  [default: all]")

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from api.cli.contexts import address_of_context
 from api.cli.output import COLOUR_KEY, FORMAT_KEY, Colour, Format, options_checked
-from api.cli.parameters import Choice
+from api.cli.parameters import Choice, names_of
 from api.cli.watching import repeated
 
 WATCHED: Final = frozenset({"list", "describe", "health", "info", "brokers"})
@@ -69,6 +69,7 @@ def _context_option() -> click.Option:
         help="A cluster of `raftlog context list`, if no address is given.",
         expose_value=False,
         callback=_kept("raftlog.context"),
+        shell_complete=names_of("contexts"),
     )
 
 

@@ -1,7 +1,8 @@
 """Completion in shells: the scripts, and the names of topics, groups and contexts.
 
-Decides: that completing is fast and silent: one request to one broker, for at most a second, and nothing is
-completed after an error. Leaves to others: commands and options (click).
+Decides: that completing is fast and silent: the first broker that answers is asked, for at most a second, and
+nothing is completed after an error. Leaves to others: commands and options (click), and which cluster it is
+(``common_options``).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Annotated, Final
 
 from api.cli import VARIABLE
@@ -72,13 +73,20 @@ def _collect(kind: str, server: object, found: list[str]) -> None:
 
 
 def _listed(kind: str, server: str) -> Sequence[str]:
-    """The first names in a list of the cluster."""
+    """The first names in a list of the cluster, from the first of its addresses that answers."""
+    from raftlog.client.options import broker_urls
+
+    for url in broker_urls(server):
+        with suppress(OSError):
+            return _names_at(url, *_LISTS[kind])
+    return ()
+
+
+def _names_at(url: str, path: str, field: str) -> Sequence[str]:
     import json
 
     from api.cli.reading import opened
-    from raftlog.client.options import broker_urls
 
-    path, field = _LISTS[kind]
-    with closing(opened(broker_urls(server)[0], _LIMIT_S)) as connection:
+    with closing(opened(url, _LIMIT_S)) as connection:
         connection.request("GET", f"{path}?limit={_NAMES_MAX}")
         return [item[field] for item in json.loads(connection.getresponse().read())["items"]]

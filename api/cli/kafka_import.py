@@ -66,7 +66,10 @@ class _Result(NamedTuple):
 def import_topic(
     source: Annotated[str, Argument(metavar="kafka://HOST:PORT/TOPIC", help="The topic in Kafka.")],
     into: Annotated[
-        str | None, Option("--into", metavar="TOPIC", help="The topic here.  [default: the same name]")
+        str | None,
+        Option(
+            "--into", metavar="TOPIC", help="The topic here.  [default: the same name]", completes="topics"
+        ),
     ] = None,
     groups: Annotated[
         str | None,

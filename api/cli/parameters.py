@@ -4,7 +4,7 @@
 
     def create(
         name: Annotated[str, Argument(help="The topic's name.", completes="topics")],
-        partitions: Annotated[int, Option("--partitions", "-p", min=1, help="Number of partitions.")] = 1,
+        partitions: Annotated[int, Option("--partitions", "-P", min=1, help="Number of partitions.")] = 1,
     ) -> None:
 
 Decides: the parameter of click for each annotation. Leaves to others: parsing and help (click). Typer reads
@@ -24,6 +24,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import click
 
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 _WHOLE: Final = re.compile("-?[0-9]+")  # int() takes blanks, underscores and the digits of all scripts, too
 
 
@@ -49,18 +50,20 @@ class Parameter:
         self.path = path or click.Path(path_type=Path)
         self.completes = completes
 
-    def complete(self) -> Callable[[click.Context, click.Parameter, str], list[str]] | None:
+    def complete(self) -> Complete | None:
         """The function that completes a value in a shell; ``None`` leaves that to the type."""
-        kind = self.completes
-        if kind is None:
-            return None
+        return None if self.completes is None else names_of(self.completes)
 
-        def names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-            from api.cli import completion
 
-            return completion.names(kind, context, incomplete)
+def names_of(kind: str) -> Complete:
+    """The function that completes the names of a kind, such as ``topics``."""
 
-        return names
+    def names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        from api.cli import completion
+
+        return completion.names(kind, context, incomplete)
+
+    return names
 
 
 class Option(Parameter):

@@ -113,8 +113,12 @@ def test_watch_prints_one_result_after_another_until_ctrl_c(raftlog: Commands) -
         assert process.wait(10) == 0
 
 
-def completed(words: str, **variables: str) -> list[str]:
-    environment = {"_RAFTLOG_COMPLETE": "bash_complete", "COMP_WORDS": words, **variables}
+def completed(words: str, **variables: str | None) -> list[str]:
+    environment: dict[str, str | None] = {
+        "_RAFTLOG_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        **variables,
+    }
     environment["COMP_CWORD"] = str(len(words.split(" ")) - 1)
     result = CliRunner().invoke(app, [], env=environment, prog_name="raftlog")
     assert result.stderr == ""
@@ -128,6 +132,28 @@ def test_commands_options_and_names_are_completed(raftlog: Commands) -> None:
     for words in ("topic describe", "consume", "group reset g --topic", f"consume --url {raftlog.url}"):
         assert completed(f"raftlog {words} compl", RAFTLOG_URL=raftlog.url) == ["completed"], words
     assert completed("raftlog topic describe none", RAFTLOG_URL=raftlog.url) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "variables"),
+    [("", {}), ("--context here ", {"RAFTLOG_URL": NOWHERE}), ("", {"RAFTLOG_CONTEXT": "here"})],
+)
+def test_names_are_those_of_the_cluster_that_the_command_would_use(
+    raftlog: Commands, tmp_path: Path, option: str, variables: dict[str, str]
+) -> None:
+    environment = {
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "RAFTLOG_URL": None,
+        "RAFTLOG_CONTEXT": None,
+        **variables,
+    }
+    in_use = "nowhere" if option or variables else "here"
+    for words in (f"add here --url {NOWHERE},{raftlog.url}", f"add nowhere --url {NOWHERE}", f"use {in_use}"):
+        assert CliRunner().invoke(app, ["context", *words.split()], env=environment).exit_code == 0
+    topic = f"of-a-context{len(option)}{len(variables)}"
+    raftlog(f"topic create {topic}")
+    assert completed(f"raftlog topic describe {option}{topic}", **environment) == [topic]
+    assert completed("raftlog topic list --context h", **environment) == ["here"]
 
 
 def test_completion_is_silent_without_a_cluster() -> None:
