@@ -20,7 +20,7 @@ from api.transaction_metrics import TransactionMetrics
 from raftlog.hosting.coordinator import STALLED_S_MAX
 from raftlog.hosting.hosted_replica import HostedState
 from raftlog.types import METADATA_GROUP
-from raftlog.wire.health import BrokerStateBody
+from raftlog.wire.bodies import BrokerStateBody
 
 
 def services_of(broker: Broker, rng: random.Random, archive: Archive | None = None) -> Services:

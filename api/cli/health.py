@@ -20,8 +20,7 @@ import msgspec
 from api.cli.reading import Reading, opened
 from api.cli.tables import Row
 from raftlog.wire import paths
-from raftlog.wire.bodies import PartitionBody, RefusedReplicaBody
-from raftlog.wire.health import HealthBody
+from raftlog.wire.bodies import HealthBody, PartitionBody, RefusedReplicaBody
 from raftlog.wire.limits import TRANSACTION_MS_MAX
 
 _TIMEOUT_S = 3.0

@@ -44,7 +44,7 @@ from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.records.control import Archived
 from raftlog.types import NodeId, Offset, Term, TopicPartition
-from raftlog.wire.health import BrokerStateBody
+from raftlog.wire.bodies import BrokerStateBody
 from raftlog.wire.limits import RECORDS_MAX
 from transactions.one_shot import OneShots
 from transactions.service import TransactionService

@@ -6,8 +6,7 @@ from aiohttp import web
 
 from api.http.routes import Answer, Call, Route, json_answer, json_response
 from api.http.services import Checks
-from raftlog.wire import media_types, paths
-from raftlog.wire.health import BrokerStateBody, HealthBody, VersionBody
+from raftlog.wire import bodies, media_types, paths
 
 
 async def live(call: Call) -> web.StreamResponse:
@@ -28,19 +27,19 @@ async def startup(call: Call) -> web.StreamResponse:
 
 async def version(call: Call) -> web.StreamResponse:
     """The version of raftlog."""
-    return json_response(VersionBody(call.services.version))
+    return json_response(bodies.VersionBody(call.services.version))
 
 
-def _answer(probe: Checks, state: BrokerStateBody | None = None) -> web.Response:
+def _answer(probe: Checks, state: bodies.BrokerStateBody | None = None) -> web.Response:
     checks = dict(probe())
     if all(checks.values()):
-        return json_response(HealthBody("ok", checks, state))
-    return json_response(HealthBody("unavailable", checks, state), 503)
+        return json_response(bodies.HealthBody("ok", checks, state))
+    return json_response(bodies.HealthBody("unavailable", checks, state), 503)
 
 
 _ANSWERS = {
-    200: json_answer("all checks passed", HealthBody),
-    503: Answer("a check failed", {media_types.JSON: HealthBody}),
+    200: json_answer("all checks passed", bodies.HealthBody),
+    503: Answer("a check failed", {media_types.JSON: bodies.HealthBody}),
 }
 
 ROUTES = (
@@ -68,6 +67,6 @@ ROUTES = (
         paths.VERSION,
         version,
         "Show the version",
-        answers={200: json_answer("the version", VersionBody)},
+        answers={200: json_answer("the version", bodies.VersionBody)},
     ),
 )

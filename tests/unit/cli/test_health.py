@@ -8,8 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from api.cli.health import Health
-from raftlog.wire.bodies import PartitionBody, ReassignmentBody, RefusedReplicaBody
-from raftlog.wire.health import BrokerStateBody, HealthBody
+from raftlog.wire.bodies import (
+    BrokerStateBody,
+    HealthBody,
+    PartitionBody,
+    ReassignmentBody,
+    RefusedReplicaBody,
+)
 
 
 def partition(replicas: list[int], in_sync: list[int], target: list[int] | None = None) -> PartitionBody:
