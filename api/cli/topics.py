@@ -30,7 +30,8 @@ from api.cli.tables import Row, setting_text
 from raftlog.units import counted
 
 if TYPE_CHECKING:
-    from raftlog.wire.bodies import PartitionsDecommissioned, TopicBody, TopicDependents
+    from raftlog.wire.bodies import PartitionsDecommissioned, TopicBody
+    from raftlog.wire.dependents import TopicDependents
 
 GROUPS_SHOWN: Final = 20  # before the question whether to delete
 

@@ -16,7 +16,8 @@ from api.http.routes import TOPIC, Call, Route, json_answer, json_response
 from groups.requests import TopicGroup
 from raftlog import errors
 from raftlog.records.failures import dead_letter_topic
-from raftlog.wire import bodies, paths
+from raftlog.wire import paths
+from raftlog.wire.dependents import DependentGroup, TopicDependents
 
 GROUPS_MAX: Final = 1_000  # of one response
 
@@ -29,7 +30,7 @@ async def get_dependents(call: Call) -> web.StreamResponse:
         services.delayed.count(topic.name, str(topic.topic_id), services.limits.control_timeout_ms),
     )
     topics = (await call.metadata()).topics
-    body = bodies.TopicDependents(
+    body = TopicDependents(
         topic.name,
         [_group(topic.name, each, topics) for each in groups],
         group_count,
@@ -40,9 +41,9 @@ async def get_dependents(call: Call) -> web.StreamResponse:
     return json_response(body)
 
 
-def _group(topic: str, found: TopicGroup, topics: Collection[str]) -> bodies.DependentGroup:
+def _group(topic: str, found: TopicGroup, topics: Collection[str]) -> DependentGroup:
     letters = dead_letter_topic(topic, found.group)
-    return bodies.DependentGroup(
+    return DependentGroup(
         found.group,
         found.members,
         found.partitions,
@@ -61,7 +62,7 @@ ROUTES = (
         "Groups and queues with members or offsets, dead-letter topics, schedules and delayed messages.",
         (TOPIC,),
         {},
-        {200: json_answer("what depends on the topic", bodies.TopicDependents)},
+        {200: json_answer("what depends on the topic", TopicDependents)},
         (errors.UnknownTopic, errors.NoLeader),
     ),
 )

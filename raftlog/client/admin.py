@@ -12,6 +12,7 @@ from raftlog.client.listing import partitions_of
 from raftlog.client.options import Duration, choice, milliseconds, seconds
 from raftlog.errors import TopicExists
 from raftlog.wire import bodies, joining, paths, plans
+from raftlog.wire.dependents import TopicDependents
 
 if TYPE_CHECKING:
     from raftlog.client.metadata import Metadata
@@ -159,10 +160,10 @@ class AsyncTopics:
         reply = await self._session.ask_any("POST", paths.archived_up_to(name), body=body)
         return reply.read(bodies.ArchivedUpTo)
 
-    async def dependents(self, name: str) -> bodies.TopicDependents:
+    async def dependents(self, name: str) -> TopicDependents:
         """Groups, queues, schedules and delayed messages that depend on a topic. Raises ``UnknownTopic``."""
         reply = await self._session.ask_any("GET", paths.topic_dependents(name))
-        return reply.read(bodies.TopicDependents)
+        return reply.read(TopicDependents)
 
     async def delete(self, name: str) -> None:
         """Delete a topic and all its records. Raises ``UnknownTopic``."""

@@ -219,31 +219,6 @@ class TopicDeleted(Answer):
     metadata_version: int
 
 
-class DependentGroup(Answer):
-    """A group that has members which subscribe to a topic, or offsets in ``partitions`` of it.
-
-    A queue has ``open_jobs``, and a ``dead_letter_topic`` if there is one.
-    """
-
-    group: str
-    members: int
-    partitions: int
-    is_queue: bool
-    open_jobs: int
-    dead_letter_topic: str | None
-
-
-class TopicDependents(Answer):
-    """What depends on a topic: of ``group_count`` groups the first 1,000 by name, and other counts."""
-
-    topic: str
-    groups: list[DependentGroup]
-    group_count: int
-    schedules: int
-    delayed: int
-    delayed_failed: int
-
-
 # --- partitions -----------------------------------------------------------------------------------
 
 

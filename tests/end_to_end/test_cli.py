@@ -148,10 +148,12 @@ def test_a_signal_ends_a_produce_with_an_honest_count(unbroken: Cluster) -> None
     with endless_produce(unbroken, "stopped") as feed:
         feed.process.send_signal(signal.SIGTERM)
         _, told = feed.process.communicate(timeout=60)
-    assert feed.process.returncode == 128 + signal.SIGTERM, told.decode()
     stored = len(read_all(unbroken.urls[0], "stopped"))
+    # A close after a signal takes 4 s at most, which a busy machine may exceed.
+    unknown = re.search(rb"of unknown outcome: (\d+)", told)
+    assert feed.process.returncode == (3 if unknown else 128 + signal.SIGTERM), told.decode()
     # The signal may fall between a record's way into the client and our taking note of it.
-    assert 0 <= stored - int(told.split()[0]) <= 1
+    assert 0 <= stored - int(told.split()[0]) <= int(unknown[1] if unknown else 0) + 1
 
 
 def test_a_second_ctrl_c_ends_the_wait_for_answers_and_says_what_is_unknown(cluster: Cluster) -> None:

@@ -28,6 +28,7 @@ def test_packages_are_named_alike_everywhere() -> None:
     assert IGNORE[0] == "*"
     assert {line for line in IGNORE[1:] if line[0] != "!"} == {"**/__pycache__"}
     assert {line[1:] for line in IGNORE if line[0] == "!"} == installed | {
+        FOR_OPERATORS,
         "pyproject.toml",
         "README.md",
         "LICENSE",

@@ -17,7 +17,7 @@ from tests.helpers.documented_commands import RUN, SHOWN, blocks_of, heading, pa
 PAGES = [*pages()]
 COMMAND = re.compile(r"(?:^|[$|=/] *)raftlog ([a-z][^`\n|;&#]*)", re.MULTILINE)
 OPTION = re.compile(r"--[a-z][a-z-]*")
-OTHER_PROGRAMS = {"--privileged", "--at", "--kill", "--checkpoint", "--servers"}
+OTHER_PROGRAMS = {"--privileged", "--at", "--kill", "--checkpoint", "--servers", "--stop-timeout"}
 """Options that pages name without their program: Docker, chaos.crash_points, and the examples of Spark."""
 LABELS = {"raftlog dialler", "raftlog listener", "raftlog removed", "raftlog in use"}  # texts of protocols
 
