@@ -24,7 +24,7 @@ def is_left_out(path: str) -> bool:
 
 def expected_names() -> set[str]:
     """The names of the files of the packages in a wheel."""
-    places = {**{name: name for name in WHEEL["only-include"]}, **WHEEL["sources"]}
+    places = {**{name: name for name in WHEEL["only-include"]}, **WHEEL["sources"], **WHEEL["force-include"]}
     files = (path for name in places for path in (ROOT / name).rglob("*") if path.is_file())
     names = (str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts)
     return {re.sub(r"^[^/]+", lambda top: places[top[0]], name) for name in names if not is_left_out(name)}

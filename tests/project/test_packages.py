@@ -11,24 +11,23 @@ import pytest
 from raftlog.__main__ import OURS
 from tests.helpers.wheel import LEFT_OUT, PROJECT, ROOT, WHEEL, is_left_out, module_of
 
-FOR_OPERATORS = "deploy"
 IGNORE = (ROOT / ".dockerignore").read_text().split()
 
 
 def test_packages_are_named_alike_everywhere() -> None:
     # requirement: X1
-    installed = set(WHEEL["only-include"]) - {FOR_OPERATORS}
+    installed = set(WHEEL["only-include"])
     sources = re.search(r"^SOURCES := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert sources is not None
     assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == installed | {"bench", "tests"}
-    assert set(OURS) == set(WHEEL["sources"]) - {FOR_OPERATORS} < installed
+    assert set(OURS) == set(WHEEL["sources"]) < installed
     assert set(PROJECT["tool"]["importlinter"]["root_packages"]) == installed | {"bench"}
     assert set(PROJECT["tool"]["mypy"]["packages"]) == installed | {"bench", "tests.helpers"}
     assert set(sources[1].split()) == installed | {"bench", "tests"}
     assert IGNORE[0] == "*"
     assert {line for line in IGNORE[1:] if line[0] != "!"} == {"**/__pycache__"}
     assert {line[1:] for line in IGNORE if line[0] == "!"} == installed | {
-        FOR_OPERATORS,
+        *WHEEL["force-include"],
         "pyproject.toml",
         "README.md",
         "LICENSE",
