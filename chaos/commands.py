@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import click
 
-from api.cli.output import REFUSED, WRONG_USAGE, Format, OutputOption, show, wrong_usage
+from api.cli.output import REFUSED, WRONG_USAGE, printed, show, wrong_usage
 from api.cli.parameters import Argument, Option
 from chaos.harness.controls import ControlResult
 from raftlog.extras import install_command
@@ -36,7 +36,7 @@ HistoryArgument = Annotated[
 ]
 
 
-def check(history: HistoryArgument, output: OutputOption = Format.TABLE) -> None:
+def check(history: HistoryArgument) -> None:
     """Check a history for anomalies; ends with 1 if it is invalid, and with 2 if that is unknown.
 
     A history has one operation a line, as docs/chaos.md shows. A file named *.edn is one of Jepsen's
@@ -67,7 +67,7 @@ def check(history: HistoryArgument, output: OutputOption = Format.TABLE) -> None
         }
         for anomaly in anomalies
     ]
-    show(rows, output)
+    show(rows)
     judged = verdict(anomalies)
     kinds = Counter(anomaly.kind for anomaly in anomalies if anomaly.is_bad)
     lag_s = max((lag_s for _, lag_s in realtime_lags(found)), default=0.0)
@@ -169,7 +169,7 @@ def replay(recorded: RecordArgument, report: ReportOption = None) -> None:
     _carry_out(stage, _read(stage, recorded), report)
 
 
-def faults(output: OutputOption = Format.TABLE) -> None:
+def faults() -> None:
     """List the faults, and whether this machine can inject them."""
     from chaos.harness.faults import FAULTS
     from chaos.harness.stage import Stage
@@ -184,7 +184,7 @@ def faults(output: OutputOption = Format.TABLE) -> None:
         }
         for fault in FAULTS.values()
     ]
-    show(rows, output)
+    show(rows, ("fault", "here", "needs", "summary"))
     for ability in found.values():
         click.echo(f"{ability.name}: {ability.detail}", err=True)
 
@@ -210,12 +210,19 @@ def control(system: Annotated[System, Argument(help="What to run.")], seed: Seed
     chosen_seed = secrets.randbits(32) if seed is None else seed
     with tempfile.TemporaryDirectory(prefix="raftlog-control-") as directory:
         found = _run_control(system, chosen_seed, Path(directory))
-    click.echo(
-        f"verdict={'guilty' if found.is_guilty else 'not guilty'} acknowledged={found.acknowledged} "
-        f"lost={found.lost} seed={chosen_seed}: {found.detail}"
-    )
+    shown = {
+        "verdict": "guilty" if found.is_guilty else "not guilty",
+        "acknowledged": found.acknowledged,
+        "lost": found.lost,
+        "seed": chosen_seed,
+    }
+    printed(f"{_pairs(shown)}: {found.detail}", **shown, detail=found.detail)
     if not found.is_guilty:
         raise click.exceptions.Exit(REFUSED)
+
+
+def _pairs(shown: Mapping[str, object]) -> str:
+    return " ".join(f"{name}={value}" for name, value in shown.items())
 
 
 def _run_control(system: System, seed: int, directory: Path) -> ControlResult:
@@ -285,12 +292,18 @@ def _carry_out(stage: Stage, scenario: Scenario, report: Path | None) -> NoRetur
     for line in (*(f"left out: {reason}" for reason in record.left_out), *record.problems):
         click.echo(line, err=True)
     counts = record.counts
-    click.echo(
-        f"verdict={record.verdict} acknowledged={counts.acknowledged} lost={counts.lost} "
-        f"duplicated={counts.duplicated} transactions={counts.transactions_committed} "
-        f"anomalies={len(record.anomalies)} faults={len(record.injected)} "
-        f"kinds={len({fault.fault for fault in record.injected})} report={path}"
-    )
+    shown = {
+        "verdict": record.verdict,
+        "acknowledged": counts.acknowledged,
+        "lost": counts.lost,
+        "duplicated": counts.duplicated,
+        "transactions": counts.transactions_committed,
+        "anomalies": len(record.anomalies),
+        "faults": len(record.injected),
+        "kinds": len({fault.fault for fault in record.injected}),
+        "report": str(path),
+    }
+    printed(_pairs(shown), **shown)
     raise click.exceptions.Exit(
         REFUSED if record.verdict == "invalid" else WRONG_USAGE if record.problems else 0
     )

@@ -2,7 +2,9 @@
 
 Decides: the names of commands and options, output, exit codes. Leaves to others: the
 work itself (the client, ``api.server``, ``api.cluster_files``). A command's module is imported when
-the command is called, and its dependencies when it runs, so that ``raftlog --help`` is fast.
+the command is called, and its dependencies when it runs, so that ``raftlog --help`` is fast. A command that
+only looks asks brokers through ``reading``, any other through the client (``connection``). What all commands
+have in common is in ``common_options`` and ``output``.
 
 Exit codes: 0 done; 1 refused or failed, and definitely not carried out; 2 wrong usage; 3 outcome unknown;
 4 no broker could be reached; 5 done, except for rejected lines.
@@ -10,11 +12,20 @@ Exit codes: 0 done; 1 refused or failed, and definitely not carried out; 2 wrong
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from typing import TYPE_CHECKING, Final
 
 from api.cli.closed_streams import replace_closed_streams
 from api.stop_signals import interrupt_on_signals
+
+if TYPE_CHECKING:
+    import click
+
+
+VARIABLE: Final = "_RAFTLOG_COMPLETE"
+"""The environment variable with which a shell asks for completions."""
 
 
 def main() -> None:
@@ -32,7 +43,18 @@ def main() -> None:
         )
         sys.exit(1)
     interrupt_on_signals()
+    if VARIABLE in os.environ:
+        _complete(app)
     try:
         app()
     except OSError as error:  # of --help and --version: the output is closed, or its disk is full
         sys.exit(f"error: {error}")
+
+
+def _complete(app: click.Command) -> None:
+    """Print completions, and no errors: they would be in the line that is typed."""
+    with open(os.devnull, "w") as sys.stderr:
+        try:
+            app(complete_var=VARIABLE)
+        except Exception:
+            sys.exit(0)

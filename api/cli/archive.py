@@ -16,17 +16,18 @@ from api.cli.connection import connected
 from api.cli.output import (
     DEFAULT_SERVER,
     REFUSED,
-    Format,
-    OutputOption,
-    Row,
     ServerOption,
+    done,
     errors_reported,
+    is_json,
     note,
+    problem,
     show,
-    time_text,
+    write_json,
     wrong_usage,
 )
 from api.cli.parameters import Argument, Option
+from api.cli.tables import Row, time_text
 from raftlog.errors import RaftlogError
 from raftlog.units import counted, duration_ms
 
@@ -47,7 +48,9 @@ _OPTIONS_OF_SPARK = {
 
 
 def write(
-    topics: Annotated[list[str], Argument(help="The topics to archive.", metavar="TOPIC...")],
+    topics: Annotated[
+        list[str], Argument(help="The topics to archive.", metavar="TOPIC...", completes="topics")
+    ],
     archive: ArchiveArgument,
     follow: Annotated[bool, Option("--follow", "-f", help="Go on with new records until Ctrl-C.")] = False,
     interval: Annotated[
@@ -63,7 +66,6 @@ def write(
         bool, Option("--skip-lost", help="Go on behind records that were deleted before they were archived.")
     ] = False,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Archive the committed records of topics as Parquet files, each offset once.
 
@@ -96,13 +98,12 @@ def write(
                 _write_all(writers, pause_s if follow else None)
             finally:
                 if rows := _written(writers):
-                    show(rows, output)
+                    show(rows)
 
 
 def list_all(
     archive: ArchiveArgument,
     files: Annotated[bool, Option("--files", help="Every file instead of every partition.")] = False,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """List the partitions of an archive, and which offsets it has of each.
 
@@ -113,10 +114,10 @@ def list_all(
     """
     with errors_reported(), _opened(archive) as (_, catalogue):
         rows = _files(catalogue) if files else _partitions(catalogue)
-        if rows or output is Format.JSON:
-            show(rows, output)
-        else:
-            note(f"there is no archive at {archive}")
+        columns = (
+            () if files else ("topic", "partition", "start", "end", "rows", "files", "bytes", "last_time")
+        )
+        show(rows, columns, empty=f"there is no archive at {archive}")
 
 
 def verify(
@@ -127,7 +128,6 @@ def verify(
     older_than: Annotated[
         str, Option("--older-than", metavar="DURATION", help="How old these files must be, such as 12h.")
     ] = "1d",
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Verify every file of an archive and its offsets; ends with 1 if anything is wrong.
 
@@ -146,12 +146,11 @@ def verify(
         from spark_io.archive.verifying import verify as problems
 
         if not catalogue.files:
-            note(f"error: there is no archive at {archive}; correct the address")
+            problem(f"error: there is no archive at {archive}; correct the address")
             raise click.exceptions.Exit(REFUSED)
         grace_s = _seconds("--older-than", older_than)
         found: list[Row] = [{"where": one.where, "problem": one.what} for one in problems(storage, catalogue)]
-        if found or output is Format.JSON:
-            show(found, output)
+        show(found)
         count = counted(len(catalogue.files), "file")
         whole = f"{count} of {counted(len(catalogue.partitions), 'partition')}"
         note(f"{whole}: {counted(len(found), 'problem')}")
@@ -164,8 +163,8 @@ def verify(
 
 def replay(
     archive: ArchiveArgument,
-    topic: Annotated[str, Argument(help="The archived topic.")],
-    into: Annotated[str, Option("--into", help="The topic that gets the records.")],
+    topic: Annotated[str, Argument(help="The archived topic.", completes="topics")],
+    into: Annotated[str, Option("--into", help="The topic that gets the records.", completes="topics")],
     job: Annotated[str, Option("--job", help="A name; the same name goes on where the job has ended.")],
     partition: Annotated[
         int | None, Option("--partition", "-p", min=0, help="Only this partition.  [default: all]")
@@ -194,12 +193,17 @@ def replay(
 
         ranges = _ranges(catalogue, topic, partition, start, end)
         with connected(server) as client:
+            sent: list[Row] = []
             for one in ranges:
                 count = replayed(
                     client, storage, catalogue, one, into=into, job=job, chunk_rows=chunk, progress=_progress
                 )
                 where = f"{topic}/{one.partition}, offsets {one.start} to {one.end - 1}"
+                span = {"from": one.start, "to": one.end}
+                sent.append({"topic": topic, "partition": one.partition, **span, "records": count})
                 note(f"{where}: {counted(count, 'record')} sent to {into}; job {job} has all of them")
+            if is_json():
+                write_json(sent)
 
 
 def compact(
@@ -221,9 +225,9 @@ def compact(
 
         found = joined(storage, target_bytes=target_bytes)
         if found is None:
-            note("another compaction was faster; nothing has changed")
+            problem("another compaction was faster; nothing has changed")
             raise click.exceptions.Exit(REFUSED)
-        note(f"{counted(found[0], 'file')} became {found[1]}")
+        done(f"{counted(found[0], 'file')} became {found[1]}", before=found[0], after=found[1])
 
 
 def report(
@@ -231,7 +235,6 @@ def report(
     topic: Annotated[str | None, Argument(help="Only this topic.  [default: all of the archive]")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only show what brokers know.")] = False,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Tell brokers up to which offset partitions are archived.
 
@@ -262,7 +265,7 @@ def report(
             }
             for one in found
         ]
-        show(rows, output)
+        show(rows)
 
 
 def _note_unlisted(
@@ -347,7 +350,7 @@ def _opened(archive: str) -> Iterator[tuple[Storage, Catalogue]]:
     except ModuleNotFoundError as error:
         from raftlog.extras import install_command
 
-        note(f"error: archives need more packages ({error.name}): {install_command('archive')}")
+        problem(f"error: archives need more packages ({error.name}): {install_command('archive')}")
         raise click.exceptions.Exit(REFUSED) from None
     try:
         storage = open_storage(archive)
@@ -360,7 +363,7 @@ def _opened(archive: str) -> Iterator[tuple[Storage, Catalogue]]:
         InvalidOption,
         pa.ArrowException,
     ) as error:
-        note(f"error: {_in_words(error)}")
+        problem(f"error: {_in_words(error)}")
         raise click.exceptions.Exit(REFUSED) from None
 
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from api.cli.connection import connected
-from api.cli.output import DEFAULT_SERVER, Format, OutputOption, ServerOption, errors_reported, show
+from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, show
 from api.cli.parameters import Option
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ def produce(
     seconds: SecondsOption = 10,
     in_flight: InFlightOption = 4,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Produce batches to all partitions of a topic, as fast as they are acknowledged."""
     with errors_reported(changing=True):
@@ -47,7 +46,6 @@ def produce(
             lambda: _send(leaders * in_flight, topic, batch, record_bytes, seconds, records),
             topic,
             record_bytes,
-            output,
         )
 
 
@@ -58,14 +56,11 @@ def latency(
     record_bytes: RecordBytesOption = 1024,
     seconds: SecondsOption = 10,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Produce one record at a time to the first partition, and wait for each."""
     with errors_reported(changing=True):
         leaders = _leaders(server, topic, partitions)
-        _run(
-            lambda: _send(leaders[:1], topic, 1, record_bytes, seconds, records), topic, record_bytes, output
-        )
+        _run(lambda: _send(leaders[:1], topic, 1, record_bytes, seconds, records), topic, record_bytes)
 
 
 def consume(
@@ -73,17 +68,14 @@ def consume(
     records: RecordsOption = None,
     seconds: SecondsOption = 10,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Read all partitions of a topic in binary batches, until their end."""
     with errors_reported():
         leaders = _leaders(server, topic, None)
-        _run(lambda: _read(leaders, topic, seconds, records), topic, None, output)
+        _run(lambda: _read(leaders, topic, seconds, records), topic, None)
 
 
-def _run(
-    work: Callable[[], Awaitable[tuple[Measured, int]]], topic: str, record_bytes: int | None, output: Format
-) -> None:
+def _run(work: Callable[[], Awaitable[tuple[Measured, int]]], topic: str, record_bytes: int | None) -> None:
     import uvloop
 
     async def run() -> tuple[Measured, int]:
@@ -100,7 +92,7 @@ def _run(
     }
     if record_bytes is not None:
         row["record_bytes"] = record_bytes
-    show([row], output, single=True)
+    show([row], single=True)
 
 
 def _leaders(server: str, topic: str, partitions: int | None) -> list[tuple[int, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import click
 
@@ -10,26 +10,19 @@ from api.cli.connection import connected
 from api.cli.output import (
     DEFAULT_SERVER,
     REFUSED,
-    Format,
-    OutputOption,
     ServerOption,
-    broker_row,
     errors_reported,
     note,
     options_checked,
     show,
+    show_brokers,
 )
 from api.cli.parameters import Argument, Option
-
-if TYPE_CHECKING:
-    from raftlog.wire.bodies import BrokerBody
 
 BrokerArgument = Annotated[int, Argument(metavar="BROKER", min=1, help="The id of a broker.")]
 
 
-def drain(
-    broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
-) -> None:
+def drain(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """Give a broker no new replicas, and move its leaderships to others; its replicas stay.
 
     \b
@@ -37,7 +30,7 @@ def drain(
       raftlog broker drain 3
     """
     with errors_reported(changing=True), connected(server) as client:
-        _show(client.cluster.drain(broker), output)
+        show_brokers([client.cluster.drain(broker)], single=True)
 
 
 def decommission(
@@ -46,7 +39,6 @@ def decommission(
         str | None, Option(metavar="DURATION", help="Wait until no replica is left, at most so long: 10m.")
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Move all replicas of a broker to others, so that it can be removed.
 
@@ -59,7 +51,7 @@ def decommission(
     """
     with errors_reported(changing=True), connected(server) as client, options_checked():
         shown = client.cluster.decommission(broker, wait=wait)
-        _show(shown, output)
+        show_brokers([shown], single=True)
     left = f"{shown.replicas} replicas; they go on moving" if shown.replicas else "its vote on metadata"
     is_done = not shown.replicas and not shown.metadata_voter
     if wait is not None and not is_done:
@@ -69,9 +61,7 @@ def decommission(
         note(f"broker {broker} has no replicas; its process can be stopped")
 
 
-def recommission(
-    broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
-) -> None:
+def recommission(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """Use a broker again: end draining and decommissioning. Replicas that have moved stay where they are.
 
     \b
@@ -79,12 +69,10 @@ def recommission(
       raftlog broker recommission 3
     """
     with errors_reported(changing=True), connected(server) as client:
-        _show(client.cluster.recommission(broker), output)
+        show_brokers([client.cluster.recommission(broker)], single=True)
 
 
-def forget(
-    broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
-) -> None:
+def forget(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """Remove a stopped broker from the cluster for good; its id is not given again.
 
     It holds no replica and has no vote on metadata: decommission it first, or wait until its replicas are
@@ -97,9 +85,5 @@ def forget(
     with errors_reported(), connected(server) as client:
         forgotten = client.cluster.forget(broker)
     row = {"broker_id": forgotten.broker_id, "metadata_version": forgotten.metadata_version}
-    show([row], output, single=True)
+    show([row], single=True)
     note(f"broker {broker} was removed for good; its data directory can be deleted")
-
-
-def _show(broker: BrokerBody, output: Format) -> None:
-    show([broker_row(broker, output)], output, single=True)

@@ -4,46 +4,50 @@ from __future__ import annotations
 
 import click
 
-from api.cli.connection import connected
+from api.cli.connection import reading
 from api.cli.output import (
     DEFAULT_SERVER,
     REFUSED,
-    Format,
-    OutputOption,
     ServerOption,
-    broker_row,
     errors_reported,
+    is_json,
     note,
+    problem,
     show,
-    write_json,
+    show_brokers,
 )
+from raftlog.units import counted
+
+_HEALTH = ("broker_id", "http", "alive", "draining", "decommissioned", "disk_free_bytes")
 
 
-def info(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:
+def info(server: ServerOption = DEFAULT_SERVER) -> None:
     """Show the cluster's id, its controller and its size.
 
     \b
     Example:
       raftlog cluster info --server http://127.0.0.1:7071
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        show([msgspec.structs.asdict(client.cluster.info())], output, single=True)
+        found = msgspec.structs.asdict(ask(ask.cluster.info()))
+        show([found], ("cluster_id", "controller", "metadata_version", "brokers", "version"), single=True)
 
 
-def brokers(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:
+def brokers(server: ServerOption = DEFAULT_SERVER) -> None:
     """List all brokers and whether they are alive.
 
     \b
-    Example:
-      raftlog cluster brokers -o json
+    Examples:
+      raftlog broker list -o json
+      raftlog cluster brokers --watch
     """
-    with errors_reported(), connected(server) as client:
-        show([broker_row(broker, output) for broker in client.cluster.brokers()], output)
+    with errors_reported(), reading(server) as ask:
+        show_brokers(ask(ask.cluster.brokers()))
 
 
-def health(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:
+def health(server: ServerOption = DEFAULT_SERVER) -> None:
     """Show the problems of a cluster; ends with 1 if there are any.
 
     Problems are brokers that are down, have no room for records or have closed replicas, and
@@ -53,16 +57,14 @@ def health(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.
     Example:
       raftlog cluster health || echo 'something is wrong'
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         from api.cli.health import examine
 
-        found = examine(client)
-        if output is Format.JSON:
-            write_json(found.as_json())
-        else:
-            show(found.brokers, output)
-            for problem in found.problems:
-                note(problem)
-            note("healthy" if found.is_healthy else f"unhealthy: {len(found.problems)} problems")
+        found = examine(ask)
+        show(found.brokers, _HEALTH, value=found.as_json())
+        if not is_json():
+            for each in found.problems:
+                problem(each)
+            note("healthy" if found.is_healthy else f"unhealthy: {counted(len(found.problems), 'problem')}")
     if not found.is_healthy:
         raise click.exceptions.Exit(REFUSED)

@@ -7,12 +7,13 @@ texts here, so no command pays for the imports of another.
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Final
 
 import click
 
+from api.cli.common_options import with_common_options
 from api.cli.parameters import command_of
 from api.stop_signals import interruption_code
 
@@ -84,6 +85,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "forget",
         "Remove a stopped broker from the cluster for good; its id is not given again.",
     ),
+    "broker list": ("api.cli.cluster", "brokers", "List all brokers and whether they are alive."),
     "broker drain": (
         "api.cli.brokers",
         "drain",
@@ -267,6 +269,29 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "report",
         "Tell brokers up to which offset partitions are archived.",
     ),
+    "context list": ("api.cli.context_commands", "list_all", "List the contexts."),
+    "context add": (
+        "api.cli.context_commands",
+        "add",
+        "Store the address of a cluster under a name.",
+    ),
+    "context use": (
+        "api.cli.context_commands",
+        "use",
+        "Use a cluster for all commands without an address.",
+    ),
+    "context show": (
+        "api.cli.context_commands",
+        "show_one",
+        "Show a context, or which cluster commands use and why.",
+    ),
+    "context remove": ("api.cli.context_commands", "remove", "Forget the address of a cluster."),
+    "completion": (
+        "api.cli.completion",
+        "completion",
+        "Print the script that completes commands, options and names in a shell.",
+    ),
+    "man": ("api.cli.manual", "man", "Write the manual pages of all commands to a directory."),
     "inspect segment": (
         "api.cli.inspect",
         "segment",
@@ -314,7 +339,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     ),
 }
 _GROUPS = {
-    "broker": "Take a broker out of use, or use it again.",
+    "broker": "Brokers: list them, take one out of use, or use it again.",
     "topic": "Create, show, change and delete topics.",
     "partition": "Leaders and replicas of partitions.",
     "cluster": "The cluster as a whole, and its brokers.",
@@ -325,6 +350,7 @@ _GROUPS = {
     "transaction": "Transactions over several partitions.",
     "dlq": "Dead letters: records that a consumer group has given up.",
     "archive": "Archives of topics in directories and object stores.",
+    "context": "Names for clusters: the addresses that commands use.",
     "bench": "Load a running cluster and measure it.",
     "inspect": "Show files of a broker, without a broker.",
     "chaos": "Inject faults, and check what clients saw.",
@@ -356,7 +382,14 @@ class _Group(click.Group):
 
 def _imported(full_name: str) -> click.Command:
     module, function, _ = _COMMANDS[full_name]
-    return command_of(full_name.split()[-1], getattr(import_module(module), function))
+    command = command_of(full_name.split()[-1], getattr(import_module(module), function))
+    return with_common_options(full_name, command)
+
+
+def every_command() -> Iterator[tuple[str, click.Command]]:
+    """Each command with its full name, such as ``topic list``."""
+    for full_name in _COMMANDS:
+        yield full_name, _imported(full_name)
 
 
 def _show_version(ctx: click.Context, _option: click.Parameter, is_wanted: bool) -> None:

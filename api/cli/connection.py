@@ -6,17 +6,19 @@ others: all requests (the client).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from api.cli.imports import tls_only_for
 from api.cli.output import options_checked
-from raftlog.errors import ConnectionLost, NotSent, UnknownTopic
+from raftlog.errors import ConnectionLost, NotSent, RaftlogError, UnknownTopic
 
 if TYPE_CHECKING:
+    from api.cli.reading import Reading
     from raftlog.client import Client
+    from raftlog.wire.bodies import TopicBody
 
 PROBE_TIMEOUT = "3s"  # of one address
 RETRY_TIMEOUT = "15s"
@@ -43,23 +45,48 @@ def connected(server: str, rack: str | None = None) -> Iterator[Client]:
         try:
             probe.cluster.info()
         except (NotSent, ConnectionLost) as error:
-            raise NotSent(
-                f"no broker answers at {server}; start a cluster with `raftlog dev`, "
-                f"or name one with --server or RAFTLOG_URL ({error})"
-            ) from error
+            raise unreachable(server, error) from error
     with Client(server, retry_timeout=RETRY_TIMEOUT, rack=rack) as client:
         try:
             yield client
         except UnknownTopic as error:
-            raise _with_likely_name(client, error) from error
+            raise with_likely_name(client.topics.list(), error) from error
 
 
-def _with_likely_name(client: Client, error: UnknownTopic) -> UnknownTopic:
+@contextmanager
+def reading(server: str) -> Iterator[Reading]:
+    """What a command that only looks asks the cluster with. Raises ``NotSent`` if no broker can be reached.
+
+    If a topic does not exist, the error suggests the most similar name.
+    """
+    from api.cli.reading import Reading
+
+    with options_checked():
+        ask = Reading(server)
+    try:
+        yield ask
+    except (NotSent, ConnectionLost) as error:
+        raise error if ask.was_reached else unreachable(server, error) from error
+    except UnknownTopic as error:
+        raise with_likely_name(ask(ask.topics.list()), error) from error
+    finally:
+        ask.close()
+
+
+def unreachable(server: str, error: RaftlogError) -> NotSent:
+    """The error when no broker answers."""
+    return NotSent(
+        f"no broker answers at {server}; start a cluster with `raftlog dev`, "
+        f"or name one with --server or RAFTLOG_URL ({error})"
+    )
+
+
+def with_likely_name(topics: Sequence[TopicBody], error: UnknownTopic) -> UnknownTopic:
     """The same error with the most similar name."""
     from raftlog.client.topic_names import nearest
 
     name = str(error.details.get("topic"))
-    likely = nearest(name, [topic.name for topic in client.topics.list()])
+    likely = nearest(name, [topic.name for topic in topics])
     hint = "" if likely is None else f"did you mean {likely!r}? "
     return UnknownTopic(
         f"there is no topic {name!r}; {hint}`raftlog topic list` shows all topics", **error.details

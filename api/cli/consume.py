@@ -19,6 +19,7 @@ from api.cli.output import (
     DEFAULT_SERVER,
     ServerOption,
     errors_reported,
+    is_json,
     note,
     options_checked,
     wrong_usage,
@@ -43,7 +44,6 @@ FromOption = Annotated[
     str,
     Option(
         "--from",
-        "-o",
         metavar="POSITION",
         help="earliest, latest, an offset, -N for the last N of each partition, 10m for ten minutes ago, or "
         "a time such as 2026-01-31T12:00:00Z.",
@@ -52,12 +52,12 @@ FromOption = Annotated[
 ToOption = Annotated[str | None, Option("--to", metavar="POSITION", help="End before this offset or time.")]
 MaxOption = Annotated[int | None, Option("--max", "-n", min=1, help="End after this number of messages.")]
 FormOption = Annotated[
-    str,
+    str | None,
     Option(
         "--format",
         metavar="FORMAT",
         help="value, json, or a text with %t (time) %T (topic) %p (partition) %o (offset) %k (key) "
-        "%v (value) %h (headers) %s (size).",
+        "%v (value) %h (headers) %s (size); -o json is --format json.  [default: value]",
     ),
 ]
 SkipOption = Annotated[
@@ -73,6 +73,7 @@ GroupOption = Annotated[
         "-g",
         help="Consume as a member of this group, from its committed offsets on; --from is where a partition "
         "without one begins: earliest or latest.",
+        completes="groups",
     ),
 ]
 
@@ -131,13 +132,13 @@ class _Wanted:
 
 
 def consume(
-    topics: Annotated[list[str], Argument(metavar="TOPIC...", help="The topics' names.")],
+    topics: Annotated[list[str], Argument(metavar="TOPIC...", help="The topics' names.", completes="topics")],
     partition: PartitionOption = None,
     start: FromOption = "earliest",
     end: ToOption = None,
     max_count: MaxOption = None,
     follow: Annotated[bool, Option("--follow", "-f", help="Continue with new messages.")] = False,
-    form: FormOption = "value",
+    form: FormOption = None,
     skip_undecodable: SkipOption = False,
     group: GroupOption = None,
     delivery: DeliveryOption = None,
@@ -163,6 +164,7 @@ def consume(
       raftlog consume orders --group billing --follow
       raftlog consume orders --tags paid,refunded --tags-none test
     """
+    form = _chosen_form(form)
     selection = selection_of(tags, tags_all, tags_none)
     _check_delivery(delivery, group)
     _check_missing(missing, group, follow)
@@ -188,6 +190,14 @@ def consume(
             rack=rack,
         )
         _print_all(server, wanted, render)
+
+
+def _chosen_form(form: str | None) -> str:
+    if form is None:
+        return "json" if is_json() else "value"
+    if is_json() and form != "json":
+        wrong_usage(f"-o json and --format {form} exclude each other; leave one out")
+    return form
 
 
 def _renderer(form: str, topics: Sequence[str], preset: str | None) -> Render:

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import click
@@ -15,17 +14,17 @@ from api.cli.connection import connected
 from api.cli.output import (
     DEFAULT_SERVER,
     REFUSED,
-    Format,
-    OutputOption,
-    Row,
     ServerOption,
     errors_reported,
+    is_json,
     note,
+    problem,
     show,
     write_json,
     wrong_usage,
 )
 from api.cli.parameters import Argument, Option
+from api.cli.tables import Row, time_text
 from raftlog.errors import UnknownTopic
 from raftlog.units import counted
 
@@ -33,18 +32,20 @@ if TYPE_CHECKING:
     from raftlog import DeadLetter
     from raftlog.records.failures import Settled
 
-TopicArgument = Annotated[str, Argument(help="The topic whose records failed.")]
-GroupOption = Annotated[str, Option("--group", "-g", help="The consumer group.")]
+TopicArgument = Annotated[str, Argument(help="The topic whose records failed.", completes="topics")]
+GroupOption = Annotated[str, Option("--group", "-g", help="The consumer group.", completes="groups")]
 IdsOption = Annotated[
     list[str] | None, Option("--id", help="A dead letter, TOPIC/PARTITION/OFFSET as in a list; repeatable.")
 ]
 ReasonOption = Annotated[str | None, Option("--reason", help="A part of the reason, in upper or lower case.")]
 KeyOption = Annotated[str | None, Option("--key", help="The key of the record that failed.")]
-SettledOption = Annotated[int | None, Option("--limit", "-n", min=1, help="At most so many.  [default: all]")]
+SettledOption = Annotated[
+    int | None, Option("--limit", "--max", "-n", min=1, help="At most so many.  [default: all]")
+]
 AllOption = Annotated[bool, Option("--all", help="All dead letters of the group.")]
 DryRunOption = Annotated[bool, Option("--dry-run", help="Only show what would change.")]
 
-_REASON_CHARACTERS: Final = 80  # in a table
+_REASON_CHARACTERS: Final = 80  # in a table, where it is the last column
 
 
 def list_all(
@@ -53,9 +54,8 @@ def list_all(
     ids: IdsOption = None,
     reason: ReasonOption = None,
     key: KeyOption = None,
-    limit: Annotated[int, Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    limit: Annotated[int, Option("--limit", "--max", "-n", min=1, help="At most so many.")] = 100,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """List the records that a group has given up and that nobody has decided about.
 
@@ -68,7 +68,7 @@ def list_all(
         found = client.dead_letters.list(
             topic, group, ids=ids or None, reason=reason, key=key, limit=limit + 1
         )
-        _show(found[:limit], output, has_value=True)
+        _show(found[:limit], has_value=True)
         if not found:
             note("there are no dead letters")
         elif len(found) > limit:
@@ -80,7 +80,6 @@ def show_one(
     id: Annotated[str, Argument(help="TOPIC/PARTITION/OFFSET, as in a list.")],
     group: GroupOption,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Show one dead letter: why and when it failed, its headers and its value.
 
@@ -92,7 +91,7 @@ def show_one(
         found = client.dead_letters.list(topic, group, ids=[id])
         if not found:
             _end_not_open([id], topic, group)
-        if output is Format.JSON:
+        if is_json():
             write_json(_in_json(found[0], has_value=True))
         else:
             _write_letter(found[0])
@@ -108,7 +107,6 @@ def redrive(
     all: AllOption = False,
     dry_run: DryRunOption = False,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Try dead letters again: the workers of the group get them from its retry topic.
 
@@ -118,7 +116,7 @@ def redrive(
       raftlog dlq redrive orders --group mail --reason "no such user" --dry-run
       raftlog dlq redrive orders --group mail --all
     """
-    _settle("redriven", topic, group, ids, reason, key, limit, all, dry_run, server, output)
+    _settle("redriven", topic, group, ids, reason, key, limit, all, dry_run, server)
 
 
 def discard(
@@ -131,7 +129,6 @@ def discard(
     all: AllOption = False,
     dry_run: DryRunOption = False,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Discard dead letters: nothing tries them again.
 
@@ -140,7 +137,7 @@ def discard(
       raftlog dlq discard orders --group mail --id orders/1/42
       raftlog dlq discard orders --group mail --key u1 --dry-run
     """
-    _settle("discarded", topic, group, ids, reason, key, limit, all, dry_run, server, output)
+    _settle("discarded", topic, group, ids, reason, key, limit, all, dry_run, server)
 
 
 def _settle(
@@ -154,7 +151,6 @@ def _settle(
     is_all: bool,
     dry_run: bool,
     server: str,
-    output: Format,
 ) -> None:
     if bool(ids or reason is not None or key is not None) == is_all:
         wrong_usage("say which dead letters: --id, --reason or --key, or --all")
@@ -164,7 +160,7 @@ def _settle(
         settled = settle(
             topic, group, ids=ids or None, reason=reason, key=key, all=is_all, limit=limit, dry_run=dry_run
         )
-    _show(settled, output, has_value=False)
+    _show(settled, has_value=False)
     note(f"{len(settled)} would be {how}; nothing was changed" if dry_run else f"{len(settled)} {how}")
     missing = {*(ids or ())} - {letter.id for letter in settled}
     if missing and limit is None:
@@ -173,7 +169,7 @@ def _settle(
 
 def _end_not_open(ids: Sequence[str], topic: str, group: str) -> NoReturn:
     some = ", ".join(ids)
-    note(
+    problem(
         f"error: not selected: {some}; `raftlog dlq list {topic} --group {group}` shows the open dead letters"
     )
     raise click.exceptions.Exit(REFUSED)
@@ -197,11 +193,9 @@ def _topics_named(topic: str, group: str) -> Iterator[None]:
         raise UnknownTopic(text, **error.details) from error
 
 
-def _show(letters: Sequence[DeadLetter], output: Format, *, has_value: bool) -> None:
-    if output is Format.JSON:
-        write_json([_in_json(letter, has_value=has_value) for letter in letters])
-    elif letters:
-        show([_row(letter) for letter in letters], output)
+def _show(letters: Sequence[DeadLetter], *, has_value: bool) -> None:
+    value = [_in_json(letter, has_value=has_value) for letter in letters] if is_json() else None
+    show([_row(letter) for letter in letters], ("id", "failed_at", "attempts", "reason"), value=value)
 
 
 def _row(letter: DeadLetter) -> Row:
@@ -209,10 +203,10 @@ def _row(letter: DeadLetter) -> Row:
     is_long = len(reason) > _REASON_CHARACTERS
     return {
         "id": _one_line(letter.id),
-        "failed_at": _time(letter.failed_ms),
+        "failed_at": time_text(letter.failed_ms),
         "attempts": letter.attempts,
         "key": None if letter.key is None else _one_line(letter.key.decode(errors="backslashreplace")),
-        "size": letter.size_bytes,
+        "size_bytes": letter.size_bytes,
         "reason": reason[: _REASON_CHARACTERS - 1] + "…" if is_long else reason,
     }
 
@@ -221,10 +215,10 @@ def _write_letter(letter: DeadLetter) -> None:
     fields = {
         "id": letter.id,
         "dead letter": f"partition {letter.partition}, offset {letter.offset}",
-        "failed_at": _time(letter.failed_ms),
+        "failed_at": time_text(letter.failed_ms),
         "attempts": letter.attempts,
         "reason": letter.reason,
-        "timestamp": _time(letter.timestamp_ms),
+        "timestamp": time_text(letter.timestamp_ms),
         "key": "-" if letter.key is None else letter.key.decode(errors="backslashreplace"),
     }
     for name, content in letter.headers:
@@ -272,10 +266,3 @@ def _in_json(letter: DeadLetter, *, has_value: bool) -> Row:
 def _one_line(text: str) -> str:
     """The text without characters that move the cursor of a terminal."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
-
-
-def _time(milliseconds: int) -> str:
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return str(milliseconds)

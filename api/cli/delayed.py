@@ -6,28 +6,30 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-import click
+from click.exceptions import Exit
 
 from api.cli.connection import connected
 from api.cli.output import (
     DEFAULT_SERVER,
-    Format,
-    OutputOption,
-    Row,
+    REFUSED,
     ServerOption,
+    done,
     errors_reported,
+    is_json,
     note,
     options_checked,
-    time_text,
+    printed,
     write_json,
-    write_table,
     wrong_usage,
 )
+from api.cli.output import show as show_rows
 from api.cli.parameters import Argument, Option
+from api.cli.tables import Row, time_text
 
 if TYPE_CHECKING:
     from raftlog.wire.delays import DelayedBody
 
+_COLUMNS = ("id", "topic", "deliver_at", "state", "reason")
 IdArgument = Annotated[str, Argument(metavar="ID", help="The id of a delayed message.")]
 DelayOption = Annotated[str | None, Option("--delay", help="How long from now on, such as 30m.")]
 DeliverAtOption = Annotated[
@@ -36,7 +38,7 @@ DeliverAtOption = Annotated[
 
 
 def send(
-    topic: Annotated[str, Argument(help="The topic's name.")],
+    topic: Annotated[str, Argument(help="The topic's name.", completes="topics")],
     value: Annotated[str, Argument(help="The value; - is all of standard input.")],
     delay: DelayOption = None,
     deliver_at: DeliverAtOption = None,
@@ -54,14 +56,17 @@ def send(
     content = sys.stdin.buffer.read() if value == "-" else value.encode()
     with errors_reported(changing=True), connected(server) as client, options_checked():
         receipt = client.delayed.send(topic, content, delay=delay, deliver_at=when, key=key)
-        note(f"due at {time_text(receipt.deliver_at_ms)}, for partition {receipt.partition}")
-        click.echo(receipt.id)
+        due_ms = receipt.deliver_at_ms
+        if not is_json():
+            note(f"due at {time_text(due_ms)}, for partition {receipt.partition}")
+        printed(receipt.id, delayed_id=receipt.id, deliver_at=due_ms, partition=receipt.partition)
 
 
 def list_all(
-    topic: Annotated[str | None, Option("--topic", help="Only those for this topic.")] = None,
+    topic: Annotated[
+        str | None, Option("--topic", help="Only those for this topic.", completes="topics")
+    ] = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """List the messages that are not in their topics yet.
 
@@ -73,12 +78,8 @@ def list_all(
         import msgspec
 
         found = client.delayed.list(topic)
-        if output is Format.JSON:
-            write_json(msgspec.to_builtins(found))
-        elif found:
-            write_table([_row(one) for one in found])
-        else:
-            note("there are no delayed messages")
+        rows = [_row(one) for one in found]
+        show_rows(rows, _COLUMNS, value=msgspec.to_builtins(found), empty="there are no delayed messages")
 
 
 def show(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
@@ -109,7 +110,7 @@ def reschedule(
     when = _time(delay, deliver_at)
     with errors_reported(changing=True), connected(server) as client, options_checked():
         found = client.delayed.reschedule(id_, delay=delay, deliver_at=when)
-        note(f"due at {time_text(found.deliver_at)}")
+        done(f"due at {time_text(found.deliver_at)}", delayed_id=id_, deliver_at=found.deliver_at)
 
 
 def cancel(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
@@ -121,9 +122,10 @@ def cancel(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """
     with errors_reported(changing=True), connected(server) as client:
         is_in_time = client.delayed.cancel(id_)
-        note("cancelled" if is_in_time else "too late: it is delivered, or on its way")
+        text = "cancelled" if is_in_time else "too late: it is delivered, or on its way"
+        done(text, delayed_id=id_, cancelled=is_in_time)
     if not is_in_time:
-        raise click.exceptions.Exit(1)
+        raise Exit(REFUSED)
 
 
 def _time(delay: str | None, deliver_at: str | None) -> datetime | None:

@@ -7,62 +7,60 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from api.cli.connection import connected
+from api.cli.connection import connected, reading
 from api.cli.output import (
     DEFAULT_SERVER,
-    Format,
-    OutputOption,
-    Row,
     ServerOption,
+    done,
     errors_reported,
+    is_json,
     note,
     show,
-    time_text,
     write_json,
     write_table,
     wrong_usage,
 )
 from api.cli.parameters import Argument, Option
 from api.cli.positions import parse_position
+from api.cli.samples import group_lags
+from api.cli.tables import Row, time_text
 
 if TYPE_CHECKING:
     from raftlog.wire.groups import GroupBody, GroupOffsetBody, PendingOffsetBody, TopicPartitions
 
-GroupArgument = Annotated[str, Argument(help="The group's name.")]
+_OFFSETS = ("topic", "partition", "consumed", "committed", "end", "lag", "lag_seconds")
+GroupArgument = Annotated[str, Argument(help="The group's name.", completes="groups")]
 
 
-def list_all(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:
+def list_all(server: ServerOption = DEFAULT_SERVER) -> None:
     """List the consumer groups.
 
     \b
     Example:
       raftlog group list
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        rows = [msgspec.structs.asdict(group) for group in client.groups.list()]
-        if not rows:
-            note("there are no groups")
-        if rows or output is Format.JSON:
-            show(rows, output)
+        groups = ask(ask.groups.list())
+        lags = group_lags(ask(ask.cluster.brokers())) if groups else {}
+        rows = [{**msgspec.structs.asdict(group), "lag": lags.get(group.group)} for group in groups]
+        show(rows, ("group", "state", "members", "lag", "coordinator"), empty="there are no groups")
 
 
-def describe(
-    group: GroupArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
-) -> None:
+def describe(group: GroupArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """Show a group's members, their partitions, and how far it is behind.
 
     \b
     Example:
       raftlog group describe billing
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        found, offsets = client.groups.describe(group), client.groups.offsets(group)
-        pending = client.groups.pending_offsets(group)
-        if output is Format.JSON:
+        found, offsets = ask(ask.groups.describe(group)), ask(ask.groups.offsets(group))
+        pending = ask(ask.groups.pending_offsets(group))
+        if is_json():
             write_json(
                 {
                     "group": msgspec.json.decode(msgspec.json.encode(found)),  # members' metadata is JSON
@@ -71,37 +69,31 @@ def describe(
                 }
             )
             return
-        write_table([_summary(found)])
+        write_table([_summary(found)], ("group", "state", "members", "lag", "lag_seconds", "coordinator"))
         if found.members:
             click.echo()
-            write_table(_members(found))
+            write_table(_members(found), ("member", "leader", "client", "partitions"))
         if offsets:
             click.echo()
-            write_table([_offset(offset) for offset in offsets])
+            write_table([_offset(offset) for offset in offsets], _OFFSETS)
         if pending:
             click.echo()
             write_table([_pending(offset) for offset in pending])
 
 
-def rebalances(
-    group: GroupArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
-) -> None:
+def rebalances(group: GroupArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """Show a group's newest rebalances: when, why and how long.
 
     \b
     Example:
       raftlog group rebalances billing
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        rows = [msgspec.structs.asdict(each) for each in client.groups.rebalances(group)]
-        if output is Format.TABLE:
-            rows = [{**row, "began": time_text(row["began"])} for row in rows]
-        if rows or output is Format.JSON:
-            show(rows, output)
-        else:
-            note("there was no rebalance")
+        rows = [msgspec.structs.asdict(each) for each in ask(ask.groups.rebalances(group))]
+        timed = [{**row, "began": time_text(row["began"])} for row in rows]
+        show(timed, value=rows, empty="there was no rebalance")
 
 
 def reset(
@@ -117,12 +109,13 @@ def reset(
     ] = None,
     topic: Annotated[
         list[str] | None,
-        Option("--topic", "-t", help="A topic; repeatable.  [default: all committed ones]"),
+        Option(
+            "--topic", "-t", help="A topic; repeatable.  [default: all committed ones]", completes="topics"
+        ),
     ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only show what would change.")] = False,
     force: Annotated[bool, Option("--force", help="Although the group has members.")] = False,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Move the committed offsets of a group; --dry-run only shows what would change.
 
@@ -141,7 +134,7 @@ def reset(
         changes = client.groups.reset(
             group, position, shift=shift, topics=topic or None, force=force, dry_run=dry_run
         )
-        show([msgspec.structs.asdict(change) for change in changes], output)
+        show([msgspec.structs.asdict(change) for change in changes])
         if dry_run:
             note("nothing was changed")
 
@@ -155,7 +148,7 @@ def delete(group: GroupArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """
     with errors_reported(changing=True), connected(server) as client:
         client.groups.delete(group)
-        note(f"deleted {group}")
+        done(f"deleted {group}", deleted=group)
 
 
 def _summary(group: GroupBody) -> Row:

@@ -10,15 +10,15 @@ and its readiness.
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
+from http.client import HTTPException
 
 import msgspec
 
-from api.cli.output import Row
-from raftlog.client import Client
+from api.cli.reading import Reading, opened
+from api.cli.tables import Row
 from raftlog.wire import paths
 from raftlog.wire.bodies import HealthBody, PartitionBody, RefusedReplicaBody
 from raftlog.wire.limits import TRANSACTION_MS_MAX
@@ -147,9 +147,9 @@ class Health:
         return ""
 
 
-def examine(client: Client) -> Health:
+def examine(ask: Reading) -> Health:
     """Request all brokers and all partitions."""
-    brokers = client.cluster.brokers()
+    brokers = ask(ask.cluster.brokers())
     told = {broker.broker_id: _told(broker.http) for broker in brokers if broker.alive}
     down = [broker.broker_id for broker in brokers if not broker.alive]
     missed = [broker.broker_id for broker in brokers if not broker.alive and not broker.decommissioned]
@@ -174,10 +174,10 @@ def examine(client: Client) -> Health:
     for broker in brokers:
         if broker.broker_id in told:
             found.add_broker(broker.broker_id, broker.http, told[broker.broker_id])
-    if client.cluster.info().controller is not None:
-        found.add_refused(client.cluster.controller().refused_replicas or ())
-    for topic in client.topics.list():
-        for partition in client.topics.partitions(topic.name):
+    if ask(ask.cluster.info()).controller is not None:
+        found.add_refused(ask(ask.cluster.controller()).refused_replicas or ())
+    for topic in ask(ask.topics.list()):
+        for partition in ask(ask.topics.partitions(topic.name)):
             found.add(topic.name, partition)
     return found
 
@@ -185,13 +185,10 @@ def examine(client: Client) -> Health:
 def _told(url: str) -> HealthBody | None:
     """The state of a broker, whether it is ready or not."""
     try:
-        try:
-            answer = urllib.request.urlopen(url + paths.READY, timeout=_TIMEOUT_S)
-        except urllib.error.HTTPError as unready:
-            answer = unready
-        with answer:
-            return msgspec.json.decode(answer.read(), type=HealthBody)
-    except (OSError, msgspec.MsgspecError):
+        with closing(opened(url, _TIMEOUT_S)) as http:
+            http.request("GET", paths.READY)
+            return msgspec.json.decode(http.getresponse().read(), type=HealthBody)
+    except (OSError, HTTPException, msgspec.MsgspecError):
         return None
 
 

@@ -25,6 +25,19 @@ def tls_only_for(server: str) -> Iterator[None]:
         del sys.modules["ssl"]
 
 
+@contextlib.contextmanager
+def without_type_extensions() -> Iterator[None]:
+    """Import msgspec without ``typing_extensions``, which it does not need and which costs more than it."""
+    if "typing_extensions" in sys.modules:
+        yield
+        return
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # its import fails
+    try:
+        yield
+    finally:
+        del sys.modules["typing_extensions"]
+
+
 def import_decoder() -> None:
     """Import aiokafka's decoder of records without its client, which the package imports with it."""
     spec = find_spec("aiokafka")

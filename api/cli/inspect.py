@@ -10,12 +10,10 @@ import click
 
 from api.cli.output import (
     REFUSED,
-    Format,
-    OutputOption,
     errors_reported,
     note,
-    write_json,
-    write_table,
+    problem,
+    show,
     wrong_usage,
 )
 from api.cli.parameters import Argument, Option
@@ -38,7 +36,6 @@ LimitOption = Annotated[int | None, Option(min=1, help="With --records: the numb
 
 def segment(
     file: FileArgument,
-    output: OutputOption = Format.TABLE,
     records: Annotated[bool, Option("--records", help="Show records, one JSON object per line.")] = False,
     offset: OffsetOption = None,
     limit: LimitOption = None,
@@ -70,12 +67,12 @@ def segment(
                 raise click.exceptions.Exit(REFUSED)
             return
         rows = list(inspect_segment(ReadOnly(), str(file)))
-        if output is Format.JSON:
-            write_json([_as_json(row) for row in rows])
-        else:
-            write_table([row.cells() for row in rows])
-        if not rows:
-            note(f"{file} holds no batches")
+        show(
+            [row.cells() for row in rows],
+            ("position", "offsets", "records", "bytes", "timestamps", "crc"),
+            value=[_as_json(row) for row in rows],
+            empty=f"{file} holds no batches",
+        )
         damaged = [row for row in rows if not row.crc_ok]
         for row in damaged:
             _tell_damage(row)
@@ -115,7 +112,7 @@ def _print_records(filesystem: Filesystem, path: str, first: int, limit: int | N
 
 
 def _tell_damage(row: BatchRow) -> None:
-    note(f"DAMAGED at byte {row.position}: {row.problem}; later bytes cannot be read")
+    problem(f"DAMAGED at byte {row.position}: {row.problem}; later bytes cannot be read")
 
 
 def _as_json(row: BatchRow) -> dict[str, object]:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
 import msgspec
 from msgspec import structs
 
 from api.cli.connection import connected
-from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, note, options_checked
+from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, note, options_checked, printed
 from api.cli.parameters import Argument, Option
 from raftlog.errors import InvalidRequest, JoinRefused, RaftlogError
 
@@ -31,7 +30,8 @@ def token(server: ServerOption = DEFAULT_SERVER) -> None:
       raftlog cluster token --server http://log1.example:7070
     """
     with errors_reported(), connected(server) as client:
-        click.echo(client.cluster.join_token().token)
+        token = client.cluster.join_token().token
+        printed(token, token=token)
 
 
 def join(
@@ -82,7 +82,9 @@ def join(
             machine = _machine(host, http_port, rpc_port)
         joining = _Joining(token.strip(), secret_file, machine, broker, rack, replace, server)
         admitted, path = _join(joining, data)
-    click.echo(f"broker={admitted.broker_id} host={machine.host} http={machine.url} directory={path.parent}")
+    place = {"host": machine.host, "http": machine.url, "directory": str(path.parent)}
+    text = " ".join(f"{name}={value}" for name, value in {"broker": admitted.broker_id, **place}.items())
+    printed(text, broker=admitted.broker_id, **place)
     note(f"start it: raftlog serve --config {path}")
 
 

@@ -20,18 +20,17 @@ from api.cli.output import (
     DEFAULT_SERVER,
     REFUSED,
     UNREACHABLE,
-    Format,
-    OutputOption,
-    Row,
     ServerOption,
     errors_reported,
+    is_json,
     note,
-    show,
+    problem,
     write_json,
     write_table,
     wrong_usage,
 )
 from api.cli.parameters import Argument, Option
+from api.cli.tables import Row
 from api.stop_signals import stop_signals
 from raftlog.errors import InvalidRequest, RaftlogError, UnknownTopic
 from raftlog.units import counted
@@ -67,7 +66,10 @@ class _Result(NamedTuple):
 def import_topic(
     source: Annotated[str, Argument(metavar="kafka://HOST:PORT/TOPIC", help="The topic in Kafka.")],
     into: Annotated[
-        str | None, Option("--into", metavar="TOPIC", help="The topic here.  [default: the same name]")
+        str | None,
+        Option(
+            "--into", metavar="TOPIC", help="The topic here.  [default: the same name]", completes="topics"
+        ),
     ] = None,
     groups: Annotated[
         str | None,
@@ -86,7 +88,6 @@ def import_topic(
         ),
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Copy a topic of Kafka, each record once. Goes on where an earlier run has ended.
 
@@ -107,7 +108,7 @@ def import_topic(
     try:
         from aiokafka.errors import KafkaConnectionError, KafkaError
     except ModuleNotFoundError as error:
-        note(f"error: an import needs another package ({error.name}): pip install aiokafka")
+        problem(f"error: an import needs another package ({error.name}): pip install aiokafka")
         raise click.exceptions.Exit(REFUSED) from None
     with errors_reported(changing=True):
         try:
@@ -115,12 +116,12 @@ def import_topic(
                 pass  # a broker answers
             result = asyncio.run(_imported(wanted, server))
         except KafkaConnectionError as error:
-            note(f"error: Kafka does not answer at {wanted.bootstrap} ({error})")
+            problem(f"error: Kafka does not answer at {wanted.bootstrap} ({error})")
             raise click.exceptions.Exit(UNREACHABLE) from None
         except KafkaError as error:
-            note(f"error: Kafka: {error}")
+            problem(f"error: Kafka: {error}")
             raise click.exceptions.Exit(REFUSED) from None
-        _show(result, output)
+        _show(result)
 
 
 async def _imported(wanted: _Wanted, server: str) -> _Result:
@@ -261,16 +262,16 @@ async def _groups(
     return rows
 
 
-def _show(result: _Result, output: Format) -> None:
-    if output is Format.JSON:
+def _show(result: _Result) -> None:
+    if is_json():
         write_json({"partitions": result.partitions, "groups": result.groups})
     else:
-        show(result.partitions, output)
+        write_table(result.partitions)
         if result.groups:
             click.echo()
             write_table(result.groups)
-    for problem in result.problems:
-        note(problem)
+    for found in result.problems:
+        problem(found)
     if result.problems:
         raise click.exceptions.Exit(REFUSED)
 

@@ -7,7 +7,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -19,7 +18,15 @@ from typing import Annotated
 import click
 
 from api.addresses import RPC_PORT_STEP, is_loopback, machines
-from api.cli.output import errors_reported, note, options_checked, wrong_usage
+from api.cli.output import (
+    errors_reported,
+    is_json,
+    note,
+    options_checked,
+    printed_now,
+    write_json_line,
+    wrong_usage,
+)
 from api.cli.parameters import Option
 from api.cluster_files import create_cluster, create_machines, existing_brokers, settings_path
 from api.stop_signals import stop_signals, stop_with_stdin
@@ -73,6 +80,8 @@ def serve(
         settings = load_settings(config)
         if log_format is not None:
             settings = settings.model_copy(update={"log_format": log_format})
+        if is_json():
+            write_json_line({"broker": settings.broker_id, "http": settings.http.url})
         if with_stdin:
             stop_with_stdin()
         code = run(settings)
@@ -128,7 +137,7 @@ def init(
         for path in create_cluster(
             data, brokers=count, http_port=http_port, rpc_port=rpc_port, racks=rack or []
         ):
-            click.echo(f"raftlog serve --config {path}")
+            printed_now(f"raftlog serve --config {path}", config=str(path))
 
 
 def _init_machines(
@@ -142,7 +151,9 @@ def _init_machines(
     racks = list(islice(cycle(labels), len(given)))
     paths = create_machines(data, found, racks)
     for broker, (machine, path) in enumerate(zip(found, paths, strict=True), 1):
-        click.echo(f"broker={broker} host={machine.host} http={machine.url} directory={path.parent}")
+        text = f"broker={broker} host={machine.host} http={machine.url} directory={path.parent}"
+        place = {"host": machine.host, "http": machine.url, "directory": str(path.parent)}
+        printed_now(text, broker=broker, **place)
     note(
         "copy each directory to its host, and start the broker there: raftlog serve --config raftlog.toml\n"
         "the cluster answers once all of its brokers have started"
@@ -286,14 +297,16 @@ def _supervise(configs: list[Path], stop: StopSignal) -> int:
             # Nobody writes to the pipe: it ends with this process, whatever ends that.
             process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.PIPE)
             started.append(Started(values.broker_id, values.http.url, config.resolve(), process))
-            click.echo(
-                f"broker={values.broker_id} http={values.http.url} pid={process.pid} "
-                f"config={config.resolve()}"
-            )
+            shown = {
+                "broker": values.broker_id,
+                "http": values.http.url,
+                "pid": process.pid,
+                "config": str(config.resolve()),
+            }
+            printed_now(" ".join(f"{name}={value}" for name, value in shown.items()), **shown)
         if not _all_ready(started, stop):
             return 0 if stop.has_come else 1
-        click.echo("ready")
-        sys.stdout.flush()
+        printed_now("ready", ready=True)
         return _watch(started, stop)
     finally:
         _stop(started)

@@ -1,25 +1,25 @@
 """Output and exit codes of commands.
 
 Decides: results go to standard output, as a table or as JSON (``-o json``); errors, questions and progress go
-to
-standard error, so that a pipe receives results only. Maps errors to exit codes.
+to standard error, so that a pipe receives results only. Maps errors to exit codes. A command says what its
+result is (``show``, ``done``); the format is an option that all commands have (``common_options``). Leaves to
+others: the columns and units of tables (``tables``).
 """
 
 from __future__ import annotations
 
 import enum
-import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TextIO
 
 import click
 
 from api.cli.parameters import Option
+from api.cli.tables import Row, table_lines
 from api.stop_signals import interruption_code
 from raftlog.errors import ConnectionLost, NotSent, RaftlogError
 
@@ -37,20 +37,31 @@ class Format(enum.StrEnum):
     """The format of results."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
 
 
-OutputOption = Annotated[Format, Option("--output", "-o", help="How to print the result.")]
+class Colour(enum.StrEnum):
+    """Whether problems are in colour."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+FORMAT_KEY: Final = "raftlog.format"
+COLOUR_KEY: Final = "raftlog.colour"
+DEFAULT_SERVER = "http://127.0.0.1:7070"
 ServerOption = Annotated[
     str,
     Option(
         "--server",
+        "--url",
         "-s",
         envvar="RAFTLOG_URL",  # as the client
         help="The address of any broker; several separated by commas.",
     ),
 ]
-DEFAULT_SERVER = "http://127.0.0.1:7070"
 
 _FIELD = re.compile(
     r"^[a-z_]+(?= is |: )"
@@ -63,52 +74,104 @@ _OPTIONS = {
     "replication_factor": "--replication",
 }
 
-Cell = object
-Row = Mapping[str, Cell]
+
+def chosen_format() -> Format:
+    """The format of the results of the command that runs."""
+    context = click.get_current_context(silent=True)
+    return Format.TABLE if context is None else context.meta.get(FORMAT_KEY, Format.TABLE)
 
 
-def show(rows: Sequence[Row], output: Format, *, single: bool = False) -> None:
-    """Print rows: a table with one column per key, or JSON (one object when ``single``)."""
-    if output is Format.JSON:
-        write_json(rows[0] if single else rows)
+def is_json() -> bool:
+    """Whether results are JSON."""
+    return chosen_format() is Format.JSON
+
+
+def show(
+    rows: Sequence[Row],
+    columns: Sequence[str] = (),
+    *,
+    value: object = None,
+    single: bool = False,
+    empty: str = "",
+) -> None:
+    """Print a result: a table with a column per key, or JSON: ``value``, else the rows (``single``: one row).
+
+    A table has these ``columns``, the most important first, and the others if the user has chosen a wide one.
+    Instead of a table without rows, people get the line ``empty``.
+    """
+    if is_json():
+        write_json(value if value is not None else rows[0] if single else rows)
+    elif rows:
+        write_table(rows, columns)
+    elif empty:
+        note(empty)
+
+
+def done(text: str, **value: object) -> None:
+    """Tell what a command has changed: people a line on standard error, programs ``value`` as JSON."""
+    if is_json():
+        write_json(value)
     else:
-        write_table(rows)
+        note(text)
 
 
-def broker_row(broker: BrokerBody, output: Format) -> Row:
-    """One broker; a table leaves out the incarnation, which is for programs."""
+def printed(text: str, **value: object) -> None:
+    """Print a result that is one line, such as an id: for people ``text``, for programs ``value`` as JSON."""
+    if is_json():
+        write_json(value)
+    else:
+        _write(text + "\n")
+
+
+def show_brokers(brokers: Sequence[BrokerBody], *, single: bool = False) -> None:
+    """Print brokers."""
     import msgspec
 
-    row = msgspec.structs.asdict(broker)
-    if output is not Format.JSON:
-        del row["incarnation"]
-    return row
-
-
-def time_text(milliseconds: int) -> str:
-    """A time as RFC 3339; empty for 0, which is not known."""
-    if not milliseconds:
-        return ""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    columns = ("broker_id", "http", "alive", "draining", "decommissioned", "replicas" if single else "rack")
+    show([msgspec.structs.asdict(broker) for broker in brokers], columns, single=single)
 
 
 def write_json(value: object) -> None:
     """Print a value as JSON."""
+    import json
+
     _write(json.dumps(value, indent=2) + "\n")
 
 
-def write_table(rows: Sequence[Row]) -> None:
-    """Write rows below the names of their columns, numbers right-aligned."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    cells = [columns, *([_text(row.get(column)) for column in columns] for row in rows)]
-    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
-    is_number = [all(type(row.get(column)) in (int, float) for row in rows) for column in columns]
-    for line in cells:
-        padded = (
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(line, widths, is_number, strict=True)
-        )
-        _write("  ".join(padded).rstrip() + "\n")
+def write_json_line(value: object) -> None:
+    """Print a value as a line of JSON, at once: for commands whose results come one after another."""
+    import json
+
+    _write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+def printed_now(text: str, **value: object) -> None:
+    """Print one of several results that come one after another; programs get a line of JSON each."""
+    if is_json():
+        write_json_line(value)
+    else:
+        _write(text + "\n")
+        sys.stdout.flush()
+
+
+def write_table(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
+    """Write rows below the names of their columns: these, and the others if the user has chosen them."""
+    lines = table_lines(rows, columns, is_wide=chosen_format() is Format.WIDE)
+    _write("".join(f"{line}\n" for line in lines))
+
+
+def problem(text: str) -> None:
+    """Write a line about a problem on standard error, in red on terminals."""
+    note(click.style(text, fg="red") if _has_colour(sys.stderr) else text)
+
+
+def _has_colour(stream: TextIO) -> bool:
+    context = click.get_current_context(silent=True)
+    colour = Colour.AUTO if context is None else context.meta.get(COLOUR_KEY, Colour.AUTO)
+    if colour is not Colour.AUTO:
+        return bool(colour is Colour.ALWAYS)
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
 def note(text: str) -> None:
@@ -122,7 +185,7 @@ def note(text: str) -> None:
 
 def wrong_usage(text: str) -> NoReturn:
     """End with the exit code of wrong usage."""
-    note(f"error: {text}")
+    problem(f"error: {text}")
     raise click.exceptions.Exit(WRONG_USAGE)
 
 
@@ -150,12 +213,12 @@ def errors_reported(*, changing: bool = False) -> Iterator[None]:
         text = str(error)
         if error.details.get("field") in _OPTIONS:
             text = _FIELD.sub(_as_option, text)
-        note(f"error ({error.code}): {text}")
+        problem(f"error ({error.code}): {text}")
         raise click.exceptions.Exit(exit_code(error, changing=changing)) from None
     except BrokenPipeError:
         reader_has_closed()
     except OSError as error:
-        note(f"error: {error}")
+        problem(f"error: {error}")
         raise click.exceptions.Exit(UNKNOWN if changing else REFUSED) from None
     except KeyboardInterrupt:
         raise click.exceptions.Exit(interruption_code()) from None
@@ -183,13 +246,3 @@ def _as_option(found: re.Match[str]) -> str:
 
 def _write(text: str) -> None:
     sys.stdout.write(text)
-
-
-def _text(cell: Cell) -> str:
-    if cell is None:
-        return "-"
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    if isinstance(cell, Sequence) and not isinstance(cell, str):
-        return ",".join(str(part) for part in cell) or "-"
-    return str(cell)

@@ -3,8 +3,8 @@
 ::
 
     def create(
-        name: Annotated[str, Argument(help="The topic's name.")],
-        partitions: Annotated[int, Option("--partitions", "-p", min=1, help="Number of partitions.")] = 1,
+        name: Annotated[str, Argument(help="The topic's name.", completes="topics")],
+        partitions: Annotated[int, Option("--partitions", "-P", min=1, help="Number of partitions.")] = 1,
     ) -> None:
 
 Decides: the parameter of click for each annotation. Leaves to others: parsing and help (click). Typer reads
@@ -24,6 +24,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import click
 
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 _WHOLE: Final = re.compile("-?[0-9]+")  # int() takes blanks, underscores and the digits of all scripts, too
 
 
@@ -38,13 +39,31 @@ class Parameter:
         metavar: str | None = None,
         envvar: str | None = None,
         path: click.Path[Path] | None = None,
+        completes: str | None = None,
     ) -> None:
+        """``completes`` is the kind of the names that shells complete, such as ``topics``."""
         self.names = names
         self.help = help
         self.min = min
         self.metavar = metavar
         self.envvar = envvar
         self.path = path or click.Path(path_type=Path)
+        self.completes = completes
+
+    def complete(self) -> Complete | None:
+        """The function that completes a value in a shell; ``None`` leaves that to the type."""
+        return None if self.completes is None else names_of(self.completes)
+
+
+def names_of(kind: str) -> Complete:
+    """The function that completes the names of a kind, such as ``topics``."""
+
+    def names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        from api.cli import completion
+
+        return completion.names(kind, context, incomplete)
+
+    return names
 
 
 class Option(Parameter):
@@ -55,7 +74,7 @@ class Argument(Parameter):
     """An argument by its position."""
 
 
-class _Choice(click.Choice[enum.StrEnum]):
+class Choice(click.Choice[enum.StrEnum]):
     """The values of an enumeration, where click takes the names."""
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
@@ -103,10 +122,11 @@ def _parameter(name: str, hint: object, default: object) -> click.Parameter:
         found = click.Argument(
             [name],
             type=_type_of(kind, declared),
-            help=declared.help if is_required else f"{declared.help}  [default: {default}]",
+            help=f"{declared.help}  [default: {default}]" if default and not is_required else declared.help,
             metavar=declared.metavar,
             nargs=-1 if is_list else 1,
             required=is_required,
+            shell_complete=declared.complete(),
         )
     else:
         found = click.Option(
@@ -117,6 +137,7 @@ def _parameter(name: str, hint: object, default: object) -> click.Parameter:
             metavar=declared.metavar,
             multiple=is_list,
             required=is_required,
+            shell_complete=declared.complete(),
             show_default=True,
             envvar=declared.envvar,
             show_envvar=True,
@@ -134,6 +155,6 @@ def _type_of(kind: object, declared: Parameter) -> click.ParamType[object]:
     if kind is Path:
         return declared.path
     if isinstance(kind, type) and issubclass(kind, enum.StrEnum):
-        return _Choice(list(kind))
+        return Choice(list(kind))
     assert kind is str, f"no parameter is declared as {kind}"
     return click.STRING

@@ -7,27 +7,28 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import click
 
-from api.cli.connection import connected
+from api.cli.connection import connected, reading
 from api.cli.output import (
     DEFAULT_SERVER,
     REFUSED,
-    Format,
-    OutputOption,
-    Row,
     ServerOption,
     errors_reported,
+    is_json,
     note,
     options_checked,
+    problem,
     show,
     wrong_usage,
 )
 from api.cli.parameters import Argument, Option
+from api.cli.tables import Row
 from raftlog.errors import Conflict
 
 if TYPE_CHECKING:
     from raftlog.wire.bodies import PartitionBody
 
-TopicArgument = Annotated[str, Argument(help="The topic's name.")]
+_COLUMNS = ("partition", "leader", "replicas", "learners", "in_sync", "target", "state")
+TopicArgument = Annotated[str, Argument(help="The topic's name.", completes="topics")]
 PartitionArgument = Annotated[int, Argument(min=0, help="The partition's number.")]
 BrokerArgument = Annotated[int, Argument(min=1, help="The broker's id.")]
 WaitOption = Annotated[
@@ -36,17 +37,15 @@ WaitOption = Annotated[
 ]
 
 
-def list_all(
-    topic: TopicArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
-) -> None:
+def list_all(topic: TopicArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """List a topic's partitions with leaders, replicas and moves.
 
     \b
     Example:
       raftlog partition list orders
     """
-    with errors_reported(), connected(server) as client:
-        _show(client.topics.partitions(topic), output)
+    with errors_reported(), reading(server) as ask:
+        _show(ask(ask.topics.partitions(topic)))
 
 
 def transfer_leadership(
@@ -54,7 +53,6 @@ def transfer_leadership(
     partition: PartitionArgument,
     to: Annotated[int | None, Option(min=1, help="The new leader.  [default: the best one]")] = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Transfer a partition's leadership, and wait until the new leader leads.
 
@@ -66,7 +64,7 @@ def transfer_leadership(
         import msgspec
 
         moved = client.replicas.transfer_leadership(topic, partition, to=to)
-        show([msgspec.structs.asdict(moved)], output, single=True)
+        show([msgspec.structs.asdict(moved)], single=True)
 
 
 def add_replica(
@@ -75,7 +73,6 @@ def add_replica(
     broker: BrokerArgument,
     wait: WaitOption = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Add a replica of a partition. It votes when it has caught up.
 
@@ -84,7 +81,7 @@ def add_replica(
       raftlog partition add-replica orders 0 4 --wait 60s
     """
     with errors_reported(changing=True), connected(server) as client, options_checked():
-        _show([client.replicas.add(topic, partition, broker, wait=wait)], output, single=True)
+        _show([client.replicas.add(topic, partition, broker, wait=wait)], single=True)
 
 
 def remove_replica(
@@ -93,7 +90,6 @@ def remove_replica(
     broker: BrokerArgument,
     wait: WaitOption = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Remove a replica of a partition. Its files are deleted when the removal is committed.
 
@@ -102,7 +98,7 @@ def remove_replica(
       raftlog partition remove-replica orders 0 1
     """
     with errors_reported(changing=True), connected(server) as client, options_checked():
-        _show([client.replicas.remove(topic, partition, broker, wait=wait)], output, single=True)
+        _show([client.replicas.remove(topic, partition, broker, wait=wait)], single=True)
 
 
 def set_replicas(
@@ -113,7 +109,6 @@ def set_replicas(
     ],
     wait: WaitOption = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Set all replicas of a partition. Replaces an incomplete move.
 
@@ -123,7 +118,7 @@ def set_replicas(
     """
     wanted = [_broker_id(text) for text in brokers.split(",")]
     with errors_reported(changing=True), connected(server) as client, options_checked():
-        _show([client.replicas.set(topic, partition, wanted, wait=wait)], output, single=True)
+        _show([client.replicas.set(topic, partition, wanted, wait=wait)], single=True)
 
 
 def unsafe_recover(
@@ -133,7 +128,6 @@ def unsafe_recover(
         str | None, Option(metavar="PHRASE", help="The phrase at the end of the estimate.")
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Recover a partition whose majority is permanently lost. Shows an estimate and asks for its phrase.
 
@@ -153,7 +147,7 @@ def unsafe_recover(
             if typed != phrase:
                 _refused("that is not the phrase; nothing was changed")
             recovered = client.replicas.recover_unsafely(topic, partition, confirm=phrase)
-        _show([recovered], output, single=True)
+        _show([recovered], single=True)
 
 
 def _refused(text: str) -> NoReturn:
@@ -167,16 +161,17 @@ def _broker_id(text: str) -> int:
     return int(text)
 
 
-def _show(partitions: list[PartitionBody], output: Format, *, single: bool = False) -> None:
+def _show(partitions: list[PartitionBody], *, single: bool = False) -> None:
     import msgspec
 
-    if output is Format.JSON:
-        show([msgspec.to_builtins(partition) for partition in partitions], output, single=single)
+    value = [msgspec.to_builtins(partition) for partition in partitions]
+    show([_row(partition) for partition in partitions], _COLUMNS, value=value[0] if single else value)
+    if is_json():
         return
-    show([_row(partition) for partition in partitions], output)
     for partition in partitions:
         for replica in partition.offline:
-            note(f"partition {partition.partition} on broker {replica.broker} is offline: {replica.reason}")
+            where = f"partition {partition.partition} on broker {replica.broker}"
+            problem(f"{where} is offline: {replica.reason}")
 
 
 def _row(partition: PartitionBody) -> Row:

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 from api.cli.connection import connected
 from api.cli.output import (
     DEFAULT_SERVER,
-    Format,
-    OutputOption,
-    Row,
     ServerOption,
     errors_reported,
+    is_json,
     note,
     show,
     write_json,
     wrong_usage,
 )
 from api.cli.parameters import Option
+from api.cli.tables import Row, size_text
 
 if TYPE_CHECKING:
     from raftlog.client import Client
@@ -42,7 +41,6 @@ def plan(
     ] = False,
     wait: Annotated[bool, Option(help="With --apply or --status: return when the plan has ended.")] = False,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Show the moves that make all brokers carry alike, and carry them out.
 
@@ -69,7 +67,7 @@ def plan(
             found = client.cluster.plan() if status else client.cluster.propose_plan()
         if wait:
             found = _ended(client, found)
-        _show(found, output, has_ended=wait)
+        _show(found, has_ended=wait)
 
 
 def _read(path: str) -> PlanBody:
@@ -100,10 +98,10 @@ def _ended(client: Client, found: PlanBody) -> PlanBody:
     return found
 
 
-def _show(plan: PlanBody, output: Format, *, has_ended: bool) -> None:
+def _show(plan: PlanBody, *, has_ended: bool) -> None:
     import msgspec
 
-    if output is Format.JSON:
+    if is_json():
         write_json(msgspec.to_builtins(plan))
         return
     if has_ended:
@@ -120,7 +118,7 @@ def _show(plan: PlanBody, output: Format, *, has_ended: bool) -> None:
         for move in plan.moves
     ]
     if rows:
-        show(rows, output)
+        show(rows)
     note(_words(plan))
 
 
@@ -128,10 +126,8 @@ def _words(plan: PlanBody) -> str:
     if not plan.moves:
         return "nothing is to be moved"
     if plan.plan is None:
-        return (
-            f"{len(plan.moves)} moves, {plan.bytes} bytes to copy, in about {plan.expected_ms / 1000:.0f} s; "
-            "nothing has begun"
-        )
+        work = f"{size_text(plan.bytes)} to copy, in about {plan.expected_ms / 1000:.0f} s"
+        return f"{len(plan.moves)} moves, {work}; nothing has begun"
     left = sum(move.state in ("pending", "moving") for move in plan.moves)
     waits = f"; it waits for brokers {plan.waits_for}" if plan.waits_for else ""
     return f"plan {plan.plan}: {left} of {len(plan.moves)} moves left{waits}"

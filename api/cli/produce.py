@@ -29,8 +29,11 @@ from api.cli.output import (
     UNKNOWN,
     ServerOption,
     errors_reported,
+    is_json,
     note,
     options_checked,
+    problem,
+    write_json,
     wrong_usage,
 )
 from api.cli.parameters import Argument, Option
@@ -156,7 +159,7 @@ LingerOption = Annotated[str | None, Option(help="How long a batch waits for mor
 
 
 def produce(
-    topic: Annotated[str, Argument(help="The topic's name.")],
+    topic: Annotated[str, Argument(help="The topic's name.", completes="topics")],
     file: PathArgument = Path("-"),
     key: KeyOption = None,
     key_separator: KeySeparatorOption = None,
@@ -277,9 +280,13 @@ def _run(producer: Producer, records: Input, sending: Sending) -> int:
     tally.count()  # the producer is closed, so every record has its outcome
     says, code = _outcome(transaction)
     is_acknowledged = sending.delivery != "at_most_once" and acks_word(sending.acks or "") != "0"
-    note((says or tally.summary(acknowledged=is_acknowledged)) + records.rejects.summary())
+    if is_json():
+        outcome = None if transaction is None else transaction.outcome
+        write_json({**tally.totals(), "rejected": records.rejects.count, "outcome": outcome})
+    if says or not is_json():
+        note((says or tally.summary(acknowledged=is_acknowledged)) + records.rejects.summary())
     for complaint in tally.complaints():
-        note(complaint)
+        problem(complaint)
     if was_interrupted and UNKNOWN not in (code, tally.exit_code):
         return interruption_code()
     return tally.exit_code or code or (REJECTED if records.rejects.count else 0)

@@ -11,17 +11,15 @@ from api.cli.connection import connected
 from api.cli.output import (
     DEFAULT_SERVER,
     REFUSED,
-    Format,
-    OutputOption,
-    Row,
     ServerOption,
+    done,
     errors_reported,
     note,
     options_checked,
     show,
-    time_text,
 )
 from api.cli.parameters import Argument, Option
+from api.cli.tables import Row, time_text
 from api.cli.tag_options import TagsAllOption, TagsNoneOption, TagsOption, selection_of
 from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.units import counted
@@ -29,10 +27,12 @@ from raftlog.units import counted
 if TYPE_CHECKING:
     from raftlog import Job
 
-TopicArgument = Annotated[str, Argument(help="The topic that is worked off.")]
+_COLUMNS = ("receipt", "partition", "offset", "key", "value")
+TopicArgument = Annotated[str, Argument(help="The topic that is worked off.", completes="topics")]
 ReceiptsArgument = Annotated[list[str], Argument(metavar="RECEIPT...", help="Receipts, as received.")]
 GroupOption = Annotated[
-    str | None, Option("--group", "-g", help="The group.  [default: the name of the topic]")
+    str | None,
+    Option("--group", "-g", help="The group.  [default: the name of the topic]", completes="groups"),
 ]
 ReasonOption = Annotated[str, Option("--reason", help="Why; dead letters have it.")]
 VisibilityOption = Annotated[str, Option("--visibility", help="The length of the leases: 1s to 12h.")]
@@ -55,7 +55,6 @@ def receive(
     tags_none: TagsNoneOption = None,
     ack: Annotated[bool, Option("--ack", help="Acknowledge the jobs once they are printed.")] = False,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Lease jobs of a queue and print them; ends with 1 if there are none.
 
@@ -78,11 +77,8 @@ def receive(
             max_deliveries=max_deliveries,
             **tag_fields(selection),
         )
-        if jobs:
-            show([_row(job) for job in jobs], output)
-            sys.stdout.flush()  # before they are done
-        else:
-            note("there are no jobs")
+        show([_row(job) for job in jobs], _COLUMNS, empty="there are no jobs")
+        sys.stdout.flush()  # before they are done
         if jobs and ack:
             queue.ack(*(job.receipt for job in jobs))
     if not jobs:
@@ -103,7 +99,7 @@ def ack(
     """
     with errors_reported(changing=True), connected(server) as client:
         client.queue(topic, group=group).ack(*receipts)
-        note(f"done: {counted(len(receipts), 'job')}")
+        done(f"done: {counted(len(receipts), 'job')}", acknowledged=len(receipts))
 
 
 def nack(
@@ -122,7 +118,7 @@ def nack(
     """
     with errors_reported(changing=True), connected(server) as client, options_checked():
         client.queue(topic, group=group).nack(*receipts, delay=delay, reason=reason)
-        note(f"given back: {counted(len(receipts), 'job')}")
+        done(f"given back: {counted(len(receipts), 'job')}", given_back=len(receipts))
 
 
 def extend(
@@ -140,7 +136,7 @@ def extend(
     """
     with errors_reported(changing=True), connected(server) as client, options_checked():
         until_ms = client.queue(topic, group=group).extend(*receipts, visibility=visibility)
-        note(f"leased until {time_text(until_ms)}")
+        done(f"leased until {time_text(until_ms)}", leased_until=until_ms)
 
 
 def dead_letter(
@@ -158,14 +154,13 @@ def dead_letter(
     """
     with errors_reported(changing=True), connected(server) as client:
         client.queue(topic, group=group).dead_letter(*receipts, reason=reason)
-        note(f"given up: {counted(len(receipts), 'job')}")
+        done(f"given up: {counted(len(receipts), 'job')}", given_up=len(receipts))
 
 
 def describe(
     topic: TopicArgument,
     group: GroupOption = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Show how far a queue has come in each partition, and its open jobs.
 
@@ -178,10 +173,7 @@ def describe(
         order = "ordered by key" if found.ordered_by_key else "not ordered"
         records = "all records" if (tags := TagSelection.in_fields(found)) is None else f"records with {tags}"
         note(f"group {found.group}, {records}, {order}, {counted(found.receivers, 'receiver')} waiting")
-        show(
-            [{name: getattr(part, name) for name in part.__struct_fields__} for part in found.partitions],
-            output,
-        )
+        show([{name: getattr(part, name) for name in part.__struct_fields__} for part in found.partitions])
 
 
 def delete(
@@ -197,7 +189,8 @@ def delete(
     """
     with errors_reported(changing=True), connected(server) as client:
         client.queue(topic, group=group).delete()
-        note("deleted; the next receive begins at the committed offsets")
+        text = "deleted; the next receive begins at the committed offsets"
+        done(text, topic=topic, group=group or topic)
 
 
 def _row(job: Job) -> Row:

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 import click
 
 from api.cli.connection import connected
-from api.cli.output import DEFAULT_SERVER, REFUSED, ServerOption, errors_reported, note, options_checked
+from api.cli.output import (
+    DEFAULT_SERVER,
+    REFUSED,
+    ServerOption,
+    done,
+    errors_reported,
+    note,
+    options_checked,
+    problem,
+)
 from api.cli.parameters import Option
 from raftlog.errors import RaftlogError
 
@@ -62,10 +71,11 @@ def restart(
 
         restarts = RollingRestart(client, _asker(command), seconds("timeout", timeout), note)
         try:
-            restarts.run(list(broker or ()))
+            restarted = restarts.run(list(broker or ()))
         except RestartStopped as stopped:
-            note(f"error: {stopped}")
+            problem(f"error: {stopped}")
             raise click.exceptions.Exit(REFUSED) from None
+        done(f"restarted: {', '.join(map(str, restarted))}", restarted=restarted)
 
 
 def _asker(command: str | None) -> Callable[[int], None]:
@@ -97,8 +107,8 @@ class RollingRestart:
         self._timeout_s = timeout_s
         self._say = say
 
-    def run(self, chosen: list[int]) -> None:
-        """Restart these brokers, or all in use. Raises ``RestartStopped``."""
+    def run(self, chosen: list[int]) -> list[int]:
+        """Restart these brokers, or all in use, and return which. Raises ``RestartStopped``."""
         known = {each.broker_id: each for each in self._client.cluster.brokers()}
         unknown = sorted(set(chosen) - known.keys())
         if unknown:
@@ -107,7 +117,7 @@ class RollingRestart:
         for number in order:
             self._await(number, "all replicas in sync before it", self._troubles)
             self._one(known[number])
-        self._say(f"restarted: {', '.join(map(str, order))}")
+        return order
 
     def _one(self, broker: BrokerBody) -> None:
         number = broker.broker_id

@@ -6,27 +6,26 @@ import enum
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import click
-
 from api.cli.connection import connected
 from api.cli.output import (
     DEFAULT_SERVER,
-    Format,
-    OutputOption,
-    Row,
     ServerOption,
+    done,
     errors_reported,
+    is_json,
     note,
     options_checked,
-    time_text,
+    printed,
     write_json,
-    write_table,
 )
+from api.cli.output import show as show_rows
 from api.cli.parameters import Argument, Option
+from api.cli.tables import Row, time_text
 
 if TYPE_CHECKING:
     from raftlog.wire.schedules import ScheduleBody
 
+_COLUMNS = ("id", "topic", "cron", "next_at", "state", "reason")
 IdArgument = Annotated[str, Argument(metavar="ID", help="The id of a schedule.")]
 
 
@@ -39,7 +38,7 @@ class Policy(enum.StrEnum):
 
 
 def create(
-    topic: Annotated[str, Argument(help="The topic's name.")],
+    topic: Annotated[str, Argument(help="The topic's name.", completes="topics")],
     value: Annotated[str, Argument(help="The value; - is all of standard input.")],
     cron: Annotated[str, Option("--cron", help="Minute, hour, day of the month, month, day of the week.")],
     time_zone: Annotated[str, Option("--time-zone", help="Such as Europe/Berlin.")] = "UTC",
@@ -61,14 +60,16 @@ def create(
         found = client.schedules.create(
             topic, content, cron=cron, time_zone=time_zone, missed=missed.value, schedule_id=id_, key=key
         )
-        note(f"next at {_time(found.next_at)}")
-        click.echo(found.schedule_id)
+        if not is_json():
+            note(f"next at {_time(found.next_at)}")
+        printed(found.schedule_id, schedule_id=found.schedule_id, next_at=found.next_at)
 
 
 def list_all(
-    topic: Annotated[str | None, Option("--topic", help="Only those for this topic.")] = None,
+    topic: Annotated[
+        str | None, Option("--topic", help="Only those for this topic.", completes="topics")
+    ] = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """List the schedules.
 
@@ -80,12 +81,8 @@ def list_all(
         import msgspec
 
         found = client.schedules.list(topic)
-        if output is Format.JSON:
-            write_json(msgspec.json.decode(msgspec.json.encode(found)))
-        elif found:
-            write_table([_row(one) for one in found])
-        else:
-            note("there are no schedules")
+        value = msgspec.json.decode(msgspec.json.encode(found))
+        show_rows([_row(one) for one in found], _COLUMNS, value=value, empty="there are no schedules")
 
 
 def show(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
@@ -110,7 +107,7 @@ def pause(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """
     with errors_reported(changing=True), connected(server) as client:
         client.schedules.pause(id_)
-        note("paused")
+        done("paused", schedule_id=id_, state="paused")
 
 
 def resume(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
@@ -121,7 +118,8 @@ def resume(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
       raftlog schedule resume nightly
     """
     with errors_reported(changing=True), connected(server) as client:
-        note(f"next at {_time(client.schedules.resume(id_).next_at)}")
+        next_at = client.schedules.resume(id_).next_at
+        done(f"next at {_time(next_at)}", schedule_id=id_, next_at=next_at)
 
 
 def delete(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
@@ -133,7 +131,7 @@ def delete(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """
     with errors_reported(changing=True), connected(server) as client:
         client.schedules.delete(id_)
-        note("deleted")
+        done("deleted", deleted=id_)
 
 
 def _time(milliseconds: int | None) -> str:

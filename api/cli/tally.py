@@ -103,6 +103,15 @@ class Tally:
             text += f"; acknowledged in p50 {middle:.1f} ms, p99 {high:.1f} ms"
         return text
 
+    def totals(self) -> dict[str, object]:
+        """The numbers of the summary: stored records, their bytes, failed ones, and the seconds so far."""
+        return {
+            "stored": self.stored,
+            "stored_bytes": self.stored_bytes,
+            "failed": self._failed.total(),
+            "seconds": round(time.monotonic() - self._started_at, 3),
+        }
+
     def complaints(self) -> list[str]:
         """One line for each kind of failure, with its first error."""
         lines = []

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Final
 
 import click
 
-from api.cli.connection import connected
+from api.cli.connection import connected, reading
 from api.cli.output import (
     DEFAULT_SERVER,
     REFUSED,
-    Format,
-    OutputOption,
     ServerOption,
+    done,
     errors_reported,
+    is_json,
     note,
     options_checked,
     show,
@@ -25,6 +25,8 @@ from api.cli.output import (
     wrong_usage,
 )
 from api.cli.parameters import Argument, Option
+from api.cli.samples import topic_sizes
+from api.cli.tables import Row, setting_text
 from raftlog.units import counted
 
 if TYPE_CHECKING:
@@ -33,7 +35,20 @@ if TYPE_CHECKING:
 
 GROUPS_SHOWN: Final = 20  # before the question whether to delete
 
-NameArgument = Annotated[str, Argument(help="The topic's name.")]
+_NONE = "there are no topics; create one with `raftlog topic create NAME`"
+_TOPICS = ("name", "partitions", "replication_factor", "topic_id", "internal")
+_LISTED = ("name", "partitions", "replication_factor", "size_bytes")
+_PARTITIONS = (
+    "partition",
+    "leader",
+    "replicas",
+    "in_sync",
+    "log_start_offset",
+    "high_watermark",
+    "size_bytes",
+)
+
+NameArgument = Annotated[str, Argument(help="The topic's name.", completes="topics")]
 ConfigOption = Annotated[
     list[str] | None,
     Option(
@@ -52,7 +67,7 @@ PresetOption = Annotated[
 
 def create(
     name: NameArgument,
-    partitions: Annotated[int, Option("--partitions", "-p", min=1, help="Number of partitions.")] = 1,
+    partitions: Annotated[int, Option("--partitions", "-P", min=1, help="Number of partitions.")] = 1,
     replication: Annotated[
         int | None,
         Option(
@@ -65,7 +80,6 @@ def create(
     config: ConfigOption = None,
     preset: PresetOption = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Create a topic.
 
@@ -79,13 +93,15 @@ def create(
         made = client.topics.create(
             name, partitions=partitions, replication=replication, config=wanted, preset=preset
         )
-        _show_topics([made], output, single=True)
+        _show_topic(made)
 
 
 def list_all(
     pattern: Annotated[str, Argument(help="A pattern for names: * matches any text, ? one character.")] = "*",
+    internal: Annotated[
+        bool, Option("--internal", help="Also the topics that brokers use themselves.")
+    ] = False,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """List all topics, or those whose names match a pattern.
 
@@ -94,37 +110,33 @@ def list_all(
       raftlog topic list
       raftlog topic list 'orders-*'
     """
-    with errors_reported(), connected(server) as client:
-        topics = client.topics.list()
+    with errors_reported(), reading(server) as ask:
+        topics = [topic for topic in ask(ask.topics.list()) if internal or not topic.internal]
         chosen = [topic for topic in topics if fnmatchcase(topic.name, pattern)]
-        if topics and not chosen:
-            note(f"no topic matches {pattern}")
-        elif not topics:
-            note("there are no topics; create one with `raftlog topic create NAME`")
-        if chosen or output is Format.JSON:
-            _show_topics(chosen, output)
+        sizes = topic_sizes(ask(ask.cluster.brokers()), chosen) if chosen else {}
+        rows = [{**_topic_row(topic), "size_bytes": sizes.get(topic.name)} for topic in chosen]
+        empty = f"no topic matches {pattern}" if topics else _NONE
+        show(rows, _LISTED, value=_with_sizes(chosen, sizes), empty=empty)
 
 
-def describe(
-    name: NameArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
-) -> None:
+def describe(name: NameArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """Show a topic's partitions (leaders, replicas, offsets) and its settings.
 
     \b
     Example:
       raftlog topic describe orders
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        topic = client.topics.describe(name)
-        partitions = [msgspec.structs.asdict(partition) for partition in client.topics.partitions(name)]
-        if output is Format.JSON:
+        topic = ask(ask.topics.describe(name))
+        partitions = [msgspec.structs.asdict(each) for each in ask(ask.topics.partitions(name))]
+        if is_json():
             write_json({"topic": msgspec.structs.asdict(topic), "partitions": partitions})
             return
-        _show_topics([topic], output)
+        _show_topic(topic)
         click.echo()
-        write_table(partitions)
+        write_table(partitions, _PARTITIONS)
         click.echo()
         _show_settings(topic)
 
@@ -138,7 +150,6 @@ def alter(
     ] = None,
     preset: PresetOption = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Change a topic's settings and show the result.
 
@@ -151,8 +162,8 @@ def alter(
         wrong_usage("nothing to change; add --config KEY=VALUE, --reset KEY or --preset NAME")
     with errors_reported(changing=True), connected(server) as client, options_checked():
         topic = client.topics.alter(name, config=changes, preset=preset)
-        if output is Format.JSON:
-            _show_topics([topic], output, single=True)
+        if is_json():
+            _show_topic(topic)
         else:
             _show_settings(topic)
 
@@ -165,7 +176,6 @@ def add_partitions(
         Option(min=1, help="The number of partitions before.  [default: as many as there are now]"),
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Add partitions to a topic. Existing records stay where they are.
 
@@ -181,7 +191,7 @@ def add_partitions(
         added = client.topics.add_partitions(name, count, expected=expected)
         for warning in added.warnings:
             note(f"warning: {warning}")
-        _show_topics([added], output, single=True)
+        _show_topic(added)
 
 
 def decommission_partitions(
@@ -196,7 +206,6 @@ def decommission_partitions(
         Option(min=1, help="The number of partitions that took records before.  [default: that of now]"),
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Stop producing to the last partitions of a topic, and remove them once their records are deleted.
 
@@ -215,7 +224,7 @@ def decommission_partitions(
         changed = client.topics.decommission_partitions(
             name, partitions or (), count=count, expected=expected
         )
-        _show_decommissioned(changed, output)
+        _show_decommissioned(changed)
 
 
 def recommission_partitions(
@@ -225,7 +234,6 @@ def recommission_partitions(
         Option("--partition", "-p", min=0, help="The number of a partition; repeatable.  [default: all]"),
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Have decommissioned partitions of a topic take records again.
 
@@ -237,7 +245,7 @@ def recommission_partitions(
       raftlog topic recommission-partitions orders
     """
     with errors_reported(changing=True), connected(server) as client:
-        _show_decommissioned(client.topics.recommission_partitions(name, partitions or ()), output)
+        _show_decommissioned(client.topics.recommission_partitions(name, partitions or ()))
 
 
 def delete_before(
@@ -245,7 +253,6 @@ def delete_before(
     partition: Annotated[int, Option("--partition", "-p", min=0, help="The number of the partition.")],
     offset: Annotated[int, Option("--offset", min=0, help="The oldest offset to keep.")],
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Delete the records of a partition below an offset.
 
@@ -260,7 +267,7 @@ def delete_before(
         import msgspec
 
         deleted = client.topics.delete_before(name, partition=partition, offset=offset)
-        show([msgspec.structs.asdict(deleted)], output, single=True)
+        show([msgspec.structs.asdict(deleted)], single=True)
 
 
 def archived_up_to(
@@ -271,7 +278,6 @@ def archived_up_to(
         bool, Option("--allow-lower", help="Also set the offset back, for an archive that has lost files.")
     ] = False,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Set up to which offset a partition is archived.
 
@@ -288,7 +294,7 @@ def archived_up_to(
         archived = client.topics.set_archived_up_to(
             name, partition=partition, offset=offset, allow_lower=allow_lower
         )
-        show([msgspec.structs.asdict(archived)], output, single=True)
+        show([msgspec.structs.asdict(archived)], single=True)
 
 
 def delete(
@@ -316,7 +322,7 @@ def delete(
                 note(f"{typed} is not {name}; nothing was deleted")
                 raise click.exceptions.Exit(REFUSED)
         client.topics.delete(name)
-        note(f"deleted {name}")
+        done(f"deleted {name}", deleted=name)
 
 
 def _show_dependents(found: TopicDependents) -> None:
@@ -345,27 +351,32 @@ def _settings(pairs: list[str] | None) -> dict[str, int | str]:
     return found
 
 
-def _show_topics(topics: Sequence[TopicBody], output: Format, *, single: bool = False) -> None:
+def _topic_row(topic: TopicBody) -> Row:
+    return {column: getattr(topic, column) for column in _TOPICS}
+
+
+def _with_sizes(topics: Sequence[TopicBody], sizes: Mapping[str, int]) -> list[Row]:
     import msgspec
 
-    rows = [msgspec.structs.asdict(topic) for topic in topics]
-    if output is Format.TABLE:
-        columns = ("name", "partitions", "replication_factor", "internal", "topic_id")
-        rows = [{column: row[column] for column in columns} for row in rows]
-    show(rows, output, single=single)
+    return [{**msgspec.structs.asdict(topic), "size_bytes": sizes.get(topic.name)} for topic in topics]
 
 
-def _show_decommissioned(topic: PartitionsDecommissioned, output: Format) -> None:
+def _show_topic(topic: TopicBody) -> None:
+    import msgspec
+
+    show([_topic_row(topic)], _TOPICS[:-1], value=msgspec.structs.asdict(topic))
+
+
+def _show_decommissioned(topic: PartitionsDecommissioned) -> None:
     import msgspec
 
     for warning in topic.warnings:
         note(f"warning: {warning}")
     row = msgspec.structs.asdict(topic)
-    if output is Format.TABLE:
-        shown = " ".join(map(str, topic.decommissioned)) or "-"
-        row = {"name": topic.name, "partitions": topic.partitions, "decommissioned": shown}
-    show([row], output, single=True)
+    show([row], ("name", "partitions", "decommissioned"), single=True)
 
 
 def _show_settings(topic: TopicBody) -> None:
-    write_table([{"setting": name, "value": str(value)} for name, value in topic.config.items()])
+    write_table(
+        [{"setting": name, "value": setting_text(name, value)} for name, value in topic.config.items()]
+    )

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from api.cli.connection import connected
+from api.cli.connection import connected, reading
 from api.cli.output import (
     DEFAULT_SERVER,
-    Format,
-    OutputOption,
-    Row,
     ServerOption,
+    done,
     errors_reported,
-    note,
-    time_text,
+    is_json,
+    show,
     write_json,
     write_table,
     wrong_usage,
 )
 from api.cli.parameters import Argument, Option
+from api.cli.tables import Row, time_text
 
 if TYPE_CHECKING:
     from raftlog.wire.transactions import TransactionBody
+
+_COLUMNS = ("transaction", "state", "partitions", "groups", "timeout_ms", "began")
 
 
 def list_all(
@@ -29,7 +30,6 @@ def list_all(
         bool, Option("--all", help="Also the newest transaction of ids that have none open.")
     ] = False,
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """List the open transactions.
 
@@ -37,22 +37,17 @@ def list_all(
     Example:
       raftlog transaction list
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        found = client.transactions.list(open_only=not all_ids)
-        if output is Format.JSON:
-            write_json(msgspec.to_builtins(found))
-        elif found:
-            write_table([_row(one) for one in found])
-        else:
-            note("there are no transactions" if all_ids else "there are no open transactions")
+        found = ask(ask.transactions.list(open_only=not all_ids))
+        none = "there are no transactions" if all_ids else "there are no open transactions"
+        show([_row(one) for one in found], _COLUMNS, value=msgspec.to_builtins(found), empty=none)
 
 
 def describe(
     transaction: Annotated[str, Argument(help="The id of a transaction, or a transactional id.")],
     server: ServerOption = DEFAULT_SERVER,
-    output: OutputOption = Format.TABLE,
 ) -> None:
     """Show a transaction, its state and its partitions.
 
@@ -61,14 +56,14 @@ def describe(
       raftlog transaction describe copy-1
       raftlog transaction describe copy-1@4711.0
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), reading(server) as ask:
         import msgspec
 
-        found = client.transactions.describe(transaction)
-        if output is Format.JSON:
+        found = ask(ask.transactions.describe(transaction))
+        if is_json():
             write_json(msgspec.to_builtins(found))
             return
-        write_table([_row(found)])
+        write_table([_row(found)], _COLUMNS)
         if found.partitions:
             write_table(
                 [
@@ -93,7 +88,8 @@ def abort(
         wrong_usage(f"name the transactional id alone: {transactional_id.partition('@')[0]}")
     with errors_reported(changing=True), connected(server) as client:
         found = client.transactions.abort(transactional_id)
-        note(f"nothing is open in {transactional_id}; its next transaction is {found.id}")
+        text = f"nothing is open in {transactional_id}; its next transaction is {found.id}"
+        done(text, transactional_id=transactional_id, next=found.id)
 
 
 def _row(found: TransactionBody) -> Row:

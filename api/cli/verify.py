@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from api.cli.output import REFUSED, Format, OutputOption, errors_reported, note, show
+from api.cli.output import REFUSED, errors_reported, note, show
 from api.cli.parameters import Option
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _REMEDY_MISFIT = "restore copies of all brokers that were made while all of them
 _REMEDY_ALONE = "restore the file from a copy, or remove the directory if its data may be lost"
 
 
-def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
+def verify(data: DirectoryOption) -> None:
     """Verify all files of a stopped broker; ends with 1 after damage.
 
     Nothing is written. Normal effects of a crash (a torn tail above the promise, an index to rebuild) are
@@ -88,7 +88,7 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
             for slot in seen.flipped:
                 note(f"{slot.path}: {slot.reason}; reading corrects it")
         rows += _misfits(ReadOnly(), owners, replicas)
-        show(rows, output)
+        show(rows, ("file", "from_byte", "damage", "remedy"))
         note(f"{len(found)} logs read, {len(rows)} damages")
         if rows:
             raise click.exceptions.Exit(REFUSED)

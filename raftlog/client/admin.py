@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 from urllib.parse import quote
 
 import msgspec
 
-from raftlog.client.metadata import Metadata
+from raftlog.client.listing import partitions_of
 from raftlog.client.options import Duration, choice, milliseconds, seconds
-from raftlog.client.session import Session
 from raftlog.errors import TopicExists
 from raftlog.wire import bodies, joining, paths, plans
 from raftlog.wire.dependents import TopicDependents
+
+if TYPE_CHECKING:
+    from raftlog.client.metadata import Metadata
+    from raftlog.client.session import Session
 
 LOOK_S = 0.2
 PRESETS: Mapping[str, bodies.PresetName] = {name: name for name in get_args(bodies.PresetName)}
@@ -62,7 +64,7 @@ class AsyncTopics:
 
     async def partitions(self, name: str) -> list[bodies.PartitionBody]:
         """The partitions of a topic: leaders, replicas, offsets. Raises ``UnknownTopic``."""
-        return await self._metadata.partitions(name)
+        return await partitions_of(self._session, name)
 
     async def alter(
         self,
@@ -214,6 +216,8 @@ class AsyncCluster:
         deadline = self._session.clock.monotonic() + wait_s
         shown = await self._change(paths.DECOMMISSION_BROKER, broker)
         while (shown.replicas or shown.metadata_voter) and self._session.clock.monotonic() < deadline:
+            import asyncio  # only this call waits
+
             await asyncio.sleep(LOOK_S)
             shown = await self.broker(broker)
         return shown

@@ -230,15 +230,58 @@ class Client(SyncProxy[AsyncClient]):
         self._portal.call(core.open)
         # buffered records are not lost if the client is never closed
         atexit.register(self.close, HURRIED_CLOSE)
-        self.topics = Topics(core.topics, self._portal)
-        self.cluster = Cluster(core.cluster, self._portal)
-        self.replicas = Replicas(core.replicas, self._portal)
-        self.groups = Groups(core.groups, self._portal)
-        self.dead_letters = DeadLetters(core.dead_letters, self._portal)
-        self.transactions = Transactions(core.transactions, self._portal)
-        self.delayed = Delayed(core.delayed, self._portal)
-        self.schedules = Schedules(core.schedules, self._portal)
+        self._topics = Topics(core.topics, self._portal)
+        self._cluster = Cluster(core.cluster, self._portal)
+        self._replicas = Replicas(core.replicas, self._portal)
+        self._groups = Groups(core.groups, self._portal)
+        self._dead_letters = DeadLetters(core.dead_letters, self._portal)
+        self._transactions = Transactions(core.transactions, self._portal)
+        self._delayed = Delayed(core.delayed, self._portal)
+        self._schedules = Schedules(core.schedules, self._portal)
         self._registered: list[Registered] = []
+
+    def __repr__(self) -> str:
+        return f"<raftlog.Client {self._core._addresses} {'open' if self._portal.is_open else 'closed'}>"
+
+    @property
+    def topics(self) -> Topics:
+        """The topics: create, describe, change and delete them."""
+        return self._topics
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster and its brokers."""
+        return self._cluster
+
+    @property
+    def replicas(self) -> Replicas:
+        """Leaders and replicas of partitions."""
+        return self._replicas
+
+    @property
+    def groups(self) -> Groups:
+        """The consumer groups: members, offsets and lag."""
+        return self._groups
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """The records that consumer groups have given up."""
+        return self._dead_letters
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactions, and the runs of sinks."""
+        return self._transactions
+
+    @property
+    def delayed(self) -> Delayed:
+        """Messages that are stored in their topics later."""
+        return self._delayed
+
+    @property
+    def schedules(self) -> Schedules:
+        """Records at the instants of cron expressions."""
+        return self._schedules
 
     @property
     def rack(self) -> str | None:

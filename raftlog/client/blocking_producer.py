@@ -25,6 +25,9 @@ class Producer(SyncProxy[AsyncProducer]):
 
     flush = blocking(AsyncProducer.flush)
 
+    def __repr__(self) -> str:
+        return f"<raftlog.Producer {self._core._described}>"
+
     def __enter__(self) -> Self:
         return self
 

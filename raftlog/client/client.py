@@ -86,15 +86,64 @@ class AsyncClient:
         self._portal: Portal | None = None  # of consumers, with a client of their own
         self._second: AsyncClient | None = None
         self._registered: list[Registered] = []
-        self.topics = AsyncTopics(self._session, self._metadata)
-        self.cluster = AsyncCluster(self._session)
-        self.replicas = AsyncReplicas(self._session)
-        self.groups = AsyncGroups(self._session)
-        self.dead_letters = AsyncDeadLetters(self._session)
-        self.transactions = AsyncTransactions(self._session)
-        self.delayed = AsyncDelayed(self._session)
-        self.schedules = AsyncSchedules(self._session)
-        self.workers = Workers(self._session, self.topics, self.consumer_core, self.send, self.delayed.send)
+        self._topics = AsyncTopics(self._session, self._metadata)
+        self._cluster = AsyncCluster(self._session)
+        self._replicas = AsyncReplicas(self._session)
+        self._groups = AsyncGroups(self._session)
+        self._dead_letters = AsyncDeadLetters(self._session)
+        self._transactions = AsyncTransactions(self._session)
+        self._delayed = AsyncDelayed(self._session)
+        self._schedules = AsyncSchedules(self._session)
+        self.workers = Workers(self._session, self._topics, self.consumer_core, self.send, self._delayed.send)
+
+    def __repr__(self) -> str:
+        state = "open" if self._session.is_open else "not open"
+        return f"<raftlog.aio.Client {self._addresses} {state}>"
+
+    @property
+    def _addresses(self) -> str:
+        """The addresses that it was given, separated by commas."""
+        return ",".join(self._session.bootstrap)
+
+    @property
+    def topics(self) -> AsyncTopics:
+        """The topics: create, describe, change and delete them."""
+        return self._topics
+
+    @property
+    def cluster(self) -> AsyncCluster:
+        """The cluster and its brokers."""
+        return self._cluster
+
+    @property
+    def replicas(self) -> AsyncReplicas:
+        """Leaders and replicas of partitions."""
+        return self._replicas
+
+    @property
+    def groups(self) -> AsyncGroups:
+        """The consumer groups: members, offsets and lag."""
+        return self._groups
+
+    @property
+    def dead_letters(self) -> AsyncDeadLetters:
+        """The records that consumer groups have given up."""
+        return self._dead_letters
+
+    @property
+    def transactions(self) -> AsyncTransactions:
+        """The transactions, and the runs of sinks."""
+        return self._transactions
+
+    @property
+    def delayed(self) -> AsyncDelayed:
+        """Messages that are stored in their topics later."""
+        return self._delayed
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        """Records at the instants of cron expressions."""
+        return self._schedules
 
     @property
     def rack(self) -> str | None:

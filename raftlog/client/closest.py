@@ -15,7 +15,8 @@ from typing import Final
 from raftlog.client.logs import client_logger
 from raftlog.client.metadata import Metadata
 from raftlog.client.reader_place import ReaderPlace
-from raftlog.client.session import Reply, Session
+from raftlog.client.replies import Reply
+from raftlog.client.session import Session
 from raftlog.errors import RaftlogError
 from raftlog.wire import headers, media_types
 

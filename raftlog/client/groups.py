@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from raftlog.client.partition import Position, written_position
-from raftlog.client.session import Session
 from raftlog.wire import groups as wire
 from raftlog.wire import paths
+
+if TYPE_CHECKING:
+    from raftlog.client.partition import Position
+    from raftlog.client.session import Session
 
 
 class AsyncGroups:
@@ -73,6 +76,8 @@ class AsyncGroups:
         All committed partitions, or those of ``topics``, or ``partitions``. Raises ``Conflict`` for a group
         with members, unless ``force``.
         """
+        from raftlog.client.partition import written_position  # readers need more than other calls
+
         body = wire.ResetOffsets(
             to=None if to is None else written_position(to),
             shift=shift,

@@ -19,9 +19,10 @@ import uuid
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from raftlog.client.metadata import ATTEMPT_TIMEOUT_S
+from raftlog.client.listing import ATTEMPT_TIMEOUT_S
 from raftlog.client.receipts import own_copy
-from raftlog.client.session import Reply, Session
+from raftlog.client.replies import Reply
+from raftlog.client.session import Session
 from raftlog.errors import (
     NotSent,
     OutcomeForgotten,

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 
 from raftlog.client.metadata import UNKNOWN_TERM, Metadata, TopicView
-from raftlog.client.session import ANSWER_BYTES_MAX, Reply, Session
+from raftlog.client.replies import Reply
+from raftlog.client.session import ANSWER_BYTES_MAX, Session
 from raftlog.errors import ConnectionLost, RaftlogError
 from raftlog.wire import media_types
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
-from raftlog.client.session import Reply, Session
+from raftlog.client.listing import asked, partitions_of
 from raftlog.errors import (
     Draining,
     NoLeader,
@@ -26,12 +26,13 @@ from raftlog.errors import (
 )
 from raftlog.wire import bodies, paths
 
+if TYPE_CHECKING:
+    from raftlog.client.session import Session
+
 AGE_MAX_S = 60.0
 UNKNOWN_TERM = -1
 # After these errors the leader may have changed; after others (too busy, too large) it has not.
 _DOUBTFUL = (NotLeader, NoLeader, NotSent, Unknown, Draining, UnknownPartition, PartitionDecommissioned)
-_REFRESH_TIMEOUT_S = 5.0
-ATTEMPT_TIMEOUT_S = 2.0  # do not wait for a silent broker; ask another
 
 
 @dataclass(slots=True)
@@ -146,7 +147,7 @@ class Metadata:
         partitions = await self.partitions(name)
         if any(one.leader is None for one in partitions):
             session.turn_away(session.preferred, NoLeader())
-        reply = await self._ask(paths.BROKERS)
+        reply = await asked(self._session, paths.BROKERS)
         brokers = reply.read(bodies.BrokerList).items
         urls = {broker.broker_id: broker.http.rstrip("/") for broker in brokers}
         session.learn_brokers([urls[broker.broker_id] for broker in brokers if broker.alive])
@@ -164,20 +165,7 @@ class Metadata:
 
     async def partitions(self, name: str) -> list[bodies.PartitionBody]:
         """The partitions of a topic as their leaders describe them, never from the cache."""
-        found: list[bodies.PartitionBody] = []
-        path = paths.partitions(name)
-        while True:
-            reply = await self._ask(path)
-            page = reply.read(bodies.PartitionList)
-            found += page.items
-            if page.next_page_token is None:
-                return found
-            path = f"{paths.partitions(name)}?page_token={quote(page.next_page_token, safe='')}"
-
-    async def _ask(self, path: str) -> Reply:
-        return await self._session.ask_any(
-            "GET", path, retry_timeout_s=_REFRESH_TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S
-        )
+        return await partitions_of(self._session, name)
 
 
 def _by_rack(partition: bodies.PartitionBody, brokers: Sequence[bodies.BrokerBody]) -> dict[str, list[str]]:

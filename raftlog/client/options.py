@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
-from yarl import URL
-
 from raftlog.acks import acks_word
 from raftlog.client.delivery import of_producer
-from raftlog.records.batch import Codec
+from raftlog.records.codecs import Codec
 from raftlog.units import duration_ms
 from raftlog.wire.limits import REPLICAS_MAX
 
@@ -27,6 +25,7 @@ Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 
 PORT_DEFAULT = 7070
 URL_DEFAULT = f"raftlog://localhost:{PORT_DEFAULT}"
+_PLAIN_ADDRESS = re.compile(r"(?:(?:raftlog|http)://)?([a-z0-9]+(?:[.-][a-z0-9]+)*):([1-9][0-9]{0,4})")
 COMPRESSIONS: Mapping[str, Codec] = {codec.name.lower(): codec for codec in Codec}
 PARTITIONERS = ("sticky", "round_robin")
 BATCH_BYTES_MAX = 16 << 20
@@ -184,28 +183,34 @@ def broker_urls(bootstrap: str | Sequence[str]) -> tuple[str, ...]:
     The first part may omit its scheme, every part its port.
     """
     parts = bootstrap.split(",") if isinstance(bootstrap, str) else [*bootstrap]
-    found = []
-    for part in parts:
-        scheme, separator, address = part.strip().rpartition("://")
-        if separator and scheme not in ("raftlog", "http", "https"):
-            raise ValueError(
-                f"bootstrap: {part!r} has the scheme {scheme!r}; use raftlog://, http:// or https://"
-            )
-        scheme = "https" if scheme == "https" else "http"
-        try:
-            url = URL(f"{scheme}://{address.rstrip('/')}")
-            if url.host and url.explicit_port is None:
-                url = url.with_port(PORT_DEFAULT)
-        except ValueError as error:
-            raise ValueError(f"bootstrap: {part!r} is not an address: {error}") from error
-        if url.user is not None or url.password is not None:
-            raise ValueError(f"bootstrap: leave out user and password of {url.host}: brokers know no users")
-        if not url.host or url.path != "/" or url.query_string or url.fragment:
-            raise ValueError(f"bootstrap: {part!r} is not an address; write raftlog://host:port,host:port")
-        found.append(str(url.origin()))
+    found = [_broker_url(part) for part in parts]
     if not found:
         raise ValueError("bootstrap: name at least one broker, such as raftlog://localhost:7070")
     return tuple(dict.fromkeys(found))
+
+
+def _broker_url(part: str) -> str:
+    if (plain := _PLAIN_ADDRESS.fullmatch(part)) and int(plain[2]) < 1 << 16 and plain[2] != "80":
+        return f"http://{plain[1]}:{plain[2]}"
+    from yarl import URL  # costs much of the time of a short command
+
+    scheme, separator, address = part.strip().rpartition("://")
+    if separator and scheme not in ("raftlog", "http", "https"):
+        raise ValueError(
+            f"bootstrap: {part!r} has the scheme {scheme!r}; use raftlog://, http:// or https://"
+        )
+    scheme = "https" if scheme == "https" else "http"
+    try:
+        url = URL(f"{scheme}://{address.rstrip('/')}")
+        if url.host and url.explicit_port is None:
+            url = url.with_port(PORT_DEFAULT)
+    except ValueError as error:
+        raise ValueError(f"bootstrap: {part!r} is not an address: {error}") from error
+    if url.user is not None or url.password is not None:
+        raise ValueError(f"bootstrap: leave out user and password of {url.host}: brokers know no users")
+    if not url.host or url.path != "/" or url.query_string or url.fragment:
+        raise ValueError(f"bootstrap: {part!r} is not an address; write raftlog://host:port,host:port")
+    return str(url.origin())
 
 
 def _times(linger: Duration, delivery_timeout: Duration) -> tuple[float, float]:

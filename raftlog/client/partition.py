@@ -30,8 +30,9 @@ from raftlog.client.options import (
     seconds,
 )
 from raftlog.client.reader_place import ReaderPlace
+from raftlog.client.replies import Reply
 from raftlog.client.retries import pause_s
-from raftlog.client.session import Reply, Session
+from raftlog.client.session import Session
 from raftlog.client.values import timestamp_ms
 from raftlog.errors import RaftlogError, UnknownTopic
 from raftlog.records.batch import parse_header

@@ -199,6 +199,15 @@ class AsyncProducer:
         await self._producer_ids.close()
         self._let_waiting_go()
 
+    def __repr__(self) -> str:
+        return f"<raftlog.aio.Producer {self._described}>"
+
+    @property
+    def _described(self) -> str:
+        """Its topic, the addresses of its client, and its state, in one line."""
+        state = "closed" if self._is_closed else "open"
+        return f"topic={self._topic!r} {','.join(self._session.bootstrap)} {state}"
+
     @property
     def is_closed(self) -> bool:
         """True if the producer accepts no more records."""

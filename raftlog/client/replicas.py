@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from raftlog.client.options import Duration, seconds
-from raftlog.client.session import Session
 from raftlog.wire import bodies, paths
+
+if TYPE_CHECKING:
+    from raftlog.client.session import Session
 
 LOOK_S = 0.2
 RECOVERY_TIMEOUT_S = 30.0

@@ -14,13 +14,15 @@ from raftlog import tracing
 from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.incarnation import TransactionName
 from raftlog.client.leader_watch import ask_leader
+from raftlog.client.listing import ATTEMPT_TIMEOUT_S
 from raftlog.client.logs import client_logger
-from raftlog.client.metadata import ATTEMPT_TIMEOUT_S, Metadata
+from raftlog.client.metadata import Metadata
 from raftlog.client.options import ProducerOptions
 from raftlog.client.pipeline import InFlightBatch, Pipeline
 from raftlog.client.receipts import NO_OFFSET, Batch, Durability, Stored
+from raftlog.client.replies import Reply
 from raftlog.client.retries import pause_s
-from raftlog.client.session import Reply, Session
+from raftlog.client.session import Session
 from raftlog.errors import ConnectionLost, NotSent, RaftlogError, UnknownTopic
 from raftlog.records.builder import build_batch, with_producer
 from raftlog.wire import bodies, paths

@@ -11,8 +11,7 @@ import contextlib
 import io
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
 import aiohttp
@@ -23,6 +22,7 @@ from raftlog import tracing
 from raftlog.client.detours import Detours
 from raftlog.client.environment import Environment
 from raftlog.client.logs import client_logger
+from raftlog.client.replies import Reply, error_of, tls_failure
 from raftlog.client.retries import pause_s
 from raftlog.client.single_attempt import single_attempt
 from raftlog.client.values import encode_json
@@ -33,11 +33,8 @@ from raftlog.errors import (
     NoLeader,
     NotSent,
     RaftlogError,
-    Unknown,
 )
 from raftlog.wire import headers, media_types, paths
-from raftlog.wire.decoding import decoder_of
-from raftlog.wire.problems import Problem, read_problem
 
 CONNECT_TIMEOUT_S = 2.0
 SILENCE_S = 2.0  # of a broker before another one is asked, the first time
@@ -53,27 +50,6 @@ OTHER_LOOP = (
 _log = client_logger()
 
 Body = TypeVar("Body", bound=msgspec.Struct)
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A successful response."""
-
-    status: int
-    body: bytes
-    headers: Mapping[str, str]
-
-    def read(self, kind: type[Body]) -> Body:
-        """The body as a struct. Raises ``ConnectionLost`` when it is invalid: no broker wrote it."""
-        try:
-            return decoder_of(kind).decode(self.body)
-        except msgspec.MsgspecError as error:
-            raise ConnectionLost(f"the response cannot be read: {error}") from error
-
-    def number(self, header: str, default: int = -1) -> int:
-        """A header that holds a number."""
-        text = self.headers.get(header, "")
-        return int(text) if text.isascii() and text.isdigit() else default
 
 
 class Session:
@@ -229,7 +205,7 @@ class Session:
             silent_since_s = began_s if isinstance(error, TimeoutError) else self.clock.monotonic()
             self._detours.failed(base, silent_since_s, f"{base} does not answer: {why}")
             raise ConnectionLost(f"{method} {url.split('?')[0]}: {why}") from error
-        problem = _error_of(reply, method, url) if reply.status >= 300 else None
+        problem = error_of(reply, method, url) if reply.status >= 300 else None
         self._note(base, began_s, reply, problem)
         if problem is not None:
             raise problem
@@ -349,17 +325,8 @@ def _unreached(base: str, error: aiohttp.ClientError) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         why = os.strerror(number) if number and number > 0 else str(error.os_error)
-        why = _tls_failure(error.os_error) or why
+        why = tls_failure(error.os_error) or why
     return f"{base} cannot be reached: {why}"
-
-
-def _tls_failure(error: OSError) -> str | None:
-    """Why there is no TLS connection; None for other errors. The numbers of TLS errors are its own."""
-    if not hasattr(error, "library"):
-        return None
-    if refusal := getattr(error, "verify_message", ""):
-        return f"its TLS certificate is not accepted: {refusal}"
-    return f"TLS failed ({error}); a port without TLS has http:// or raftlog:// in its address"
 
 
 def _encoded(body: msgspec.Struct) -> bytes:
@@ -386,21 +353,3 @@ async def _read_body(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
             f"the response has more than {bytes_max} bytes; the connection was closed"
         )
     return b"".join(parts)
-
-
-def _error_of(reply: Reply, method: str, url: str) -> RaftlogError:
-    error = read_problem(reply.body)
-    if error is not None:
-        return error if type(error) is not RaftlogError else _newer(error, reply.body)
-    # Not from a broker: a proxy answered, and may have forwarded the request.
-    return ConnectionLost(f"{method} {url.split('?')[0]}: status {reply.status} and no problem body")
-
-
-def _newer(error: RaftlogError, body: bytes) -> RaftlogError:
-    """An error whose code this client does not know: takes ``problem`` and ``retryable`` from it."""
-    try:
-        problem = decoder_of(Problem).decode(body)
-    except msgspec.MsgspecError:
-        return error
-    kind = Unknown if problem.retryable else RaftlogError
-    return kind(str(error), **{**error.details, "code": problem.code})

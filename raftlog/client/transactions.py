@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from raftlog.client.session import Session
 from raftlog.errors import CommitUnknown, RaftlogError
 from raftlog.wire import paths
 from raftlog.wire import transactions as wire
 from raftlog.wire.bodies import Request
+
+if TYPE_CHECKING:
+    from raftlog.client.session import Session
 
 
 class AsyncTransactions:

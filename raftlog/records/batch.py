@@ -9,7 +9,6 @@ bytes from a network or a disk, and raise ``CorruptBatch`` and nothing else.
 
 from __future__ import annotations
 
-import enum
 import struct
 from collections import deque
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from crc32c import crc32c
 from msgspec import Struct
 
 from raftlog.errors import CorruptBatch, InvalidRecord, RecordTooLarge
+from raftlog.records.codecs import Codec as Codec
 from raftlog.types import EntryId
 
 Buffer = bytes | bytearray | memoryview
@@ -52,16 +52,6 @@ _CHECKSUM = struct.Struct(">I")
 _SUMMARY = struct.Struct(">qiibI2xi")  # what ``find_damage`` needs of a header
 _header_of = tuple.__new__  # what ``_make`` does, without two calls
 _NEVER_RELEASE_GIL = 0  # a megabyte takes 40 µs; releasing the interpreter lock costs more
-
-
-class Codec(enum.IntEnum):
-    """The compression of the records of a batch; the number is in its attributes."""
-
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
 
 
 _CODECS = tuple(Codec)

@@ -59,7 +59,7 @@ def test_segments_go_once_all_named_groups_and_queues_have_consumed_them(looking
         client.groups.commit("audit", {("orders", 0): 20})
         eventually(lambda: 8 <= described().log_start_offset <= 20, what="segments that go")
         held_back_by("audit", 20)
-        shown = run(looking, "topic", "describe", "orders")[0].decode()
+        shown = run(looking, "topic", "describe", "orders", "-o", "wide")[0].decode()
         assert "held_back_by" in shown
         assert "audit" in shown
         looking.kill(looking.leader("orders", 0))

@@ -41,7 +41,8 @@ def run(cluster: Cluster, *arguments: str, stdin: bytes = b"", code: int = 0) ->
 
 def invoke(url: str, *arguments: str, code: int = 0, stdin: bytes | IO[bytes] = b"") -> Result:
     """The result of a command that runs in this process, uses this server and ends with this code."""
-    found = CliRunner().invoke(app, list(arguments), input=stdin, env={"RAFTLOG_URL": url})
+    environment = {"RAFTLOG_URL": url, "XDG_CONFIG_HOME": os.devnull}
+    found = CliRunner().invoke(app, list(arguments), input=stdin, env=environment)
     assert found.exit_code == code, (found.output, found.exception)
     assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
     return found

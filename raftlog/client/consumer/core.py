@@ -340,6 +340,13 @@ class ConsumerCore:
         return self._fetching.lag
 
     @property
+    def described(self) -> str:
+        """Its group, its partitions, the addresses of its client, and its state, in one line."""
+        state = "closed" if self.is_closed else "open"
+        urls = ",".join(self._session.bootstrap)
+        return f"group={self.options.group!r} partitions={len(self.assignment)} {urls} {state}"
+
+    @property
     def is_closed(self) -> bool:
         """Whether it has left its group, and ended."""
         return self._closing is not None and self._closing.done()

@@ -29,6 +29,10 @@ class _Face:
         self._takes = Takes(core)
         self._claims = core.options.delivery is Delivery.AT_MOST_ONCE
 
+    def __repr__(self) -> str:
+        module = "raftlog" if type(self).__name__ == "Consumer" else "raftlog.aio"
+        return f"<{module}.Consumer {self._core.described}>"
+
     @property
     def member_id(self) -> str:
         """The id of this member of the group."""

@@ -17,7 +17,8 @@ import msgspec
 from raftlog import tracing
 from raftlog.assignors import Subscription
 from raftlog.client.consumer.options import ConsumerOptions
-from raftlog.client.session import Reply, Session
+from raftlog.client.replies import Reply
+from raftlog.client.session import Session
 from raftlog.client.user_code import called, shown
 from raftlog.errors import RebalanceInProgress, UnknownGroup, UnknownMember
 from raftlog.records.tags import tag_fields

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from api.cli.commands import app
-from api.cli.output import Format, errors_reported, exit_code, show
+from api.cli.output import errors_reported, exit_code, show
 from api.cluster_files import SECRET_NAME, create_cluster, read_secret
 from raftlog.errors import CommitUnknown, ConnectionLost, InvalidRequest, NotSent, RaftlogError, UnknownTopic
 from raftlog.records.batch import Codec, stamp
@@ -63,7 +63,8 @@ def test_a_commands_line_in_the_list_is_how_its_own_help_begins(command: str) ->
 
 UNUSED = {"aiohttp.web", "aiokafka", "api.broker", "api.server", "partitions", "prometheus_client"}
 UNUSED |= {"pydantic", "raftlog.node", "rich", "ssl"}
-CLIENT = {"aiohttp", "asyncio", "msgspec", "raftlog.client"}
+HTTP = {"aiohttp", "asyncio", "crc32c", "yarl", "numpy", "raftlog.client.session", "typing_extensions"}
+CLIENT = HTTP | {"msgspec", "raftlog.client"}
 NOWHERE = ("--server", "http://127.0.0.1:9")
 
 
@@ -72,8 +73,11 @@ NOWHERE = ("--server", "http://127.0.0.1:9")
     [
         (["--help"], UNUSED | CLIENT),
         (["topic", "create", "--help"], UNUSED | CLIENT),
-        (["topic", "list", *NOWHERE], UNUSED),
-        (["cluster", "health", *NOWHERE], UNUSED),
+        (["--version"], UNUSED | CLIENT),
+        (["topic", "list", *NOWHERE], UNUSED | HTTP),
+        (["topic", "describe", "t", *NOWHERE], UNUSED | HTTP),
+        (["cluster", "health", *NOWHERE], UNUSED | HTTP),
+        (["group", "list", *NOWHERE], UNUSED | HTTP),
         (["produce", "t", *NOWHERE], UNUSED),
         (["consume", "t", *NOWHERE], UNUSED),
     ],
@@ -199,9 +203,7 @@ def test_ctrl_c_and_files_that_are_not_there_end_without_a_traceback() -> None:
 
 
 def test_tables_line_up_and_show_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    show(
-        [{"name": "a", "size": 10, "on": True}, {"name": "[bold]", "size": 7, "peers": [1, 2]}], Format.TABLE
-    )
+    show([{"name": "a", "size": 10, "on": True}, {"name": "[bold]", "size": 7, "peers": [1, 2]}])
     assert capsys.readouterr().out == (
         "name    size  on   peers\na         10  yes  -\n[bold]     7  -    1,2\n"
     )

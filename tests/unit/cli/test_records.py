@@ -175,6 +175,17 @@ def test_rejected_lines_are_in_a_file_and_all_others_are_stored(raftlog: Records
     assert "there is no column 'id'" in raftlog.produce("rows", b"a\n1\n", *how, code=1)
 
 
+def test_a_produce_prints_its_totals_as_json(raftlog: Records) -> None:
+    raftlog.topic("totals")
+    rows = raftlog.directory / "totals.csv"
+    rows.write_bytes(b"id\n7\n8,\n9\n")
+    arguments = (str(rows), "--input", "csv", "--max-rejects", "1", "-o", "json")
+    found = invoke(raftlog.url, "produce", "totals", *arguments, code=5)
+    shown = {"stored": 2, "stored_bytes": 2, "failed": 0, "rejected": 1, "outcome": None}
+    assert {name: value for name, value in json.loads(found.stdout).items() if name != "seconds"} == shown
+    assert found.stderr == ""
+
+
 def test_a_line_of_json_that_is_no_record_names_the_format_for_values(raftlog: Records) -> None:
     raftlog.topic("own")
     for line in (b'{"id": 1}\n', b"[1]\n", b'"text"\n'):
@@ -226,9 +237,9 @@ def test_from_and_to_take_times_durations_and_offsets(raftlog: Records) -> None:
         (["--from", "2h", "--to", "30m"], b"middle\n"),
         (["--to", when], b"old\nmiddle\n"),
         (["--from", when], b"new\n"),
-        (["-o", "1", "--to", "2"], b"middle\n"),
-        (["-o", "beginning", "-n", "1"], b"old\n"),
-        (["-o", "end"], b""),
+        (["--from", "1", "--to", "2"], b"middle\n"),
+        (["--from", "beginning", "-n", "1"], b"old\n"),
+        (["--from", "end"], b""),
         (["--from", "2", "--to", "1"], b""),
         (["--to", "latest", "-p", "0"], b"old\nmiddle\nnew\n"),
     ):

@@ -23,7 +23,8 @@ from raftlog import (
     UnknownSchedule,
     UnknownTopic,
 )
-from raftlog.client.session import Reply, Session
+from raftlog.client.replies import Reply
+from raftlog.client.session import Session
 from raftlog.records.failures import FailedRecord, Origin
 from raftlog.types import TopicPartition
 from tests.helpers.async_tests import beside

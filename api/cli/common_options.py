@@ -1,0 +1,106 @@
+"""Options that commands have in common, in one place.
+
+Decides: which commands have which of them. All have ``--output`` and ``--color``, those of a cluster
+``--context``, and those that list, describe or check have ``--watch``. Their values are in the context of the
+command, where output and addresses are chosen; no command declares them itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import click
+from click.core import ParameterSource
+
+from api.cli.contexts import address_of_context
+from api.cli.output import COLOUR_KEY, FORMAT_KEY, Colour, Format, options_checked
+from api.cli.parameters import Choice, names_of
+from api.cli.watching import repeated
+
+WATCHED: Final = frozenset({"list", "describe", "health", "info", "brokers"})
+"""The last words of commands that only look."""
+
+
+def with_common_options(full_name: str, command: click.Command) -> click.Command:
+    """The command with the options that it has in common with others."""
+    server = next((each for each in command.params if each.name == "server"), None)
+    if server is not None and server.default is not None:
+        server.callback = _chosen_address
+        command.params += [_context_option()]
+        if full_name.split()[-1] in WATCHED and command.callback is not None:
+            command.params += [_watch_option()]
+            command.callback = repeated(command.callback)
+    command.params += [_output_option(), _colour_option()]
+    return command
+
+
+def _output_option() -> click.Option:
+    return click.Option(
+        ["--output", "-o"],
+        type=Choice(list(Format)),
+        default=str(Format.TABLE),
+        show_default=True,
+        help="How to print the result; wide is a table with all columns.",
+        expose_value=False,
+        callback=_kept(FORMAT_KEY),
+    )
+
+
+def _colour_option() -> click.Option:
+    return click.Option(
+        ["--color"],
+        type=Choice(list(Colour)),
+        default=str(Colour.AUTO),
+        show_default=True,
+        help="Problems in colour; auto on terminals without NO_COLOR.",
+        expose_value=False,
+        callback=_kept(COLOUR_KEY),
+    )
+
+
+def _context_option() -> click.Option:
+    return click.Option(
+        ["--context"],
+        metavar="NAME",
+        is_eager=True,  # the address is chosen after it
+        envvar="RAFTLOG_CONTEXT",
+        show_envvar=True,
+        help="A cluster of `raftlog context list`, if no address is given.",
+        expose_value=False,
+        callback=_kept("raftlog.context"),
+        shell_complete=names_of("contexts"),
+    )
+
+
+def _watch_option() -> click.Option:
+    return click.Option(
+        ["--watch", "-w", "watch_s"],
+        metavar="[SECONDS]",
+        is_flag=False,
+        flag_value="2",
+        type=click.FloatRange(min=0.1),
+        help="Show the result again and again until Ctrl-C.  [2 seconds]",
+    )
+
+
+def _chosen_address(context: click.Context, server: click.Parameter, url: str) -> str:
+    """The address of the cluster: an option, the environment, a context, or this machine."""
+    is_given, is_set = (
+        context.get_parameter_source("server") is source
+        for source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    )
+    is_named = context.get_parameter_source("context") is ParameterSource.COMMANDLINE
+    if is_given or (is_set and not is_named):
+        return url
+    with options_checked():
+        return address_of_context(context.meta.get("raftlog.context")) or url
+
+
+def _kept(key: str) -> Callable[[click.Context, click.Parameter, object], None]:
+    """Keeps a value where the command and its output find it."""
+
+    def keep(context: click.Context, _: click.Parameter, value: object) -> None:
+        context.meta[key] = value
+
+    return keep

@@ -1,0 +1,92 @@
+"""Completion in shells: the scripts, and the names of topics, groups and contexts.
+
+Decides: that completing is fast and silent: the first broker that answers is asked, for at most a second, and
+nothing is completed after an error. Leaves to others: commands and options (click), and which cluster it is
+(``common_options``).
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Annotated, Final
+
+from api.cli import VARIABLE
+from api.cli.contexts import read_contexts
+from api.cli.parameters import Argument
+from raftlog.wire import paths
+
+if TYPE_CHECKING:
+    import click
+
+_LIMIT_S: Final = 1.0
+_NAMES_MAX: Final = 1000
+_LISTS: Final = {"topics": (paths.TOPICS, "name"), "groups": (paths.GROUPS, "group")}
+
+
+class Shell(enum.StrEnum):
+    """Shells with completion."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Annotated[Shell, Argument(help="The shell.")]) -> None:
+    """Print the script that completes commands, options and names in a shell.
+
+    The names are those of topics, groups and contexts.
+
+    \b
+    Examples:
+      eval "$(raftlog completion bash)"
+      raftlog completion zsh > ~/.zfunc/_raftlog
+      raftlog completion fish > ~/.config/fish/completions/raftlog.fish
+    """
+    from click.shell_completion import ShellComplete, get_completion_class
+
+    from api.cli.commands import app
+    from api.cli.output import printed
+
+    kind = get_completion_class(shell.value)
+    assert kind is not None
+    script = ShellComplete.source(kind(app, {}, "raftlog", VARIABLE))  # without asking for bash's version
+    printed(script, shell=shell.value, script=script)
+
+
+def names(kind: str, context: click.Context, incomplete: str) -> list[str]:
+    """The names of a kind that begin with this text; none if they cannot be had at once."""
+    found: list[str] = []
+    thread = threading.Thread(target=_collect, args=(kind, context.params.get("server"), found), daemon=True)
+    thread.start()
+    thread.join(_LIMIT_S)
+    return [name for name in [*found] if name.startswith(incomplete)]
+
+
+def _collect(kind: str, server: object, found: list[str]) -> None:
+    try:
+        found += sorted(read_contexts().by_name) if kind == "contexts" else _listed(kind, str(server))
+    except Exception:
+        return
+
+
+def _listed(kind: str, server: str) -> Sequence[str]:
+    """The first names in a list of the cluster, from the first of its addresses that answers."""
+    from raftlog.client.options import broker_urls
+
+    for url in broker_urls(server):
+        with suppress(OSError):
+            return _names_at(url, *_LISTS[kind])
+    return ()
+
+
+def _names_at(url: str, path: str, field: str) -> Sequence[str]:
+    import json
+
+    from api.cli.reading import opened
+
+    with closing(opened(url, _LIMIT_S)) as connection:
+        connection.request("GET", f"{path}?limit={_NAMES_MAX}")
+        return [item[field] for item in json.loads(connection.getresponse().read())["items"]]

@@ -1,0 +1,186 @@
+"""Requests that only read, one after another, without an event loop and its imports.
+
+Decides: how often and how long commands that only look try to reach a broker. Leaves to others: what is asked
+(the classes of the client), and every request that changes something (``connection``, with the whole client).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+from urllib.parse import urlsplit
+
+from api.cli import connection
+from api.cli.imports import tls_only_for, without_type_extensions
+from raftlog.errors import ConnectionLost, NotSent, RaftlogError
+
+with without_type_extensions():
+    from raftlog.client.admin import AsyncCluster, AsyncTopics
+    from raftlog.client.options import broker_urls, seconds
+    from raftlog.client.replies import Reply, error_of, tls_failure
+    from raftlog.client.retries import pause_s
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
+
+    from raftlog.client.groups import AsyncGroups
+    from raftlog.client.metadata import Metadata
+    from raftlog.client.session import Session
+    from raftlog.client.transactions import AsyncTransactions
+
+SILENCE_S: Final = 2.0  # of a broker before another one is asked, the first time
+_CONNECT_S: Final = 2.0
+_REFUSED_S: Final = 0.5  # every address refuses for so long: no broker runs
+_ANSWER_BYTES_MAX: Final = 16 << 20
+Result = TypeVar("Result")
+
+
+class Reading:
+    """The parts of a client that read, as coroutines; ``reading(coroutine)`` gives the result."""
+
+    def __init__(self, server: str) -> None:
+        with tls_only_for(server):
+            import http.client  # noqa: F401
+        self._asking = _Asking(broker_urls(server))
+        self._session = cast("Session", self._asking)  # reading uses no other part of a session
+        self.topics = AsyncTopics(self._session, cast("Metadata", None))  # of changes
+        self.cluster = AsyncCluster(self._session)
+
+    @property
+    def groups(self) -> AsyncGroups:
+        """The consumer groups."""
+        from raftlog.client.groups import AsyncGroups
+
+        return AsyncGroups(self._session)
+
+    @property
+    def transactions(self) -> AsyncTransactions:
+        """The transactions."""
+        from raftlog.client.transactions import AsyncTransactions
+
+        return AsyncTransactions(self._session)
+
+    @property
+    def was_reached(self) -> bool:
+        """Whether a broker has answered."""
+        return self._asking.was_reached
+
+    def __call__(self, work: Coroutine[object, object, Result]) -> Result:
+        """The result of a coroutine that waits for requests only: it never gives control away."""
+        with suppress(StopIteration):
+            try:
+                work.send(None)
+            except StopIteration as ended:
+                return cast("Result", ended.value)
+        raise AssertionError("the coroutine waits for something else than a request")
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._asking.close()
+
+
+class _Asking:
+    """Requests with retries, as ``Session.ask_any`` makes them."""
+
+    def __init__(self, urls: tuple[str, ...]) -> None:
+        self._urls = deque(urls)
+        self._reasons: dict[str, str] = {}
+        self._open: dict[str, HTTPConnection] = {}
+        self._rng = random.Random()
+        self._sleep = time.sleep  # nothing else runs meanwhile
+        self.was_reached = False
+
+    async def ask_any(
+        self,
+        method: str,
+        path: str,
+        *,
+        retry_timeout_s: float | None = None,
+        attempt_timeout_s: float | None = None,
+    ) -> Reply:
+        """The response of any broker to a GET."""
+        assert method == "GET"
+        began = time.monotonic()
+        attempts = 0
+        while True:
+            base = self._urls[0]
+            try:
+                return self._ask(base, path, self._patience_s(attempts, attempt_timeout_s))
+            except RaftlogError as error:
+                attempts += 1
+                is_silence = isinstance(error, NotSent | ConnectionLost)
+                if is_silence:
+                    self._urls.rotate(-1)
+                is_other_next = is_silence and attempts < len(self._urls)
+                pause = 0.0 if is_other_next else pause_s(error, attempts, self._rng)
+                if not error.retryable or time.monotonic() + pause - began > self._limit_s(retry_timeout_s):
+                    raise self._explained(error) from error
+            self._sleep(pause)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for each in self._open.values():
+            each.close()
+
+    def _limit_s(self, retry_timeout_s: float | None) -> float:
+        """How long a call may take with all its retries."""
+        if self.was_reached:
+            return seconds("retry", connection.RETRY_TIMEOUT) if retry_timeout_s is None else retry_timeout_s
+        if len(self._reasons) == len(self._urls):
+            return _REFUSED_S
+        return seconds("probe", connection.PROBE_TIMEOUT) * len(self._urls)
+
+    def _patience_s(self, attempts: int, attempt_timeout_s: float | None) -> float:
+        is_first_round = len(self._urls) > 1 and attempts < len(self._urls)
+        limit_s = SILENCE_S if is_first_round else attempt_timeout_s or 10.0
+        return limit_s if self.was_reached else min(limit_s, seconds("probe", connection.PROBE_TIMEOUT))
+
+    def _explained(self, error: RaftlogError) -> RaftlogError:
+        if not isinstance(error, NotSent):
+            return error
+        return NotSent("; ".join(["no broker answered", *self._reasons.values()]))
+
+    def _ask(self, base: str, path: str, limit_s: float) -> Reply:
+        from http.client import HTTPException
+
+        http = self._connected(base, limit_s)
+        try:
+            http.request("GET", path, headers={"Accept": "application/json", "User-Agent": "raftlog-python"})
+            answer = http.getresponse()
+            reply = Reply(answer.status, answer.read(_ANSWER_BYTES_MAX), dict(answer.headers))
+        except (OSError, HTTPException) as error:
+            self._open.pop(base).close()
+            why = f"no response within {limit_s:g} s" if isinstance(error, TimeoutError) else str(error)
+            raise ConnectionLost(f"GET {base}{path.split('?')[0]}: {why}") from error
+        self.was_reached = True
+        if reply.status >= 300:
+            raise error_of(reply, "GET", base + path)
+        return reply
+
+    def _connected(self, base: str, limit_s: float) -> HTTPConnection:
+        """A connection that is kept for the next request."""
+        if base not in self._open:
+            http = opened(base, min(limit_s, _CONNECT_S))
+            try:
+                http.connect()
+            except OSError as error:
+                why = tls_failure(error) or error.strerror or str(error)
+                self._reasons[base] = f"{base} cannot be reached: {why}"
+                raise NotSent(self._reasons[base]) from error
+            self._open[base] = http
+        http = self._open[base]
+        http.sock.settimeout(limit_s)
+        return http
+
+
+def opened(base: str, timeout_s: float) -> HTTPConnection:
+    """A connection to an address, which is made with its first request."""
+    import http.client
+
+    address = urlsplit(base)
+    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+    return kind(address.hostname or "", address.port, timeout=timeout_s)

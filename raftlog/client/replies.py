@@ -1,0 +1,64 @@
+"""The response of a broker, and the error in it; without an HTTP client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from raftlog.errors import ConnectionLost, RaftlogError, Unknown
+from raftlog.wire.decoding import decoder_of
+from raftlog.wire.problems import Problem, read_problem
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A successful response."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+    def read(self, kind: type[Body]) -> Body:
+        """The body as a struct. Raises ``ConnectionLost`` when it is invalid: no broker wrote it."""
+        try:
+            return decoder_of(kind).decode(self.body)
+        except msgspec.MsgspecError as error:
+            raise ConnectionLost(f"the response cannot be read: {error}") from error
+
+    def number(self, header: str, default: int = -1) -> int:
+        """A header that holds a number."""
+        text = self.headers.get(header, "")
+        return int(text) if text.isascii() and text.isdigit() else default
+
+
+def tls_failure(error: OSError) -> str | None:
+    """Why there is no TLS connection; None for other errors. The numbers of TLS errors are its own."""
+    if not hasattr(error, "library"):
+        return None
+    if refusal := getattr(error, "verify_message", ""):
+        return f"its TLS certificate is not accepted: {refusal}"
+    return f"TLS failed ({error}); a port without TLS has http:// or raftlog:// in its address"
+
+
+def error_of(reply: Reply, method: str, url: str) -> RaftlogError:
+    """The error in a response that is none of success."""
+    error = read_problem(reply.body)
+    if error is not None:
+        return error if type(error) is not RaftlogError else _newer(error, reply.body)
+    # Not from a broker: a proxy answered, and may have forwarded the request.
+    return ConnectionLost(f"{method} {url.split('?')[0]}: status {reply.status} and no problem body")
+
+
+def _newer(error: RaftlogError, body: bytes) -> RaftlogError:
+    """An error whose code this client does not know: takes ``problem`` and ``retryable`` from it."""
+    try:
+        problem = decoder_of(Problem).decode(body)
+    except msgspec.MsgspecError:
+        return error
+    kind = Unknown if problem.retryable else RaftlogError
+    return kind(str(error), **{**error.details, "code": problem.code})

@@ -1,0 +1,15 @@
+"""The compressions of records by name and number."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Codec(enum.IntEnum):
+    """The compression of the records of a batch; the number is in its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4

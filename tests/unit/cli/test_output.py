@@ -1,0 +1,175 @@
+"""Formats of results, problems in colour, results again and again, completion in shells."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from api.cli.commands import app
+from api.cli.tables import duration_text, setting_text, size_text, table_lines
+from raftlog.units import duration_ms, size_bytes
+from tests.helpers.async_tests import beside
+from tests.helpers.command_line import RAFTLOG, Commands
+from tests.helpers.http_server import serve
+from tests.helpers.no_brokers import frozen_broker
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def raftlog() -> Iterator[Commands]:
+    with beside(serve()) as server:
+        yield Commands(server.url)
+
+
+def test_sizes_and_durations_are_for_people() -> None:
+    assert [size_text(each) for each in (0, 1023, 1024, 1_300_000, 5 << 40)] == [
+        "0B",
+        "1023B",
+        "1KiB",
+        "1.2MiB",
+        "5TiB",
+    ]
+    durations = {0.25: "0.25ms", 133.0: "133ms", 59_949: "59.9s", 60_000: "1m", 5_400_000: "1h30m"}
+    assert {each: duration_text(each) for each in durations} == durations
+    assert duration_text(86_700_000) == "1d"
+
+
+@pytest.mark.parametrize(("name", "value"), [("retention.ms", 90_000), ("segment.bytes", 1_114_112)])
+def test_a_shown_setting_is_exact_and_may_be_given_as_it_is_shown(name: str, value: int) -> None:
+    read = duration_ms if name.endswith("ms") else size_bytes
+    assert read(setting_text(name, value)) == value
+    assert setting_text(name, -1) == "-1"
+
+
+def test_a_table_has_its_first_columns_and_a_wide_one_has_all() -> None:
+    rows = [{"size_bytes": 2048, "name": "a", "timeout_ms": 1500, "lag": 1, "lag_seconds": 2.5}]
+    assert list(table_lines(rows, ("name", "size_bytes"), is_wide=False)) == ["name  size", "a     2KiB"]
+    assert next(table_lines(rows, ("name", "size_bytes"))).split() == [
+        "name",
+        "size",
+        "timeout",
+        "lag",
+        "lag_seconds",
+    ]
+
+
+def test_the_output_is_json_and_nothing_else(raftlog: Commands) -> None:
+    for command in (
+        "topic create made",
+        "topic alter made --config retention.ms=1m",
+        "topic describe made",
+        "topic list",
+        "topic delete made --yes",
+        "broker list",
+        "cluster info",
+        "group list",
+        "transaction list",
+        "delayed list",
+        "schedule list",
+        "cluster token",
+    ):
+        found = raftlog(f"{command} -o json")
+        assert isinstance(json.loads(found.stdout), list | dict)
+        assert found.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "variables", "is_red"),
+    [("auto", {}, False), ("always", {"NO_COLOR": "1"}, True), ("never", {}, False)],
+)
+def test_problems_are_in_colour_where_that_is_wanted(
+    option: str, variables: dict[str, str], is_red: bool
+) -> None:
+    arguments = ["context", "use", "none", "--color", option]
+    result = CliRunner().invoke(app, arguments, env={"XDG_CONFIG_HOME": "/dev/null", **variables})
+    assert ("\x1b[31m" in result.stderr) is is_red
+
+
+@pytest.mark.parametrize(("variables", "is_red"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_problems_are_in_colour_on_terminals(variables: dict[str, str], is_red: bool) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "XDG_CONFIG_HOME": "/dev/null", **variables}
+    subprocess.run([*RAFTLOG, "context", "use", "none"], stderr=theirs, env=environment)
+    assert (b"\x1b[31m" in os.read(ours, 1000)) is is_red
+
+
+def test_watch_prints_one_result_after_another_until_ctrl_c(raftlog: Commands) -> None:
+    command = [*RAFTLOG, "cluster", "info", "--watch", "0.1", "-o", "json", "--url", raftlog.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ends = 0
+        while ends < 2:
+            ends += process.stdout.readline() == "}\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+
+
+def completed(words: str, **variables: str | None) -> list[str]:
+    environment: dict[str, str | None] = {
+        "_RAFTLOG_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        **variables,
+    }
+    environment["COMP_CWORD"] = str(len(words.split(" ")) - 1)
+    result = CliRunner().invoke(app, [], env=environment, prog_name="raftlog")
+    assert result.stderr == ""
+    return [line.partition(",")[2] for line in result.stdout.split()]
+
+
+def test_commands_options_and_names_are_completed(raftlog: Commands) -> None:
+    raftlog("topic create completed")
+    assert completed("raftlog topic desc") == ["describe"]
+    assert "--partitions" in completed("raftlog topic create t --part")
+    for words in ("topic describe", "consume", "group reset g --topic", f"consume --url {raftlog.url}"):
+        assert completed(f"raftlog {words} compl", RAFTLOG_URL=raftlog.url) == ["completed"], words
+    assert completed("raftlog topic describe none", RAFTLOG_URL=raftlog.url) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "variables"),
+    [("", {}), ("--context here ", {"RAFTLOG_URL": NOWHERE}), ("", {"RAFTLOG_CONTEXT": "here"})],
+)
+def test_names_are_those_of_the_cluster_that_the_command_would_use(
+    raftlog: Commands, tmp_path: Path, option: str, variables: dict[str, str]
+) -> None:
+    environment = {
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "RAFTLOG_URL": None,
+        "RAFTLOG_CONTEXT": None,
+        **variables,
+    }
+    in_use = "nowhere" if option or variables else "here"
+    for words in (f"add here --url {NOWHERE},{raftlog.url}", f"add nowhere --url {NOWHERE}", f"use {in_use}"):
+        assert CliRunner().invoke(app, ["context", *words.split()], env=environment).exit_code == 0
+    topic = f"of-a-context{len(option)}{len(variables)}"
+    raftlog(f"topic create {topic}")
+    assert completed(f"raftlog topic describe {option}{topic}", **environment) == [topic]
+    assert completed("raftlog topic list --context h", **environment) == ["here"]
+
+
+def test_completion_is_silent_without_a_cluster() -> None:
+    assert completed("raftlog topic describe c", RAFTLOG_URL=NOWHERE) == []
+    assert completed("raftlog topic describe c", RAFTLOG_URL="ftp://here") == []
+    with beside(frozen_broker()) as url:
+        assert completed("raftlog topic describe c", RAFTLOG_URL=url) == []
+
+
+def test_the_script_completes_in_bash(tmp_path: Path) -> None:
+    script = (
+        'eval "$(./raftlog completion bash)";'
+        "COMP_WORDS=(raftlog top) COMP_CWORD=1; _raftlog_completion ./raftlog; echo ${COMPREPLY[@]}"
+    )
+    program = tmp_path / "raftlog"
+    program.write_text(f'#!/bin/sh\nexec {" ".join(RAFTLOG)} "$@"\n')
+    program.chmod(0o755)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("topic\n", "")
