@@ -31,8 +31,7 @@ def connected(server: str, rack: str | None = None) -> Iterator[Client]:
     If a topic does not exist, the error suggests the most similar name.
 
     A first request separates the two waits: no broker is reachable (an error after seconds), and a partition
-    has
-    no leader at the moment (worth waiting for).
+    has no leader at the moment (worth waiting for).
     """
     with tls_only_for(server):
         from raftlog.client import Client

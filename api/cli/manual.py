@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import click
 
-from api.cli.output import errors_reported, show
+from api.cli.output import EXIT_CODES, errors_reported, show
 from api.cli.parameters import Argument
-
-_EXIT_CODES: Final = (
-    ("0", "done"),
-    ("1", "refused or failed, and definitely not carried out"),
-    ("2", "wrong usage"),
-    ("3", "the outcome is unknown"),
-    ("4", "no broker could be reached"),
-)
 
 
 def man(
@@ -55,7 +47,10 @@ def page(name: str, command: click.Command, others: list[str]) -> str:
     records = [record for each in command.get_params(context) if (record := each.get_help_record(context))]
     if records:
         lines += [".SH OPTIONS", *(line for record in records for line in _term(*record))]
-    lines += [".SH EXIT STATUS", *(line for record in _EXIT_CODES for line in _term(*record))]
+    lines += [
+        ".SH EXIT STATUS",
+        *(line for code, text in EXIT_CODES.items() for line in _term(str(code), text)),
+    ]
     if others:
         lines += [".SH SEE ALSO", *(f".BR {_roff(each.replace(' ', '-'))} (1)" for each in others)]
     return "\n".join(lines) + "\n"

@@ -31,6 +31,15 @@ WRONG_USAGE = 2
 UNKNOWN = 3
 UNREACHABLE = 4
 REJECTED = 5
+EXIT_CODES: Final = {
+    0: "done",
+    REFUSED: "refused or failed, and definitely not carried out",
+    WRONG_USAGE: "wrong usage",
+    UNKNOWN: "the outcome is unknown",
+    UNREACHABLE: "no broker could be reached",
+    REJECTED: "done, except for rejected lines",
+}
+"""The meaning of each exit code, for manual pages."""
 
 
 class Format(enum.StrEnum):
@@ -203,8 +212,7 @@ def errors_reported(*, changing: bool = False) -> Iterator[None]:
     """Turn an error into one line on standard error and its exit code.
 
     With ``changing``, a missing response makes the outcome unknown; a command that only reads has then
-    reached
-    no broker.
+    reached no broker.
     """
     try:
         yield
