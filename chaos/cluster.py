@@ -74,6 +74,11 @@ class Cluster(ClusterView):
         """Ids of the brokers with a running process."""
         return [broker for broker, process in sorted(self._processes.items()) if process.poll() is None]
 
+    @property
+    def ended_processes(self) -> list[int]:
+        """Ids of the brokers whose process was started and has ended."""
+        return sorted(self._processes.keys() - self.running)
+
     def pid(self, broker: int) -> int:
         """Process id of one broker."""
         return self._processes[broker].pid
@@ -150,9 +155,7 @@ class Cluster(ClusterView):
         process.wait()
 
     def ended(self, broker: int) -> tuple[int, str]:
-        """Wait for an expected exit; returns its status and the output, which is then not checked for
-        errors.
-        """
+        """Wait for an expected exit; returns its status and output, which then is not checked for errors."""
         process = self._processes[broker]
         status = self._wait_stopped(broker)
         self._killed.add(process.pid)

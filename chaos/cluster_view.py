@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from chaos.http_get import http_get
 from raftlog.testing.waits import LIMIT_S, states
+from raftlog.wire import paths
 
 POLL_S = 0.01
 ANSWER_S = 10.0  # of one attempt of many
@@ -86,8 +87,15 @@ class ClusterView(ABC):
 
     def is_ready(self, broker: int) -> bool:
         """True if the broker reports that it can serve."""
+        return self._agrees(broker, paths.READY)
+
+    def is_alive(self, broker: int) -> bool:
+        """True if the broker responds, whether it can serve or not."""
+        return self._agrees(broker, paths.LIVE)
+
+    def _agrees(self, broker: int, path: str) -> bool:
         try:
-            http_get(f"{self._urls[broker]}/healthz/ready", ANSWER_S)
+            http_get(f"{self._urls[broker]}{path}", ANSWER_S)
         except OSError:
             return False
         return True

@@ -19,7 +19,7 @@ from chaos.harness.links import Links
 from chaos.harness.namespaces import Namespaces
 from chaos.harness.power_cycles import PoweredCluster
 from chaos.harness.shim.shim import Shim
-from raftlog.testing.waits import states
+from raftlog.testing.waits import LIMIT_S, states
 from raftlog.wire import bodies, paths
 
 POLL_S: Final = 0.1
@@ -91,6 +91,27 @@ class Arena:
         running = self.cluster.running
         with self._lock:
             return [broker for broker in running if broker not in self._held]
+
+    @property
+    def abandoned(self) -> list[int]:
+        """Brokers whose processes have ended although no fault holds them. Empty for a remote cluster."""
+        if not isinstance(self.cluster, Cluster):
+            return []
+        with self._lock:  # no fault takes or leaves a broker meanwhile
+            return [broker for broker in self.cluster.ended_processes if broker not in self._held]
+
+    def bring_back(self, broker: int) -> None:
+        """Start a broker again if the fault that has just ended has ended its process.
+
+        A broker that was starting meanwhile has met the fault and may be about to end, until it responds.
+        """
+        deadline = time.monotonic() + LIMIT_S
+        while broker in self.processes.running and time.monotonic() < deadline:
+            if self.cluster.is_alive(broker):
+                return
+            time.sleep(POLL_S)
+        if broker not in self.processes.running:
+            self.processes.launch(broker)
 
     def partitions(self) -> dict[int, bodies.PartitionBody]:
         """The state of all partitions, as the first broker that responds knows it; empty if none does."""

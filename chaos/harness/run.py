@@ -161,12 +161,15 @@ class Run:
 
     @contextmanager
     def _watching(self, arena: Arena, load: Workload, injector: Injector, group: GroupLoad) -> Iterator[None]:
-        """Samples leaders and shows progress, on a thread. Ends the faults once members have ended."""
+        """Samples leaders and shows progress, on a thread.
+
+        Ends the faults once members have ended, or a broker by itself: the rest would prove little.
+        """
         ending = threading.Event()
 
         def sample() -> None:
             while not ending.wait(SAMPLE_S):
-                if group.has_ended:
+                if group.has_ended or arena.abandoned:
                     injector.give_up()
                 leaders = self._sample_leaders(arena)
                 self.watch(

@@ -75,8 +75,7 @@ def failing_read(arena: Arena, draw: Draw) -> Steps:
             until_effective(lambda: shim.effects()["failed_reads"] - before)
         finally:
             shim.heal()
-        if broker not in arena.processes.running:
-            arena.processes.launch(broker)
+        arena.bring_back(broker)
     return shim.effects()["failed_reads"] - before
 
 
@@ -112,6 +111,5 @@ def _shimmed(arena: Arena, draw: Draw, text: str, effect: str, begin: Callable[[
             until_effective(lambda: shim.effects()[effect] - before)
         finally:
             shim.heal()
-        if broker not in arena.processes.running:  # one that starts on a full disk may end, and says so
-            arena.processes.launch(broker)
+        arena.bring_back(broker)
     return shim.effects()[effect] - before

@@ -32,8 +32,7 @@ def no_descriptors(arena: Arena, draw: Draw) -> Steps:
         finally:
             if broker in arena.processes.running:
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, (own, hard))
-        if broker not in arena.processes.running:
-            arena.processes.launch(broker)
+        arena.bring_back(broker)
     return shim.effects()["refused_descriptors"] - before
 
 
