@@ -6,7 +6,7 @@ second case its votes and acknowledgements are lost, too, and it must not elect 
 cluster settles it; only when each of them says that it does not, this is the first start. A broker that has
 joined a cluster never has a first start.
 
-Decides: that. Leaves to others: opening the log (``metadata_supervisor``), and how a replica rejoins
+Decides: that. Leaves to others: opening the log (``hosted_metadata``), and how a replica rejoins
 (``core``).
 """
 

@@ -45,7 +45,7 @@ class SlotsInDoubt(LogCorrupt):
 class DurableState:
     """The two slots and the values to put there.
 
-    The owner's thread changes values; ``flush`` and ``raise_promise`` run on the sync's thread too.
+    The owner's thread changes values; ``flush`` and ``raise_durable_end`` run on the sync's thread too.
     """
 
     __slots__ = (

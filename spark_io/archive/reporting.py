@@ -1,7 +1,7 @@
 """Tells brokers up to which offset each partition is archived.
 
-Decides: how far an archive reaches without a gap. Leaves to others: what brokers do with it (retention of
-topics with ``retention.archive.required`` deletes only what is archived), and what files count (``entries``).
+Decides: how far an archive reaches without a gap. Brokers delete by retention only records that are archived,
+in topics with ``retention.archive.required``. Leaves to others: which files count (``entries``).
 
 A report is repeated safely: brokers keep the highest offset. It comes after the manifest, so what brokers
 believe to be archived is in files that count.

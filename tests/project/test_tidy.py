@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tests.helpers.wheel import PROJECT, ROOT
 
@@ -23,6 +25,36 @@ NO_CLOCK = (
     "raftlog/storage",
     "partitions/metadata/machine.py",
 )
+# Names in docstrings of what other programs and libraries have.
+FOREIGN: Final = frozenset(
+    {
+        "nohup",
+        "EndTxnMarker",
+        "LeaderChangeMessage",
+        "EXT4_IOC_SHUTDOWN",
+        "CalledProcessError",
+        "FAIL_REASON",
+        "stroke_width",
+        "TCPConnector",
+        "ClientSession",
+        "WebHDFS",
+        "mv",
+        "lastProgress",
+        "reportLatestOffset",
+        "Trigger",
+        "AvailableNow",
+        "cronsim",
+        "OPTIMIZE",
+        "VACUUM",
+        "timedelta",
+        "KafkaError",
+        "assert",
+    }
+)
+DEFINITIONS: Final = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+QUOTED: Final = re.compile(r"``([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(\))?``")
+LEFT_TO_OTHERS: Final = re.compile(r"Leaves to\s+others: .*?(?:\n\n|\Z)", re.DOTALL)
+PROSE: Final = 60  # characters; shorter texts may be names of fields, settings, files
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -43,6 +75,9 @@ class _Facts(NamedTuple):
     imported: frozenset[str]
     texts: frozenset[str]  # a module may be imported by name when it is needed
     hidden_inputs: tuple[str, ...]
+    docstrings: tuple[str, ...]
+    defined: frozenset[str]  # classes, functions, variables
+    mentioned: frozenset[str]  # parameters, fields, words of short texts
 
 
 @cache
@@ -57,7 +92,34 @@ def _facts(path: Path) -> _Facts:
             node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
         ),
         (*_hidden_inputs(path, nodes),),
+        (*_docstrings(nodes),),
+        frozenset(_defined(nodes)),
+        frozenset(_mentioned(nodes)),
     )
+
+
+def _docstrings(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, (ast.Module, *DEFINITIONS)) and (text := ast.get_docstring(node)):
+            yield text
+
+
+def _defined(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, DEFINITIONS):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def _mentioned(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < PROSE:
+            yield from re.findall(r"[A-Za-z_]\w*", node.value)
 
 
 def _long_functions(path: Path, nodes: Sequence[ast.AST]) -> Iterator[str]:
@@ -79,6 +141,33 @@ def test_files_and_functions_fit_their_limits() -> None:
 
 def test_every_module_says_what_it_is_for() -> None:
     assert [_name(path) for path in _sources() if not _facts(path).has_docstring] == []
+
+
+def test_names_in_docstrings_exist() -> None:
+    """In double backticks. What is left to others is left to a module, class or function."""
+    paths = _sources(tests=True)
+    defined = {part for path in paths for part in path.relative_to(ROOT).with_suffix("").parts}
+    defined |= {*sys.stdlib_module_names, *dir(builtins), *FOREIGN}
+    defined = defined.union(*(_facts(path).defined for path in paths))
+    known = defined.union(*(_facts(path).mentioned for path in paths))
+    assert not [
+        f"{_name(path)}: {name}"
+        for path in paths
+        for text in _facts(path).docstrings
+        for quoted in QUOTED.findall(text)
+        for name in quoted.split(".")
+        if name not in known
+    ]
+    assert not [
+        f"{_name(path)}: {name}"
+        for path in paths
+        for text in _facts(path).docstrings
+        for part in LEFT_TO_OTHERS.findall(text)
+        for bracket in re.findall(r"\(([^()]*)\)", part)
+        for quoted in QUOTED.findall(bracket)
+        for name in quoted.split(".")
+        if name not in defined
+    ]
 
 
 def _imported(nodes: Sequence[ast.AST]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Requests to a leader that wait for an outcome. Errors: see each method.
 
-Decides: what each question waits for. Leaves to others: when that has come (``proposals``, ``raft_group``).
+Decides: what each request waits for. Leaves to others: when the wait is over (``pending_requests``,
+``raft_group``).
 """
 
 from __future__ import annotations

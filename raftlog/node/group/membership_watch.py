@@ -1,7 +1,7 @@
 """Which membership this replica goes by, and whether it is known to be committed.
 
 Decides when a listener hears of it. Leaves to others: which membership it should be (``core``), who waits
-for a change (``proposals``).
+for a change (``pending_requests``).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Decides: in which order a ``Ready`` is carried out. Leaves to others: consensus (``core``), bytes and the
 messages that wait for them (``log_writer``), applying (``applier``), entries for followers (``replication``),
-requests that wait (``proposals``), when syncs run (``flusher``), network and clock (``group_host``).
+requests that wait (``pending_requests``), when syncs run (``flusher``), network and clock (``group_host``).
 
 The rules of this file: messages that depend on a write leave only once it is durable; batches are applied
 once, in order; an error of the disk, other than a full one, ends this replica and not the
