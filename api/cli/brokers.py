@@ -53,8 +53,9 @@ def decommission(
     with errors_reported(changing=True), connected(server) as client, options_checked():
         shown = client.cluster.decommission(broker, wait=wait)
         show_brokers([shown], single=True)
-    moving = f"{counted(shown.replicas, 'replica')}; the moves go on"
-    left = moving if shown.replicas else "its vote on metadata"
+    left = "its vote on metadata"
+    if shown.replicas:
+        left = f"{counted(shown.replicas, 'replica')}; the moves go on"
     is_done = not shown.replicas and not shown.metadata_voter
     if wait is not None and not is_done:
         note(f"broker {broker} still has {left}")
