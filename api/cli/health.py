@@ -19,6 +19,7 @@ import msgspec
 
 from api.cli.reading import Reading, opened
 from api.cli.tables import Row
+from raftlog.units import counted
 from raftlog.wire import paths
 from raftlog.wire.bodies import HealthBody, PartitionBody, RefusedReplicaBody
 from raftlog.wire.limits import TRANSACTION_MS_MAX
@@ -85,9 +86,8 @@ class Health:
                 "records, or lower a retention"
             )
         if state.failed_replicas:
-            self.problems.append(
-                f"broker {broker} has {state.failed_replicas} closed replicas; its log says why"
-            )
+            closed = counted(state.failed_replicas, "closed replica")
+            self.problems.append(f"broker {broker} has {closed}; its log says why")
 
     def add(self, topic: str, partition: PartitionBody) -> None:
         """Count a partition and its problems."""

@@ -185,8 +185,7 @@ def _row(partition: PartitionBody) -> Row:
         "in_sync": partition.in_sync,
         "high_watermark": partition.high_watermark,
         "target": [] if move is None else move.target,
-        "state": _waiting(partition)
-        or ("settled" if move is None else _state(move.state, move.caught_up_percent)),
+        "state": _waiting(partition) or _state(partition),
     }
 
 
@@ -198,5 +197,9 @@ def _waiting(partition: PartitionBody) -> str:
     return ", ".join(parts)
 
 
-def _state(state: str, percent: int | None) -> str:
-    return state if percent is None else f"{state} {percent}%"
+def _state(partition: PartitionBody) -> str:
+    """How far the move of the partition is; without one, whether the partition is out of use."""
+    move = partition.reassignment
+    if move is None:
+        return "settled" if partition.state == "active" else partition.state
+    return move.state if move.caught_up_percent is None else f"{move.state} {move.caught_up_percent}%"

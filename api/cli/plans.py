@@ -19,6 +19,7 @@ from api.cli.output import (
 )
 from api.cli.parameters import Option
 from api.cli.tables import Row, size_text
+from raftlog.units import counted
 
 if TYPE_CHECKING:
     from raftlog.client import Client
@@ -125,9 +126,10 @@ def _show(plan: PlanBody, *, has_ended: bool) -> None:
 def _words(plan: PlanBody) -> str:
     if not plan.moves:
         return "nothing is to be moved"
+    moves = counted(len(plan.moves), "move")
     if plan.plan is None:
         work = f"{size_text(plan.bytes)} to copy, in about {plan.expected_ms / 1000:.0f} s"
-        return f"{len(plan.moves)} moves, {work}; nothing has begun"
+        return f"{moves}, {work}; nothing has begun"
     left = sum(move.state in ("pending", "moving") for move in plan.moves)
     waits = f"; it waits for brokers {plan.waits_for}" if plan.waits_for else ""
-    return f"plan {plan.plan}: {left} of {len(plan.moves)} moves left{waits}"
+    return f"plan {plan.plan}: {left} of {moves} left{waits}"

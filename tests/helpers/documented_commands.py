@@ -5,7 +5,8 @@ the others are its output. ``python``: a program; a block ``text`` directly afte
 whose first line is a comment with the name of a file is this file, and is not run by itself. Blocks of all
 other languages are shown, not run. In an output ``...`` stands for any text.
 
-A comment ``<!-- not run: REASON -->`` above a block leaves it out, ``<!-- until Ctrl-C -->`` marks a program
+A command with ``--watch`` runs until its output is the one shown, and ends with Ctrl-C. A comment
+``<!-- not run: REASON -->`` above a block leaves it out, ``<!-- until Ctrl-C -->`` marks a program
 that does not end by itself, and ``<!-- file: NAME -->`` makes a file of any block.
 ``python -m tests.helpers.documented_commands`` lists the blocks that are not run.
 """
@@ -46,6 +47,11 @@ class Shown:
     def is_refused(self) -> bool:
         """Whether the output says that the command fails."""
         return _REFUSED.search(self.output) is not None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the command repeats its output until Ctrl-C, which is pressed once the page's is there."""
+        return "--watch" in self.command
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ class Reader:
             self._run(Shown(f"python {path.name}", block.output), str(block), is_endless=block.is_endless)
         for shown in block.commands:
             is_cluster = shown.command.startswith(("raftlog dev", "raftlog serve")) and not shown.is_refused
-            self._run(shown, str(block), is_endless=block.is_endless or is_cluster)
+            is_endless = block.is_endless or is_cluster or shown.is_watched
+            self._run(shown, str(block), is_endless=is_endless)
 
     def _here(self, text: str) -> str:
         """The text of a page with the ports and the ids of this run."""
@@ -95,6 +96,9 @@ class Reader:
         with self._explained(f"{place}: {command}", log):
             if is_endless:
                 self._wait_until_shown(process, shown, log)
+                if shown.is_watched:
+                    self._running.remove((place, process))
+                    assert _interrupt(process), "Ctrl-C does not end it"
                 return
             status = process.wait(COMMAND_S)
             self._running.remove((place, process))
@@ -111,7 +115,8 @@ class Reader:
         def is_there() -> bool:
             text = log.read_text()
             if shown.output:
-                return is_as_shown(f"{shown.output}...", text)
+                before = "..." if shown.is_watched else ""
+                return is_as_shown(f"{before}{shown.output}...", text)
             assert process.poll() is None, f"it ended with {process.returncode}"
             return not is_cluster or "ready\n" in text
 

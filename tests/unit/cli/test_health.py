@@ -129,7 +129,7 @@ def test_names_what_users_cannot_do_at_a_broker() -> None:
     assert found.is_healthy
     found.add_broker(3, "http://three", HealthBody("ok", {}, replace(room, takes_records=False)))
     found.add_broker(4, "http://four", None)
-    failed = replace(room, failed_replicas=2)
+    failed = replace(room, failed_replicas=1)
     found.add_broker(5, "http://five", HealthBody("unavailable", {"controller": False}, failed))
     assert found.as_json()["brokers_without_room"] == [3]
     assert found.problems == [
@@ -137,5 +137,5 @@ def test_names_what_users_cannot_do_at_a_broker() -> None:
         "reserved; add space, delete topics or records, or lower a retention",
         "broker 4 is alive and does not answer at http://four",
         "broker 5 is not ready: controller",
-        "broker 5 has 2 closed replicas; its log says why",
+        "broker 5 has 1 closed replica; its log says why",
     ]

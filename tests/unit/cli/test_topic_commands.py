@@ -108,6 +108,8 @@ def test_partitions_are_decommissioned_with_warnings_and_recommissioned(raftlog:
     assert "warning: topic shrinking is compacted" in result.stderr
     assert "keeps its records for ever (cleanup.policy is compact)" in result.stderr
     assert result.stdout.split()[-3:] == ["shrinking", "3", "2"]
+    states = [row.split()[-1] for row in raftlog("partition list shrinking").stdout.splitlines()[1:]]
+    assert states == ["settled", "settled", "decommissioned"]
     again = raftlog.parsed("topic decommission-partitions shrinking -p 2")
     assert (again["partitions"], again["decommissioned"]) == (3, [2])
     assert raftlog("topic recommission-partitions shrinking").stdout.split()[-3:] == ["shrinking", "3", "-"]
