@@ -200,7 +200,7 @@ def _topics(name: str, text: str) -> dict[str, object]:
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object of JSON. Raises ``ValueError`` for a name that is there twice: the first one would not count."""
+    """An object of JSON. Raises ``ValueError`` for a name that is in it twice: the first would not count."""
     found: dict[str, object] = {}
     for name, value in pairs:
         if name in found:
