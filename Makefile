@@ -29,12 +29,12 @@ test: check
 
 test-with-processes:
 	$(call stage,tests with real brokers,$(PY) -m pytest tests/end_to_end -m "e2e and not slow and not spark and not outside" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
-	$(call stage,tests with Spark,$(PY) -m pytest tests/end_to_end/spark -m "e2e and not slow" -q -n auto --dist loadfile)
+	$(call stage,tests with Spark,$(PY) -m pytest tests/end_to_end/outside tests/end_to_end/spark -m "e2e and spark and not slow" -q -rs -n auto --dist loadfile)
 
 # The wheel, in an environment and a folder of its own: every block of every page, but for those that it lists.
 test-from-outside:
 	@$(PY) -m tests.helpers.documented_commands
-	$(call stage,from outside,$(PY) -m pytest tests/end_to_end/outside -m "e2e and not slow" -q -n 4 --dist worksteal)
+	$(call stage,from outside,$(PY) -m pytest tests/end_to_end/outside -m "e2e and not slow and not spark" -q -n 4 --dist worksteal)
 
 test-with-seeds:
 	$(call stage,fixed seeds,nice -n 19 $(PY) -m chaos.simulator --fixed)

@@ -9,7 +9,7 @@ to commit. So what only readers need is imported by them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -19,7 +19,10 @@ from spark_io.options import WriteOptions, read_options, write_options
 from spark_io.rows import check_columns
 from spark_io.schemas import schema_of
 from spark_io.sink import BatchWriter, StreamWriter
-from spark_io.targets import check_topic
+from spark_io.targets import check_target
+
+BATCH_PATIENCE_S: Final = 1.0  # of ``df.write`` for a broker that answers; somebody waits for it
+STREAM_PATIENCE_S: Final = 30.0  # of each batch of a stream, which outlives a restart of all brokers
 
 if TYPE_CHECKING:
     from spark_io.source import BatchReader, StreamReader
@@ -54,20 +57,19 @@ class RaftlogDataSource(DataSource):
         """Of ``df.write``."""
         if overwrite:
             raise InvalidOption('mode is overwrite, and a topic only grows; use .mode("append")')
-        options = _checked(schema, write_options(self.options, is_stream=False))
+        options = _checked(schema, write_options(self.options, is_stream=False), BATCH_PATIENCE_S)
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Of ``df.writeStream``."""
         if overwrite:
             raise InvalidOption('outputMode is complete, and a topic only grows; use .outputMode("append")')
-        options = _checked(schema, write_options(self.options, is_stream=True))
+        options = _checked(schema, write_options(self.options, is_stream=True), STREAM_PATIENCE_S)
         return StreamWriter(options)
 
 
-def _checked(schema: StructType, options: WriteOptions) -> WriteOptions:
+def _checked(schema: StructType, options: WriteOptions, patience_s: float) -> WriteOptions:
     """The options of a sink that takes these columns, and whose topic exists; a column may name topics."""
     check_columns(schema, options.topic)
-    if options.topic is not None:
-        check_topic(options.servers, options.topic)
+    check_target(options.servers, options.topic, patience_s)
     return options

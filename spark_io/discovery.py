@@ -19,7 +19,7 @@ from spark_io.options import ReadOptions
 from spark_io.partition_ends import Bounds, Removed, is_lossless, removed_partitions
 from spark_io.planning import Range
 from spark_io.positions import AtTime, Position, Positions
-from spark_io.targets import no_topic
+from spark_io.targets import no_such_topic
 
 POLL_S: Final = 0.2
 Answer = TypeVar("Answer")
@@ -173,10 +173,10 @@ def _check_known(
 def _partitions(client: Client, name: str, *, is_optional: bool) -> list[Found]:
     try:
         return [*client.topics.partitions(name)]
-    except UnknownTopic:
+    except UnknownTopic as error:
         if is_optional:
             return []  # it was deleted a moment ago
-        raise no_topic(name, [one.name for one in client.topics.list()]) from None
+        raise no_such_topic(client, error) from None
 
 
 def _bounds(target: TopicPartition, body: Found, options: ReadOptions) -> Bounds:

@@ -179,6 +179,10 @@ class Given:
         except ValueError as error:
             raise InvalidOption(f"{name} is {shown(name, text)}; {expected}") from error
 
+    def name(self, name: str) -> str | None:
+        """A text that is not empty, or None."""
+        return self.parsed(name, None, _name, "give a name, or leave it out")
+
     def flag(self, name: str, default: bool) -> bool:
         """``true`` or ``false``."""
         return self.parsed(name, default, _flag, "write true or false")
@@ -246,11 +250,11 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         include_headers=given.flag("includeHeaders", False),
         isolation=isolation,
         limits=limits,
-        group_id=given.text("groupId"),
+        group_id=given.name("groupId"),
         place=checked(
             "rack or maxStaleness", lambda: reader_place(given.text("rack"), given.text("maxStaleness"))
         ),
-        archive=given.text("archive"),
+        archive=given.name("archive"),
     )
 
 
@@ -293,7 +297,7 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
     given.seconds("stagedTimeout", "1h")
     return WriteOptions(
         servers=given.servers(),
-        topic=given.text("topic"),
+        topic=given.name("topic"),
         delivery=delivery,
         acks=acks,
         compression=compression,
@@ -358,6 +362,12 @@ def _unknown(given: str, names: Mapping[str, str]) -> InvalidOption:
 
 def _refused(names: Iterable[str], why: str) -> dict[str, str]:
     return {name.lower(): why.format(name) for name in names}
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise ValueError(text)
+    return text
 
 
 def _flag(text: str) -> bool:

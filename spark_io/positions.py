@@ -191,11 +191,21 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
 
 def _topics(name: str, text: str) -> dict[str, object]:
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=_object)
     except ValueError as error:
         raise InvalidOption(f"{name} is {text[:200]!r}, which is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise _wrong(name, text)
+    return found
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of JSON. Raises ``ValueError`` for a name that is in it twice: the first would not count."""
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} is in it twice")
+        found[name] = value
     return found
 
 

@@ -6,7 +6,8 @@ one knows of the other is in the messages. Every streaming batch makes another w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -17,10 +18,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from raftlog.errors import InvalidRecord, RecordTooLarge, UnknownPartition, UnknownTopic
 from spark_io.commits import abandon, ahead, begin_run, commit
 from spark_io.connections import client_of
+from spark_io.errors import InvalidRows, SinkAhead, SinkGap, SinkInUse
 from spark_io.options import WriteOptions
 from spark_io.staging import Staged, send_at_once, stage
+from spark_io.targets import no_such_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +33,18 @@ Messages = list[WriterCommitMessage | None]
 _QUERY: Final = "sql.streaming.queryId"  # in the checkpoint
 _RUN: Final = "spark.jobGroup.id"  # of the query: one start of it
 _BATCH: Final = "streaming.sql.batchId"
+_SINK: Final = (SinkInUse, SinkGap, SinkAhead)
+_ROWS: Final = (InvalidRows, InvalidRecord, RecordTooLarge, UnknownPartition)
+
+
+@dataclass(frozen=True)
+class Refused(WriterCommitMessage):
+    """What a task tells the driver where no other attempt can succeed: the driver raises the error.
+
+    Spark would try such a task again, and print each attempt.
+    """
+
+    error: Exception
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -44,6 +60,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task."""
+        return _told(self._options, lambda: self._written(iterator))
+
+    def _written(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         client, options = client_of(self._options.servers), self._options
         if options.delivery == "at_least_once":
             return send_at_once(client, options, iterator)
@@ -51,7 +70,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Messages) -> None:
         """On the driver, once all tasks have ended."""
-        client, handles = client_of(self._options.servers), _handles(_staged(messages))
+        client, handles = client_of(self._options.servers), _handles(_agreed(messages))
         timeout_s = self._options.commit_timeout_s
         commit(client, self._key, self._options.version, handles, timeout_s=timeout_s)
 
@@ -68,6 +87,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task. The sink is that of the query, whose id is in its checkpoint."""
+        return _told(self._options, lambda: self._written(iterator))
+
+    def _written(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         client, options = client_of(self._options.servers), self._options
         if options.delivery == "at_least_once":
             return send_at_once(client, options, iterator)
@@ -84,7 +106,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Messages, batchId: int) -> None:
         """On the driver, once all tasks have ended, and again if it ended before Spark had noted it."""
-        staged = _staged(messages)
+        staged = _agreed(messages)
         if not staged or staged[0].run is None or staged[0].is_committed:
             return
         client, key, run = client_of(self._options.servers), staged[0].key, staged[0].run
@@ -116,6 +138,24 @@ def _context() -> TaskContext:
     context = TaskContext.get()
     assert context is not None, "write runs in a task"
     return context
+
+
+def _told(options: WriteOptions, write: Callable[[], Staged]) -> WriterCommitMessage:
+    """The message of a task that writes."""
+    try:
+        return write()
+    except UnknownTopic as error:
+        return Refused(no_such_topic(client_of(options.servers), error))
+    except (*_SINK, *_ROWS) as error:
+        return Refused(error)
+
+
+def _agreed(messages: Messages) -> list[Staged]:
+    """Those of all tasks. Raises the error of a task that was refused."""
+    for message in messages:
+        if isinstance(message, Refused):
+            raise message.error
+    return _staged(messages)
 
 
 def _staged(messages: Messages) -> list[Staged]:

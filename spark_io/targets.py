@@ -1,38 +1,44 @@
 """Whether the topic of a sink exists, asked on the driver: else every attempt of every task fails.
 
-Decides: what counts as missing, which is only what a broker says. Leaves to others: brokers that do not
-answer; the tasks try for longer. Each batch of a stream asks in a new process, to which a client would add
-half a second: this is one request over plain HTTP.
+Decides: what counts as missing, which is only what a broker says, and how long the driver waits for a broker.
+Each batch of a stream asks in a new process, to which a client would add half a second: this is one request
+over plain HTTP.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Sequence
 from http.client import HTTPException
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
 from raftlog.client.topic_names import suggestion
+from raftlog.errors import NotSent, UnknownTopic
 from raftlog.wire import paths
 from spark_io.errors import InvalidOption
 
+if TYPE_CHECKING:
+    from raftlog.client import Client
+
 ASK_S: Final = 2.0  # for the answer of a broker, before the next one is asked
+POLL_S: Final = 0.2
 NAMES_MAX: Final = 1_000  # among which a similar name is looked for
 
 
-def check_topic(servers: Sequence[str], topic: str) -> None:
-    """Raise ``InvalidOption`` if a broker says that the topic does not exist."""
-    for server in servers:
-        try:
-            _get(f"{server}{paths.topic(topic)}")
-        except HTTPError as error:
-            if _code_of(error) == "topic_not_found":
-                raise no_topic(topic, _names(server)) from None
-        except (OSError, HTTPException):
-            continue  # the next broker may answer
-        return
+def check_target(servers: Sequence[str], topic: str | None, patience_s: float) -> None:
+    """Raise ``InvalidOption`` if a broker says that the topic does not exist.
+
+    Raises ``NotSent`` if no broker answers for ``patience_s``, also without a topic.
+    """
+    path = f"{paths.TOPICS}?limit=1" if topic is None else paths.topic(topic)
+    deadline = time.monotonic() + patience_s
+    while silent := _silent(servers, path, topic):
+        if time.monotonic() > deadline:
+            raise NotSent(f"no broker answers ({'; '.join(silent)}); correct bootstrap.servers, or start one")
+        time.sleep(POLL_S)
 
 
 def no_topic(topic: str, names: Iterable[str]) -> InvalidOption:
@@ -40,6 +46,27 @@ def no_topic(topic: str, names: Iterable[str]) -> InvalidOption:
     return InvalidOption(
         f"topic {topic!r} does not exist{suggestion(topic, names)}; create it, or correct its name"
     )
+
+
+def no_such_topic(client: Client, error: UnknownTopic) -> InvalidOption:
+    """The error for the topic that a broker does not know."""
+    return no_topic(str(error.details.get("topic")), [one.name for one in client.topics.list()])
+
+
+def _silent(servers: Sequence[str], path: str, topic: str | None) -> list[str]:
+    """Why each of the brokers has not answered; empty if one has."""
+    silent = []
+    for server in servers:
+        try:
+            _get(f"{server}{path}")
+        except HTTPError as error:
+            if topic is not None and _code_of(error) == "topic_not_found":
+                raise no_topic(topic, _names(server)) from None
+        except (OSError, HTTPException) as error:
+            silent.append(f"{server}: {getattr(error, 'reason', error)}")
+            continue
+        return []
+    return silent
 
 
 def _names(server: str) -> list[str]:

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from raftlog.client.topic_names import suggestion
 from spark_io.archive import catalogue
 from spark_io.archive.entries import Catalogue, Entry
 from spark_io.archive.files import SCHEMA, read_batches
 from spark_io.archive.options import ArchiveReadOptions
 from spark_io.archive.storage import open_storage
+from spark_io.errors import InvalidOption
+from spark_io.options import shown
 from spark_io.planning import Range, tasks
 from spark_io.schemas import arrow_schema, schema_of
 
@@ -44,6 +47,7 @@ class ArchiveReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the read."""
         found = catalogue.load(open_storage(self._options.address))
+        _check(found, self._options)
         pieces = selected(found, self._options)
         return archive_tasks(pieces, self._options.max_records_per_partition)
 
@@ -55,6 +59,15 @@ class ArchiveReader(DataSourceReader):
 def archive_schema() -> StructType:
     """The columns of the source ``raftlog``, with headers and the term."""
     return StructType([*schema_of(includes_headers=True).fields, StructField("term", IntegerType())])
+
+
+def _check(found: Catalogue, options: ArchiveReadOptions) -> None:
+    """Raise ``InvalidOption`` for an address without an archive, and for topics that it does not have."""
+    names = {one.topic for one in found.partitions}
+    if not names:
+        raise InvalidOption(f"there is no archive at {shown('path', options.address)}; correct the address")
+    for topic in sorted((options.topics or frozenset()) - names):
+        raise InvalidOption(f"the archive has no topic {topic!r}{suggestion(topic, names)}; correct its name")
 
 
 def selected(found: Catalogue, options: ArchiveReadOptions) -> Pieces:

@@ -7,7 +7,8 @@ other languages are shown, not run. In an output ``...`` stands for any text.
 
 A command with ``--watch`` runs until its output is the one shown, and ends with Ctrl-C. A comment
 ``<!-- not run: REASON -->`` above a block leaves it out, ``<!-- until Ctrl-C -->`` marks a program
-that does not end by itself, and ``<!-- file: NAME -->`` makes a file of any block.
+that does not end by itself, ``<!-- goes on -->`` appends a program to the one above it, and
+``<!-- file: NAME -->`` makes a file of any block.
 ``python -m tests.helpers.documented_commands`` lists the blocks that are not run.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,8 @@ RUN: Final = ("console", "python")
 SHOWN: Final = ("text", "toml", "ini", "cron", "json", "http", "mermaid", "yaml")
 
 _BLOCK: Final = re.compile(
-    r"^(?:<!-- (?:(?P<endless>until Ctrl-C)|file: (?P<file>.+?)|not run: (?P<reason>.+?)) -->\n)?"
+    r"^(?:<!-- (?:(?P<endless>until Ctrl-C)|(?P<next>goes on)|file: (?P<file>.+?)|not run: (?P<reason>.+?))"
+    r" -->\n)?"
     r"```(?P<language>[a-z]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -66,6 +68,7 @@ class Block:
     reason: str = ""  # why it is not run
     file: str = ""  # that the block is
     is_endless: bool = False
+    goes_on: bool = False  # from the program above it
 
     @property
     def is_run(self) -> bool:
@@ -113,8 +116,22 @@ def blocks_of(page: Path) -> list[Block]:
                 reason=match["reason"] or "",
                 file=match["file"] or (named[1] if named else ""),
                 is_endless=match["endless"] is not None,
+                goes_on=match["next"] is not None,
             )
         )
+    return found
+
+
+def pasted_blocks(page: Path) -> list[Block]:
+    """The blocks that a reader pastes, in order. A program has all blocks that go on from it."""
+    found: list[Block] = []
+    for block in blocks_of(page):
+        if block.goes_on:
+            at = max(number for number, one in enumerate(found) if one.language == "python")
+            output = f"{found[at].output}\n{block.output}".strip()
+            found[at] = replace(found[at], text=f"{found[at].text}\n\n{block.text}", output=output)
+        elif block.is_run:
+            found.append(block)
     return found
 
 

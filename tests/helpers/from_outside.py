@@ -47,6 +47,11 @@ class Outside:
         """The directory with the programs of the environment."""
         return self.home / "environment" / "bin"
 
+    def add(self, extras: str, *beside: str) -> None:
+        """Install the wheel with these extras, and packages beside it."""
+        pip = str(self.programs / "pip")
+        _run([pip, "install", "--no-compile", f"{self.wheel}[{extras}]", *beside])
+
     def environment(self, *programs: Path) -> dict[str, str]:
         """Variables of a shell that finds these programs, and of this checkout its proxy server alone."""
         ours = {"PYTHONPATH", "VIRTUAL_ENV"}
@@ -80,7 +85,7 @@ def install(run: str) -> Outside:
             _run(BUILD)
             _run([_python(), "-m", "venv", "environment"])
             found = Outside(HOME)
-            _run([str(found.programs / "pip"), "install", "--no-compile", f"{found.wheel}[{EXTRAS}]", BESIDE])
+            found.add(EXTRAS, BESIDE)
             done.write_text(run)
     return Outside(HOME)
 

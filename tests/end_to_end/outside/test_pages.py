@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.documented_commands import ROOT, blocks_of, pages
+from tests.end_to_end.spark.vocabulary import MACHINE, why_no_spark
+from tests.helpers.documented_commands import ROOT, pages, pasted_blocks
 from tests.helpers.from_outside import Outside
 from tests.helpers.pasted_pages import Reader
 
 pytestmark = [pytest.mark.e2e, pytest.mark.outside]
 
-PASTED = [page for page in pages() if any(block.is_run for block in blocks_of(page))]
 README = ROOT / "README.md"
+SPARK = ROOT / "docs" / "spark.md"
+PASTED = [page for page in pages() if page != SPARK and pasted_blocks(page)]
+
+
+def paste(page: Path, outside: Outside, environment: Mapping[str, str]) -> None:
+    """Paste all blocks of a page in a folder of its own."""
+    with Reader(outside.folder(page.stem), environment) as reader:
+        for block in pasted_blocks(page):
+            reader.paste(block)
 
 
 @pytest.mark.parametrize("page", PASTED, ids=lambda page: page.name)
 def test_the_blocks_of_a_page_run_as_shown(page: Path, outside: Outside) -> None:
     programs = [] if page == README else [outside.programs]  # the README installs the wheel itself
-    with Reader(outside.folder(page.stem), outside.environment(*programs)) as reader:
-        for block in blocks_of(page):
-            if block.is_run:
-                reader.paste(block)
+    paste(page, outside, outside.environment(*programs))
+
+
+# requirement: A8 D3 X1
+@pytest.mark.spark
+def test_the_pipelines_of_spark_run_as_shown(outside: Outside) -> None:
+    if reason := why_no_spark():
+        pytest.skip(reason)
+    outside.add("spark", f"pyspark=={version('pyspark')}")  # the wheel of this release is in the cache of pip
+    paste(SPARK, outside, {**outside.environment(outside.programs), **MACHINE})

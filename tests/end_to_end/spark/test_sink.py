@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,6 @@ from tests.helpers.real_cluster import create_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
@@ -85,16 +82,22 @@ def test_a_version_of_an_application_is_written_once(
         ("'a' as value, cast(null as string) as topic", {}, "column topic is null in a row"),
         ("'a' as value", {"topic": "t", "mode": "x"}, "mode is not an option"),
         ("'a' as value, map('a', 'b') as headers", {"topic": "t"}, "column headers has the type map"),
-        ("'a' as value", {"topic": "nowhere"}, "nowhere"),
+        ("'a' as value", {"topic": "version"}, "topic 'version' does not exist (did you mean 'versions'?)"),
+        ("'a' as value, 'version' as topic", {}, "'version' does not exist (did you mean 'versions'?)"),
         ("'a' as value, 99 as partition", {"topic": "versions"}, "versions has the partitions 0 to 1"),
     ],
 )
 def test_rows_that_cannot_be_written_say_what_is_wrong(
     spark: SparkSession, servers: str, columns: str, options: dict[str, str], expected: str
 ) -> None:
+    spark.sparkContext.setJobGroup(expected, "a write that is refused")
     with pytest.raises(Exception, match=r"PYTHON|Spark|aborted|error") as error:
         save(spark.range(0, 1, 1, 1).selectExpr(*_split(columns)), servers, **options)
     assert expected in str(error.value)
+    tracker = spark.sparkContext.statusTracker()
+    infos = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(expected)]
+    stages = [tracker.getStageInfo(one) for info in infos if info for one in info.stageIds]
+    assert [stage.numFailedTasks for stage in stages if stage] == [0] * len(stages), "Spark repeats no task"
 
 
 def _split(columns: str) -> list[str]:
@@ -160,36 +163,3 @@ def test_a_new_checkpoint_is_not_taken_for_the_old_one(
     with pytest.raises(Exception, match="belongs to the query"):
         run("one", **named)
     assert open_ids(client) == []
-
-
-# requirement: A8 D3
-def test_the_documented_pipelines_run(
-    spark: SparkSession, brokers: Cluster, servers: str, client: Client, tmp_path: Path
-) -> None:
-    for topic in ("orders", "clean", "each"):
-        create_topic(brokers.urls[0], topic, 2)
-    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    pipeline, each, history = (block for block in blocks if "writeStream" in block)
-    names: dict[str, object] = {}
-
-    def run(text: str) -> None:
-        text = text.replace("localhost:7070", servers).replace('"checkpoints/', f'"{tmp_path}/')
-        exec(text.replace("/mnt/archive", f"{tmp_path}/archive"), names)
-
-    for number in range(2):
-        client.send("orders", f"v{number}", key=f"k{number}")
-        run(pipeline)
-        assert sorted(one.value for one in visible(client, "clean")) == [b"V0", b"V1"][: number + 1]
-    run(each.replace('"topic", "clean"', '"topic", "each"'))
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    query = names["query"]
-    assert isinstance(query, StreamingQuery)
-    try:
-        query.processAllAvailable()
-    finally:
-        query.stop()
-    assert sorted(one.value for one in visible(client, "each")) == [b"V0", b"V1"]
-    run(history)
-    archived = spark.read.format("raftlog-archive").load(f"{tmp_path}/archive").collect()
-    assert sorted(bytes(one.value) for one in archived) == [b"v0", b"v1"]

@@ -17,12 +17,12 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
 }
-ENVIRONMENT = {
-    "PYSPARK_PYTHON": sys.executable,
+MACHINE = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     # These processes are short: a JVM that compiles once, and little, is ready sooner.
     "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
+ENVIRONMENT = {**MACHINE, "PYSPARK_PYTHON": sys.executable}
 
 
 def why_no_spark() -> str | None:

@@ -15,11 +15,12 @@ import pytest
 from raftlog.types import TopicPartition
 from spark_io.archive import catalogue
 from spark_io.archive.compacting import compact
+from spark_io.archive.data_source import ArchiveDataSource
 from spark_io.archive.entries import Gap, manifest_path
 from spark_io.archive.files import FileWriter, read_batches
 from spark_io.archive.storage import DirectoryStorage, Storage, open_storage
 from spark_io.archive.verifying import verify
-from spark_io.errors import ArchiveDamaged, ArchiveOverlap, ArchiveUnreachable, InvalidRows
+from spark_io.errors import ArchiveDamaged, ArchiveOverlap, ArchiveUnreachable, InvalidOption, InvalidRows
 from spark_io.planning import Range
 from tests.helpers.archives import ORDERS, archived, file_of, offsets, rows
 
@@ -40,6 +41,22 @@ def directory(tmp_path: Path) -> DirectoryStorage:
 
 def problems(storage: Storage) -> list[str]:
     return [f"{one.where} {one.what}" for one in verify(storage, catalogue.load(storage))]
+
+
+# requirement: A8
+def test_spark_is_refused_an_archive_or_a_topic_that_does_not_exist(tmp_path: Path) -> None:
+    def planned(**options: str) -> int:
+        source = ArchiveDataSource({"path": str(tmp_path), **options})
+        return len(source.reader(source.schema()).partitions())
+
+    with pytest.raises(InvalidOption, match=f"there is no archive at '{tmp_path}'; correct the address"):
+        planned()
+    archived(DirectoryStorage(tmp_path), 0, (0, 5))
+    with pytest.raises(
+        InvalidOption, match=r"no topic 'order' \(did you mean 'orders'\?\); correct its name"
+    ):
+        planned(topics="orders,order")
+    assert planned(topics="orders") == 1
 
 
 # requirement: A8

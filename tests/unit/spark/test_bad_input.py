@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 
 import pyarrow as pa
 import pytest
@@ -10,10 +11,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
 
 from raftlog import Client
-from raftlog.errors import RaftlogError
+from raftlog.errors import NotSent, RaftlogError
 from spark_io.data_source import RaftlogDataSource
 from spark_io.errors import DataLoss, InvalidOption
+from spark_io.options import write_options
+from spark_io.sink import BatchWriter
 from spark_io.source import StreamReader
+from spark_io.staging import Staged
+from spark_io.targets import check_target
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.spark_topics import Topics, offsets, rows, with_topics
 from tests.helpers.whole_broker import whole_broker
@@ -47,8 +52,36 @@ def test_a_sink_is_refused_on_the_driver_if_its_topic_does_not_exist(topics: Top
             writer(RaftlogDataSource({**options, "topic": "order"}), schema, False)
         assert raised.value.__suppress_context__, "Spark shows one traceback"
         assert writer(RaftlogDataSource({**options, "topic": "orders"}), schema, False)
-        unreached = {"bootstrap.servers": "127.0.0.1:1", "topic": "order"}
-        assert writer(RaftlogDataSource(unreached), schema, False), "tasks try for longer"
+
+
+@pytest.mark.parametrize("topic", ["orders", None])
+def test_a_sink_whose_brokers_do_not_answer_is_refused_on_the_driver(topic: str | None) -> None:
+    with pytest.raises(NotSent, match=r"no broker answers \(http://127\.0\.0\.1:1: .*efused\); correct"):
+        check_target(("http://127.0.0.1:1",), topic, 0.0)
+
+
+# requirement: A8
+@pytest.mark.parametrize(
+    ("columns", "refusal"),
+    [
+        ({"topic": pa.array(["order"])}, r"topic 'order' does not exist \(did you mean 'orders'\?\)"),
+        ({"topic": pa.array([None], pa.string())}, "column topic is null in a row"),
+        ({"topic": pa.array(["orders"]), "partition": pa.array([7])}, "orders has the partitions 0 to 1"),
+    ],
+)
+def test_the_driver_is_told_of_rows_that_no_attempt_can_write(
+    columns: dict[str, pa.Array], refusal: str
+) -> None:
+    @with_topics
+    def test(topics: Topics) -> None:
+        given = {"bootstrap.servers": topics.url, "delivery": "at_least_once"}
+        writer = BatchWriter(write_options(given, is_stream=False))
+        rows = pa.RecordBatch.from_pydict({"value": pa.array(["v"]), **columns})
+        told = pickle.loads(pickle.dumps(writer.write(iter([rows]))))
+        with pytest.raises(Exception, match=refusal):
+            writer.commit([Staged("", None, 1), told])
+
+    test()
 
 
 # requirement: A8

@@ -57,6 +57,9 @@ def test_names_are_known_in_any_case_and_with_the_prefix_of_kafka() -> None:
         ({"endingOffsets": '{"orders":{"0":-2}}'}, "where nothing is read"),
         ({"startingOffsets": "{"}, "which is not JSON"),
         ({"startingOffsets": '{"orders":{"0":-3}}'}, "has -3 for orders/0"),
+        ({"subscribe": "", "assign": '{"orders":[0],"orders":[1]}'}, "'orders' is in it twice"),
+        ({"startingOffsets": '{"orders":{"0":1,"0":2}}'}, "'0' is in it twice"),
+        ({"archive": ""}, "archive is ''; give a name, or leave it out"),
         ({"startingOffsets": '{"orders":{"0":"5"}}'}, 'write it as {"orders": {"0": 23, "1": 45}}'),
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
         ({"maxOffsetsPerTrigger": "5"}, "is an option of spark.readStream"),
@@ -124,6 +127,7 @@ def test_a_time_counts_before_times_of_partitions_and_these_before_offsets() -> 
         ({"batch.bytes": "none"}, "batch.bytes is 'none'; give a whole number"),
         ({"sinkId": "s"}, "sinkId is an option of df.writeStream; here, use txnAppId"),
         ({"path": "orders"}, "name the topic with the option topic"),
+        ({"topic": ""}, "topic is ''; give a name, or leave it out"),
     ],
 )
 def test_wrong_options_of_a_sink_are_refused(options: dict[str, str], expected: str) -> None:
