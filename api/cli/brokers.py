@@ -18,6 +18,7 @@ from api.cli.output import (
     show_brokers,
 )
 from api.cli.parameters import Argument, Option
+from raftlog.units import counted
 
 BrokerArgument = Annotated[int, Argument(metavar="BROKER", min=1, help="The id of a broker.")]
 
@@ -52,7 +53,9 @@ def decommission(
     with errors_reported(changing=True), connected(server) as client, options_checked():
         shown = client.cluster.decommission(broker, wait=wait)
         show_brokers([shown], single=True)
-    left = f"{shown.replicas} replicas; they go on moving" if shown.replicas else "its vote on metadata"
+    left = (
+        f"{counted(shown.replicas, 'replica')}; moving goes on" if shown.replicas else "its vote on metadata"
+    )
     is_done = not shown.replicas and not shown.metadata_voter
     if wait is not None and not is_done:
         note(f"broker {broker} still has {left}")

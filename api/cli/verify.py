@@ -11,6 +11,7 @@ import click
 
 from api.cli.output import REFUSED, errors_reported, note, show
 from api.cli.parameters import Option
+from raftlog.units import counted
 
 if TYPE_CHECKING:
     from raftlog.repair.copies import Misfit
@@ -89,7 +90,7 @@ def verify(data: DirectoryOption) -> None:
                 note(f"{slot.path}: {slot.reason}; reading corrects it")
         rows += _misfits(ReadOnly(), owners, replicas)
         show(rows, ("file", "from_byte", "damage", "remedy"))
-        note(f"{len(found)} logs read, {len(rows)} damages")
+        note(f"{counted(len(found), 'log')} read, {counted(len(rows), 'damage')}")
         if rows:
             raise click.exceptions.Exit(REFUSED)
 
