@@ -23,18 +23,18 @@ class BatchRow:
         """Whether length and checksum are right."""
         return self.problem is None
 
-    def cells(self) -> dict[str, str]:
+    def cells(self) -> dict[str, object]:
         """The columns of a table, in order."""
         header = self.header
         if header is None:
-            return {"position": str(self.position), "crc": f"DAMAGED: {self.problem}"}
+            return {"position": self.position, "crc": f"DAMAGED: {self.problem}"}
         return {
-            "position": str(self.position),
+            "position": self.position,
             "offsets": f"{header.base_offset}..{header.last_offset}",
-            "epoch": str(header.leader_epoch),
-            "codec": str(header.attributes & 7),
-            "records": str(header.record_count),
-            "bytes": str(header.size_bytes),
+            "epoch": header.leader_epoch,
+            "codec": header.attributes & 7,
+            "records": header.record_count,
+            "bytes": header.size_bytes,
             "timestamps": f"{header.base_timestamp}..{header.max_timestamp}",
             "producer": _producer(header),
             "kind": "control" if header.is_control else "data",

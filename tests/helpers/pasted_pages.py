@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -28,7 +29,7 @@ COMMAND_S: Final = 3 * LIMIT_S  # a run of chaos has several waits
 INTERRUPTED: Final = (0, 130, -signal.SIGINT)
 # Each command gets the directory and the variables that the command before has left.
 SHELL: Final = (
-    'cd "$(cat "$0.cwd")" && . "$0.env" && eval "$1"; status=$?; '
+    '. "$0.env" && cd "$(cat "$0.cwd")" && eval "$1"; status=$?; '
     'export -p > "$0.env"; pwd > "$0.cwd"; exit $status'
 )
 
@@ -43,7 +44,7 @@ class Reader:
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder = folder
         self._first = free_ports(PORTS)
-        self._environment = {
+        variables = {
             **environment,
             "RAFTLOG_URL": f"http://127.0.0.1:{self._first}",
             "COLUMNS": "200",
@@ -52,7 +53,12 @@ class Reader:
         self._named: dict[str, str] = {}  # ids of the page, and those of the run
         self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
         (folder / ".shell.cwd").write_text(f"{folder}\n")
-        (folder / ".shell.env").touch()
+        exports = [
+            f"export {name}={shlex.quote(value)}\n"
+            for name, value in variables.items()
+            if name.isidentifier()
+        ]
+        (folder / ".shell.env").write_text("".join(exports))
 
     def paste(self, block: Block) -> None:
         """Run a block, or write the file that it is. Raises ``PageIsWrong``."""
@@ -89,7 +95,7 @@ class Reader:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=self._environment,
+                env={},
                 start_new_session=True,
             )
         self._running.append((place, process))

@@ -223,7 +223,13 @@ def segment_file(directory: Path, *, broken: bool) -> str:
 def test_a_sound_segment_is_a_table_of_batches(tmp_path: Path) -> None:
     result = run("inspect", "segment", segment_file(tmp_path, broken=False))
     assert result.exit_code == 0
-    assert [line.split()[1] for line in result.stdout.splitlines()] == ["offsets", "0..0", "1..1"]
+    columns = zip(*(line.split() for line in result.stdout.splitlines()), strict=True)
+    assert [*columns][:4] == [
+        ("position", "0", "65"),
+        ("offsets", "0..0", "1..1"),
+        ("records", "1", "1"),
+        ("size", "65B", "65B"),
+    ]
 
 
 # requirement: M3
