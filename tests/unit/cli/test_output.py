@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,28 @@ def test_watch_prints_one_result_after_another_until_a_signal(
             ends += process.stdout.readline() == "}\n"
         process.send_signal(ending)
         assert process.wait(10) == 0
+
+
+def test_ctrl_c_at_a_question_ends_with_130(raftlog: Commands) -> None:
+    raftlog("topic create asked-for")
+    ours, theirs = pty.openpty()
+    command = [*RAFTLOG, "topic", "delete", "asked-for", "--url", raftlog.url]
+    with subprocess.Popen(command, stdin=theirs, stderr=subprocess.PIPE, bufsize=0) as process:
+        assert process.stderr is not None
+        shown = b""
+        while b"Type its name" not in shown:
+            shown += process.stderr.read(100)
+            assert shown, process.wait(10)
+        for _ in range(100):  # one that comes just before the read does not interrupt it
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.2)
+                break
+        process.kill()
+        assert process.wait() == 130
+    os.close(ours)
+    os.close(theirs)
+    assert "asked-for" in raftlog("topic list").stdout
 
 
 @pytest.mark.parametrize("pause", ["nan", "inf", "1e300", "0"])
