@@ -122,6 +122,7 @@ def _queue_metrics(coordinators: Sequence[GroupCoordinator]) -> Iterator[Metric]
 def _group_metrics(shown: Mapping[str, GroupCoordinator]) -> Iterator[Metric]:
     members = GaugeMetricFamily("raftlog_group_members", "Members of a group.", labels=["group"])
     generation = GaugeMetricFamily("raftlog_group_generation", "Generation of a group.", labels=["group"])
+    offsets = GaugeMetricFamily("raftlog_group_offsets", "Committed offsets of a group.", labels=["group"])
     took = GaugeMetricFamily(
         "raftlog_group_last_rebalance_seconds", "Duration of a group's last rebalance.", labels=["group"]
     )
@@ -132,11 +133,12 @@ def _group_metrics(shown: Mapping[str, GroupCoordinator]) -> Iterator[Metric]:
         group = _group(coordinator, name)
         members.add_metric([name], len(group.members))
         generation.add_metric([name], group.generation)
+        offsets.add_metric([name], len(_offsets(coordinator, name)))
         if group.rebalances:
             took.add_metric([name], group.rebalances[-1].duration_ms / 1000)
         for reason, count in sorted(coordinator.tally.rebalances.get(name, {}).items()):
             rebalances.add_metric([name, reason], count)
-    yield from (members, generation, took, rebalances)
+    yield from (members, generation, offsets, took, rebalances)
 
 
 def _group(coordinator: GroupCoordinator, name: str) -> Group:

@@ -85,8 +85,8 @@ def forget(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) -> Non
     Example:
       raftlog cluster forget 3
     """
-    with errors_reported(), connected(server) as client:
+    with errors_reported(changing=True), connected(server) as client:
         forgotten = client.cluster.forget(broker)
-    row = {"broker_id": forgotten.broker_id, "metadata_version": forgotten.metadata_version}
-    show([row], single=True)
+        row = {"broker_id": forgotten.broker_id, "metadata_version": forgotten.metadata_version}
+        show([row], single=True)
     note(f"broker {broker} was removed for good; its data directory can be deleted")

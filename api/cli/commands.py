@@ -378,6 +378,10 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise click.exceptions.Exit(interruption_code()) from None
+        except click.Abort as ended:  # at a question, by a signal or the end of the input
+            if isinstance(ended.__context__, KeyboardInterrupt):
+                raise click.exceptions.Exit(interruption_code()) from None
+            raise
 
 
 def _imported(full_name: str) -> click.Command:

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from api.cli.contexts import address_of_context
 from api.cli.output import COLOUR_KEY, FORMAT_KEY, Colour, Format, options_checked
-from api.cli.parameters import Choice, names_of
+from api.cli.parameters import Choice, FiniteNumber, names_of
 from api.cli.watching import repeated
 
 WATCHED: Final = frozenset({"list", "describe", "health", "info", "brokers"})
@@ -79,7 +79,7 @@ def _watch_option() -> click.Option:
         metavar="[SECONDS]",
         is_flag=False,
         flag_value="2",
-        type=click.FloatRange(min=0.1),
+        type=FiniteNumber(min=0.1, max=86_400),
         help="Show the result again and again until Ctrl-C.  [2 seconds]",
     )
 

@@ -85,8 +85,8 @@ def _listed(kind: str, server: str) -> Sequence[str]:
 def _names_at(url: str, path: str, field: str) -> Sequence[str]:
     import json
 
-    from api.cli.reading import opened
+    from api.cli.reading import answer_of, opened
 
     with closing(opened(url, _LIMIT_S)) as connection:
-        connection.request("GET", f"{path}?limit={_NAMES_MAX}")
-        return [item[field] for item in json.loads(connection.getresponse().read())["items"]]
+        answer = answer_of(connection, f"{path}?limit={_NAMES_MAX}", _LIMIT_S)
+        return [item[field] for item in json.loads(answer.body)["items"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from api.cli.contexts import contexts_path, read_contexts, write_contexts
+from api.cli.contexts import changed_contexts, contexts_path, read_contexts
 from api.cli.output import DEFAULT_SERVER, done, errors_reported, options_checked, show
 from api.cli.parameters import Argument, Option
 from api.cli.tables import Row
@@ -45,9 +45,8 @@ def add(
         from raftlog.client.options import broker_urls
 
         broker_urls(url)
-        contexts = read_contexts()
-        contexts.by_name[name] = {**contexts.by_name.get(name, {}), "url": url}
-        write_contexts(contexts)
+        with changed_contexts() as contexts:
+            contexts.add(name, url)
         done(f"added {name} to {contexts_path()}", name=name, url=url)
 
 
@@ -59,10 +58,9 @@ def use(name: NameArgument) -> None:
       raftlog context use production
     """
     with errors_reported(), options_checked():
-        contexts = read_contexts()
-        url = contexts.url(name)
-        contexts.current = name
-        write_contexts(contexts)
+        with changed_contexts() as contexts:
+            url = contexts.url(name)
+            contexts.current = name
         done(f"commands without --server use {name} ({url})", name=name, url=url)
 
 
@@ -90,12 +88,11 @@ def remove(name: NameArgument) -> None:
       raftlog context remove production
     """
     with errors_reported(), options_checked():
-        contexts = read_contexts()
-        contexts.url(name)
-        del contexts.by_name[name]
-        if contexts.current == name:
-            contexts.current = None
-        write_contexts(contexts)
+        with changed_contexts() as contexts:
+            contexts.url(name)
+            del contexts.by_name[name]
+            if contexts.current == name:
+                contexts.current = None
         done(f"removed {name}", removed=name)
 
 

@@ -11,9 +11,14 @@ Decides: which cluster a command talks to. The option ``--server`` comes first, 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from raftlog.wire.limits import NAME_CHARACTERS_MAX, NAME_PATTERN
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
@@ -21,6 +26,10 @@ FOLDER_MODE = 0o700
 
 class InvalidContexts(ValueError):
     """The file, or a name, is not valid. The message says what to do."""
+
+
+class NoFolder(InvalidContexts):
+    """There is no place for the file: no home directory, as in some containers."""
 
 
 @dataclass(slots=True)
@@ -38,20 +47,30 @@ class Contexts:
                 ", ".join(sorted(self.by_name)) or "none; add one with `raftlog context add NAME --url URL`"
             )
             raise InvalidContexts(f"there is no context {name!r}; there are {known}")
-        return str(found.get("url", ""))
+        return str(found["url"])
+
+    def add(self, name: str, url: str) -> None:
+        """Store the address of a cluster. Raises ``InvalidContexts`` for a name that no topic could have."""
+        if not re.fullmatch(NAME_PATTERN, name):
+            characters = f"1 to {NAME_CHARACTERS_MAX} of the characters A-Z a-z 0-9 . _ -"
+            raise InvalidContexts(f"{name!r} cannot be the name of a context; use {characters}")
+        self.by_name[name] = {**self.by_name.get(name, {}), "url": url}
 
 
 def contexts_path() -> Path:
-    """Where the contexts are."""
+    """Where the contexts are. Raises ``NoFolder``."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")
-    folder = Path(configured) if os.path.isabs(configured) else Path.home() / ".config"
+    home = os.path.expanduser("~")
+    if not os.path.isabs(configured) and not os.path.isabs(home):
+        raise NoFolder("this user has no home directory; set XDG_CONFIG_HOME to a directory")
+    folder = Path(configured) if os.path.isabs(configured) else Path(home) / ".config"
     return folder / "raftlog" / "contexts.json"
 
 
 def address_of_context(name: str | None) -> str | None:
     """The address of this context, or of the one in use; ``None`` without one. Raises ``InvalidContexts``."""
     contexts = read_contexts()
-    chosen = name or contexts.current
+    chosen = contexts.current if name is None else name
     return None if chosen is None else contexts.url(chosen)
 
 
@@ -59,25 +78,43 @@ def read_contexts() -> Contexts:
     """The contexts; none without a file. Raises ``InvalidContexts``."""
     import json
 
-    path = contexts_path()
+    try:
+        path = contexts_path()
+    except NoFolder:
+        return Contexts()
     try:
         content = json.loads(path.read_bytes())
-        found = Contexts(content.get("current"), dict(content["contexts"]))
-        if all(isinstance(each, dict) for each in (content["contexts"], *found.by_name.values())):
-            return found
+        current, by_name = content.get("current"), {**content["contexts"]}
+        if isinstance(current, str | None) and all(each["url"] + "" for each in by_name.values()):
+            return Contexts(current, by_name)
     except (FileNotFoundError, NotADirectoryError):
         return Contexts()
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     raise InvalidContexts(f"{path} is not a file of contexts; correct or remove it")
 
 
-def write_contexts(contexts: Contexts) -> None:
+@contextmanager
+def changed_contexts() -> Iterator[Contexts]:
+    """The contexts, which are written after the block; others that change them wait."""
+    import fcntl
+
+    path = Path(os.path.realpath(contexts_path()))  # a link stays one
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        contexts = read_contexts()
+        yield contexts
+        _write(path, contexts)
+    finally:
+        os.close(folder)
+
+
+def _write(path: Path, contexts: Contexts) -> None:
     """Replace the file; readers see the old or the new one."""
     import json
 
-    path = contexts_path()
-    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.{os.getpid()}")
     content = {"current": contexts.current, "contexts": contexts.by_name}
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)

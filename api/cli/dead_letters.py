@@ -24,7 +24,7 @@ from api.cli.output import (
     wrong_usage,
 )
 from api.cli.parameters import Argument, Option
-from api.cli.tables import Row, time_text
+from api.cli.tables import Row, printable, time_text
 from raftlog.errors import UnknownTopic
 from raftlog.units import counted
 
@@ -199,13 +199,13 @@ def _show(letters: Sequence[DeadLetter], *, has_value: bool) -> None:
 
 
 def _row(letter: DeadLetter) -> Row:
-    reason = _one_line(letter.reason)
+    reason = printable(letter.reason)
     is_long = len(reason) > _REASON_CHARACTERS
     return {
-        "id": _one_line(letter.id),
+        "id": letter.id,
         "failed_at": time_text(letter.failed_ms),
         "attempts": letter.attempts,
-        "key": None if letter.key is None else _one_line(letter.key.decode(errors="backslashreplace")),
+        "key": None if letter.key is None else letter.key.decode(errors="backslashreplace"),
         "size_bytes": letter.size_bytes,
         "reason": reason[: _REASON_CHARACTERS - 1] + "…" if is_long else reason,
     }
@@ -224,7 +224,7 @@ def _write_letter(letter: DeadLetter) -> None:
     for name, content in letter.headers:
         fields[f"header {name}"] = "-" if content is None else content.decode(errors="backslashreplace")
     for name, text in fields.items():
-        click.echo(f"{_one_line(name)}: {_one_line(str(text))}")
+        click.echo(f"{printable(name)}: {printable(str(text))}")
     if letter.value is None:
         note(f"no value is shown; the dead letter has {counted(letter.size_bytes, 'byte')}")
     else:
@@ -261,8 +261,3 @@ def _in_json(letter: DeadLetter, *, has_value: bool) -> Row:
     if isinstance(raw, list):
         row["headers_raw"] = raw
     return row
-
-
-def _one_line(text: str) -> str:
-    """The text without characters that move the cursor of a terminal."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

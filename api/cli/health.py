@@ -17,7 +17,7 @@ from http.client import HTTPException
 
 import msgspec
 
-from api.cli.reading import Reading, opened
+from api.cli.reading import Reading, answer_of, opened
 from api.cli.tables import Row
 from raftlog.units import counted
 from raftlog.wire import paths
@@ -186,8 +186,8 @@ def _told(url: str) -> HealthBody | None:
     """The state of a broker, whether it is ready or not."""
     try:
         with closing(opened(url, _TIMEOUT_S)) as http:
-            http.request("GET", paths.READY)
-            return msgspec.json.decode(http.getresponse().read(), type=HealthBody)
+            answer = answer_of(http, paths.READY, _TIMEOUT_S)
+            return msgspec.json.decode(answer.body, type=HealthBody)
     except (OSError, HTTPException, msgspec.MsgspecError):
         return None
 

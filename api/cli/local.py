@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.error
-import urllib.request
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -33,10 +32,12 @@ from api.stop_signals import stop_signals, stop_with_stdin
 from raftlog.__main__ import COMMAND
 from raftlog.errors import InvalidRequest
 from raftlog.units import counted
+from raftlog.wire import paths
 
 HTTP_PORT = 7070
 STOP_S = 9.0  # brokers need two or three seconds; a user waits at most ten
 READY_S = 60.0
+_READY_TIMEOUT_S = 2.0  # of one request
 
 RackOption = Annotated[
     list[str] | None,
@@ -329,10 +330,15 @@ def _all_ready(started: list[Started], stop: StopSignal) -> bool:
 
 
 def _is_ready(url: str) -> bool:
+    """Whether a broker takes requests; asked without the proxies of the environment."""
+    from http.client import HTTPException
+
+    from api.cli.reading import answer_of, opened
+
     try:
-        with urllib.request.urlopen(f"{url}/healthz/ready", timeout=2) as answer:
-            return bool(answer.status == 200)
-    except (OSError, urllib.error.URLError):
+        with closing(opened(url, _READY_TIMEOUT_S)) as http:
+            return answer_of(http, paths.READY, _READY_TIMEOUT_S).status == 200
+    except (OSError, HTTPException):
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,7 @@ def man(
 def page(name: str, command: click.Command, others: list[str]) -> str:
     """The manual page of a command in roff; ``others`` are the commands that it refers to."""
     context = click.Context(command, info_name=name)
-    paragraphs = (command.help or "").split("\n\n")
+    paragraphs = cleandoc(command.help or "").split("\n\n")  # Python 3.13 does that itself
     lines = [f'.TH "{name.replace(" ", "-").upper()}" 1 "" "raftlog" "raftlog"', ".SH NAME"]
     lines += [f"{_roff(name.replace(' ', '-'))} \\- {_roff(' '.join(paragraphs[0].split()))}"]
     lines += [".SH SYNOPSIS", f".B {_roff(name)}", _roff(" ".join(command.collect_usage_pieces(context)))]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TextIO
 import click
 
 from api.cli.parameters import Option
-from api.cli.tables import Row, table_lines
+from api.cli.tables import Row, printable, table_lines
 from api.stop_signals import interruption_code
 from raftlog.errors import ConnectionLost, NotSent, RaftlogError
 
@@ -73,7 +73,7 @@ ServerOption = Annotated[
 ]
 
 _FIELD = re.compile(
-    r"^[a-z_]+(?= is |: )"
+    r"^(?!there )[a-z_]+(?= is |: )"
 )  # the API's and the client's names of an option, at the beginning of an error
 _OPTIONS = {
     "bootstrap": "--server",
@@ -142,17 +142,26 @@ def show_brokers(brokers: Sequence[BrokerBody], *, single: bool = False) -> None
 
 def write_json(value: object) -> None:
     """Print a value as JSON."""
-    import json
-
-    _write(json.dumps(value, indent=2) + "\n")
+    _write(_json(value, indent=2) + "\n")
 
 
 def write_json_line(value: object) -> None:
     """Print a value as a line of JSON, at once: for commands whose results come one after another."""
+    _write(_json(value) + "\n")
+    sys.stdout.flush()
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    """The value, and the structs in it, as JSON."""
     import json
 
-    _write(json.dumps(value) + "\n")
-    sys.stdout.flush()
+    return json.dumps(value, indent=indent, default=_builtins)
+
+
+def _builtins(struct: object) -> object:
+    import msgspec
+
+    return msgspec.to_builtins(struct)
 
 
 def printed_now(text: str, **value: object) -> None:
@@ -172,7 +181,8 @@ def write_table(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
 
 def problem(text: str) -> None:
     """Write a line about a problem on standard error, in red on terminals."""
-    note(click.style(text, fg="red") if _has_colour(sys.stderr) else text)
+    shown = _printable(text)
+    _tell(click.style(shown, fg="red") if _has_colour(sys.stderr) else shown)
 
 
 def _has_colour(stream: TextIO) -> bool:
@@ -185,6 +195,15 @@ def _has_colour(stream: TextIO) -> bool:
 
 def note(text: str) -> None:
     """Write a line on standard error, if anybody can read that."""
+    _tell(_printable(text))
+
+
+def _printable(text: str) -> str:
+    """The lines of a text without terminal escapes: brokers send parts of them."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _tell(text: str) -> None:
     try:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()

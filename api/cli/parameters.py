@@ -90,7 +90,7 @@ class _WholeNumber(click.IntRange):
         return int(super().convert(value, param, ctx))
 
 
-class _FiniteNumber(click.FloatRange):
+class FiniteNumber(click.FloatRange):
     """Not ``nan``, which is in every range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
@@ -151,7 +151,7 @@ def _type_of(kind: object, declared: Parameter) -> click.ParamType[object]:
     if kind is int:
         return _WholeNumber(min=None if declared.min is None else int(declared.min))
     if kind is float:
-        return _FiniteNumber(min=declared.min)
+        return FiniteNumber(min=declared.min)
     if kind is Path:
         return declared.path
     if isinstance(kind, type) and issubclass(kind, enum.StrEnum):

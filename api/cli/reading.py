@@ -11,12 +11,14 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
+from socket import SHUT_RDWR, socket
+from threading import Timer
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
 from api.cli import connection
 from api.cli.imports import tls_only_for, without_type_extensions
-from raftlog.errors import ConnectionLost, NotSent, RaftlogError
+from raftlog.errors import ConnectionLost, Draining, NoLeader, NotSent, RaftlogError
 
 with without_type_extensions():
     from raftlog.client.admin import AsyncCluster, AsyncTopics
@@ -112,9 +114,9 @@ class _Asking:
                 return self._ask(base, path, self._patience_s(attempts, attempt_timeout_s))
             except RaftlogError as error:
                 attempts += 1
-                is_silence = isinstance(error, NotSent | ConnectionLost)
-                if is_silence:
+                if isinstance(error, NotSent | ConnectionLost | Draining | NoLeader):
                     self._urls.rotate(-1)
+                is_silence = isinstance(error, NotSent | ConnectionLost)
                 is_other_next = is_silence and attempts < len(self._urls)
                 pause = 0.0 if is_other_next else pause_s(error, attempts, self._rng)
                 if not error.retryable or time.monotonic() + pause - began > self._limit_s(retry_timeout_s):
@@ -149,38 +151,88 @@ class _Asking:
 
         http = self._connected(base, limit_s)
         try:
-            http.request("GET", path, headers={"Accept": "application/json", "User-Agent": "raftlog-python"})
-            answer = http.getresponse()
-            reply = Reply(answer.status, answer.read(_ANSWER_BYTES_MAX), dict(answer.headers))
+            reply = answer_of(http, path, limit_s)
         except (OSError, HTTPException) as error:
-            self._open.pop(base).close()
+            http.close()
             why = f"no response within {limit_s:g} s" if isinstance(error, TimeoutError) else str(error)
             raise ConnectionLost(f"GET {base}{path.split('?')[0]}: {why}") from error
-        self.was_reached = True
-        if reply.status >= 300:
-            raise error_of(reply, "GET", base + path)
+        problem = error_of(reply, "GET", base + path) if reply.status >= 300 else None
+        if not isinstance(problem, ConnectionLost):  # which says that no broker wrote the response
+            self.was_reached = True
+        if problem is not None:
+            raise problem
         return reply
 
     def _connected(self, base: str, limit_s: float) -> HTTPConnection:
         """A connection that is kept for the next request."""
-        if base not in self._open:
-            http = opened(base, min(limit_s, _CONNECT_S))
+        http = self._open.get(base) or opened(base, min(limit_s, _CONNECT_S))
+        if http.sock is None:  # also after a response with "Connection: close"
             try:
                 http.connect()
-            except OSError as error:
-                why = tls_failure(error) or error.strerror or str(error)
-                self._reasons[base] = f"{base} cannot be reached: {why}"
+            except (OSError, UnicodeError) as error:
+                self._reasons[base] = f"{base} cannot be reached: {_reason(error)}"
                 raise NotSent(self._reasons[base]) from error
             self._open[base] = http
-        http = self._open[base]
-        http.sock.settimeout(limit_s)
         return http
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    if isinstance(error, UnicodeError):
+        return "this is no name of a machine"
+    return tls_failure(error) or error.strerror or str(error)
 
 
 def opened(base: str, timeout_s: float) -> HTTPConnection:
     """A connection to an address, which is made with its first request."""
-    import http.client
+    from http.client import HTTPConnection
 
     address = urlsplit(base)
-    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
-    return kind(address.hostname or "", address.port, timeout=timeout_s)
+    if address.scheme == "https":
+        return _with_tls(address.hostname or "", address.port, timeout_s)
+    return HTTPConnection(address.hostname or "", address.port, timeout=timeout_s)
+
+
+def _with_tls(host: str, port: int | None, timeout_s: float) -> HTTPConnection:
+    """A connection with TLS, also where ``http.client`` was imported without: brokers may advertise https."""
+    import ssl
+    from http.client import HTTPConnection
+
+    class Connection(HTTPConnection):
+        default_port = 443
+
+        def connect(self) -> None:
+            super().connect()
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+
+    return Connection(host, port, timeout=timeout_s)
+
+
+def answer_of(http: HTTPConnection, path: str, limit_s: float) -> Reply:
+    """The response to a GET, as a whole and within this time. Raises ``OSError`` and ``HTTPException``."""
+    from http.client import IncompleteRead
+
+    if http.sock is None:
+        http.connect()
+    http.sock.settimeout(limit_s)  # it begins again with each byte
+    began = time.monotonic()
+    timer = Timer(limit_s, _end, [http.sock])
+    timer.daemon = True
+    timer.start()
+    try:
+        http.request("GET", path, headers={"Accept": "application/json", "User-Agent": "raftlog-python"})
+        answer = http.getresponse()
+        body = answer.read(_ANSWER_BYTES_MAX)
+        if answer.length or len(body) == _ANSWER_BYTES_MAX:
+            raise IncompleteRead(body, answer.length)
+        return Reply(answer.status, body, dict(answer.headers))
+    except Exception:
+        if time.monotonic() - began >= limit_s:
+            raise TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
+
+
+def _end(connected: socket) -> None:
+    with suppress(OSError):
+        connected.shutdown(SHUT_RDWR)

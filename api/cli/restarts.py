@@ -84,7 +84,7 @@ def _asker(command: str | None) -> Callable[[int], None]:
         return lambda broker: note(f"broker {broker} is drained: restart it now")
 
     def run(broker: int) -> None:
-        status = subprocess.call(command.replace("{broker}", str(broker)), shell=True)
+        status = subprocess.call(command.replace("{broker}", str(broker)), shell=True, stdout=2)
         if status:
             raise RestartStopped(f"the command for broker {broker} ended with {status}; it is used again")
 

@@ -23,14 +23,15 @@ _TIMEOUT_S: Final = 3.0
 _MEASURED_S: Final = 0.3  # after a scrape, for lags that it has had measured
 _SERIES: Final = re.compile(r"^(raftlog_\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_SIZE, _LEADER, _LAG = (
+_SIZE, _LEADER, _LAG, _OFFSETS = (
     "raftlog_partition_size_bytes",
     "raftlog_partition_leader",
     "raftlog_group_lag_records",
+    "raftlog_group_offsets",
 )
 
-Series = Mapping[tuple[str, str, str], float]
-"""Values by the labels group (empty for partitions), topic and partition."""
+Series = Mapping[tuple[str, str, str], int]
+"""Values by the labels group, topic and partition; empty for those that a metric does not have."""
 
 
 def topic_sizes(brokers: Sequence[BrokerBody], topics: Iterable[TopicBody]) -> dict[str, int]:
@@ -40,49 +41,58 @@ def topic_sizes(brokers: Sequence[BrokerBody], topics: Iterable[TopicBody]) -> d
         leads = series[_LEADER]
         for place, size_bytes in series[_SIZE].items():
             if leads.get(place):
-                sizes[place[1]][place[2]] = int(size_bytes)
+                sizes[place[1]][place[2]] = size_bytes
     return {
         one.name: sum(sizes[one.name].values()) for one in topics if len(sizes[one.name]) >= one.partitions
     }
 
 
 def group_lags(brokers: Sequence[BrokerBody]) -> dict[str, int]:
-    """Records behind the committed offsets of each group, a few seconds old; unknown ones are missing."""
+    """Records behind the committed offsets of each group, a few seconds old.
+
+    Groups of which the lag of a partition is not known are missing, as it may be the largest.
+    """
     _scraped(brokers, ())  # has lags measured that are older than some seconds
     time.sleep(_MEASURED_S)
-    lags: dict[str, int] = defaultdict(int)
-    for series in _scraped(brokers, (_LAG,)):
+    found: dict[str, int] = {}
+    for series in _scraped(brokers, (_LAG, _OFFSETS)):
+        lags: dict[str, list[int]] = defaultdict(list)
         for (group, _, _), records in series[_LAG].items():
-            lags[group] += int(records)
-    return lags
+            lags[group].append(records)
+        wanted = {group: count for (group, _, _), count in series[_OFFSETS].items() if count}
+        found |= {group: sum(lags[group]) for group, count in wanted.items() if len(lags[group]) >= count}
+    return found
 
 
 def _scraped(brokers: Sequence[BrokerBody], names: Sequence[str]) -> list[Mapping[str, Series]]:
     """These metrics of each broker that is alive and answers; all brokers are asked at once."""
     urls = [broker.http for broker in brokers if broker.alive]
-    texts: list[str] = []
-    threads = [Thread(target=_collect, args=(url, texts), daemon=True) for url in urls]
+    found: list[Mapping[str, Series]] = []
+    threads = [Thread(target=_collect, args=(url, names, found), daemon=True) for url in urls]
     for each in threads:
         each.start()
     for each in threads:
         each.join(_TIMEOUT_S)
-    return [_series(text, names) for text in [*texts]]
+    return [*found]
 
 
-def _collect(url: str, texts: list[str]) -> None:
+def _collect(url: str, names: Sequence[str], found: list[Mapping[str, Series]]) -> None:
+    """Add the metrics at an address; nothing if no broker answers there, or with no metrics."""
     from http.client import HTTPException
 
-    from api.cli.reading import opened
+    from api.cli.reading import answer_of, opened
 
-    with suppress(OSError, HTTPException), closing(opened(url, _TIMEOUT_S)) as http:
-        http.request("GET", paths.METRICS)
-        texts.append(http.getresponse().read().decode())
+    with (
+        suppress(OSError, HTTPException, ValueError, OverflowError),
+        closing(opened(url, _TIMEOUT_S)) as http,
+    ):
+        found.append(_series(answer_of(http, paths.METRICS, _TIMEOUT_S).body.decode(), names))
 
 
 def _series(text: str, names: Sequence[str]) -> Mapping[str, Series]:
-    found: dict[str, dict[tuple[str, str, str], float]] = {name: {} for name in names}
+    found: dict[str, dict[tuple[str, str, str], int]] = {name: {} for name in names}
     for name, labels, value in _SERIES.findall(text):
         if name in found:
             of = dict(_LABEL.findall(labels))
-            found[name][of.get("group", ""), of["topic"], of["partition"]] = float(value)
+            found[name][of.get("group", ""), of.get("topic", ""), of.get("partition", "")] = int(float(value))
     return found

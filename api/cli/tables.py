@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from raftlog.units import DIGITS_MAX
+
 Cell = object
 Row = Mapping[str, Cell]
 WIDTH: Final = 80
@@ -48,8 +50,20 @@ def cell_text(column: str, cell: Cell) -> str:
     if isinstance(cell, (int, float)):
         return _number_text(_unit(column), cell)
     if isinstance(cell, Sequence) and not isinstance(cell, str):
-        return ",".join(str(part) for part in cell) or "-"
-    return str(cell)
+        return ",".join(_part_text(part) for part in cell) or "-"
+    return _part_text(cell)
+
+
+def printable(text: str) -> str:
+    """The text without characters that move the cursor of a terminal, or change its colours."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def _part_text(part: object) -> str:
+    fields = getattr(part, "__struct_fields__", None)
+    if fields is None:
+        return printable(str(part))
+    return " ".join(f"{name}={cell_text(name, getattr(part, name))}" for name in fields)
 
 
 def size_text(size_bytes: int) -> str:
@@ -62,9 +76,9 @@ def size_text(size_bytes: int) -> str:
 
 def duration_text(milliseconds: float) -> str:
     """A duration in its two largest units, such as ``1h30m``; seconds and less to three digits."""
-    if abs(milliseconds) < 1000:
+    if abs(milliseconds) < 999.5:
         return f"{milliseconds:.3g}ms"
-    if abs(milliseconds) < 60_000:
+    if abs(milliseconds) < 59_950:
         return f"{milliseconds / 1000:.3g}s"
     parts: list[str] = []
     left = round(milliseconds / 1000) * 1000
@@ -81,7 +95,8 @@ def setting_text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if type(value) is int and value > 0:
-        return next((f"{value // factor}{unit}" for unit, factor in units if value % factor == 0), str(value))
+        shown = next((f"{value // factor}{unit}" for unit, factor in units if value % factor == 0), "")
+        return shown if 0 < len(shown) <= DIGITS_MAX else str(value)
     return str(value) or "-"
 
 

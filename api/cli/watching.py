@@ -17,8 +17,8 @@ from typing import Final
 
 import click
 
-_CTRL_C: Final = 130
-_CLEAR: Final = "\x1b[H\x1b[2J\x1b[3J"
+_SIGNALLED: Final = 128  # and the number of the signal
+_CLEAR: Final = "\x1b[H\x1b[2J"  # what was there before stays in the scrollback
 
 
 def repeated(command: Callable[..., None]) -> Callable[..., None]:
@@ -41,7 +41,7 @@ def _watch(show_once: Callable[[], None], pause_s: float) -> None:
     try:
         while True:
             code = _round(show_once)
-            if code == _CTRL_C:
+            if code > _SIGNALLED:
                 return
             if code not in (0, 1) and (is_first or code != UNREACHABLE):
                 raise click.exceptions.Exit(code)
@@ -77,6 +77,7 @@ def _round(show_once: Callable[[], None]) -> int:
             show_once()
         except click.exceptions.Exit as ended:
             code = ended.exit_code
-    sys.stdout.write((_CLEAR if is_terminal else "") + collected.getvalue())
-    sys.stdout.flush()
+    if code <= _SIGNALLED:
+        sys.stdout.write((_CLEAR if is_terminal else "") + collected.getvalue())
+        sys.stdout.flush()
     return code

@@ -52,8 +52,11 @@ class Shown:
 
     @property
     def is_watched(self) -> bool:
-        """Whether the command repeats its output until Ctrl-C, which is pressed once the page's is there."""
-        return "--watch" in self.command
+        """Whether the command repeats its output until Ctrl-C, which is pressed once the page's is there.
+
+        Behind a pipe it ends with the reader of its output.
+        """
+        return "--watch" in self.command and "|" not in self.command
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ def test_a_manual_page_has_all_of_a_commands_help(name: str) -> None:
 def test_every_command_is_documented_and_in_the_first_manual_page() -> None:
     first = page("raftlog", app, [f"raftlog {name}" for name in COMMANDS]).replace("\\-", "-")
     assert not [name for name in COMMANDS if f"raftlog-{name.replace(' ', '-')} (1)" not in first]
+    assert "\n  raftlog dev\n" in first
     words = set(re.findall(r"[a-z-]+", DOCUMENT))
     assert not [name for name in COMMANDS if not {*name.split()} <= words]
 

@@ -30,7 +30,7 @@ class _Face:
         self._claims = core.options.delivery is Delivery.AT_MOST_ONCE
 
     def __repr__(self) -> str:
-        module = "raftlog" if type(self).__name__ == "Consumer" else "raftlog.aio"
+        module = "raftlog" if isinstance(self, Consumer) else "raftlog.aio"
         return f"<{module}.Consumer {self._core.described}>"
 
     @property

@@ -8,16 +8,21 @@ import pty
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from api.cli.commands import app
+from api.cli.output import note, problem, write_json, write_json_line, write_table
+from api.cli.restarts import _asker
 from api.cli.tables import duration_text, setting_text, size_text, table_lines
 from raftlog.units import duration_ms, size_bytes
+from raftlog.wire.bodies import ReassignmentBody
+from raftlog.wire.limits import INT64_MAX
 from tests.helpers.async_tests import beside
-from tests.helpers.command_line import RAFTLOG, Commands
+from tests.helpers.command_line import RAFTLOG, Commands, invoke
 from tests.helpers.http_server import serve
 from tests.helpers.no_brokers import frozen_broker
 
@@ -38,7 +43,14 @@ def test_sizes_and_durations_are_for_people() -> None:
         "1.2MiB",
         "5TiB",
     ]
-    durations = {0.25: "0.25ms", 133.0: "133ms", 59_949: "59.9s", 60_000: "1m", 5_400_000: "1h30m"}
+    durations = {
+        0.25: "0.25ms",
+        133.0: "133ms",
+        999.7: "1s",
+        59_949: "59.9s",
+        59_999: "1m",
+        5_400_000: "1h30m",
+    }
     assert {each: duration_text(each) for each in durations} == durations
     assert duration_text(86_700_000) == "1d"
 
@@ -47,7 +59,7 @@ def test_sizes_and_durations_are_for_people() -> None:
 def test_a_shown_setting_is_exact_and_may_be_given_as_it_is_shown(name: str, value: int) -> None:
     read = duration_ms if name.endswith("ms") else size_bytes
     assert read(setting_text(name, value)) == value
-    assert setting_text(name, -1) == "-1"
+    assert [setting_text(name, each) for each in (-1, INT64_MAX)] == ["-1", str(INT64_MAX)]
 
 
 def test_a_table_has_its_first_columns_and_a_wide_one_has_all() -> None:
@@ -60,6 +72,35 @@ def test_a_table_has_its_first_columns_and_a_wide_one_has_all() -> None:
         "lag",
         "lag_seconds",
     ]
+
+
+MOVE = ReassignmentBody(target=[1, 2], state="learning", caught_up_percent=None)
+ESCAPES = "\x1b]0;owned\x07\x1b[31m"
+
+
+def test_cells_and_messages_have_no_escapes_of_terminals_and_no_names_of_classes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_table([{"key": ESCAPES, "move": MOVE, "moves": [MOVE]}])
+    note(f"the broker says {ESCAPES}")
+    problem(ESCAPES)
+    shown = capsys.readouterr()
+    assert "\x1b" not in shown.out + shown.err
+    assert shown.out.count("target=1,2 state=learning caught_up_percent=-") == 2
+
+
+def test_structs_in_a_result_are_objects_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    write_json([{"reassignment": MOVE}])
+    write_json_line({"reassignment": MOVE})
+    whole, line = capsys.readouterr().out.rstrip().rsplit("\n", 1)
+    assert json.loads(whole) == [json.loads(line)]
+
+
+def test_the_output_of_a_command_that_restarts_a_broker_is_no_result(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    _asker("echo broker {broker}")(7)
+    assert capfd.readouterr() == ("", "broker 7\n")
 
 
 def test_the_output_is_json_and_nothing_else(raftlog: Commands) -> None:
@@ -102,15 +143,45 @@ def test_problems_are_in_colour_on_terminals(variables: dict[str, str], is_red: 
     assert (b"\x1b[31m" in os.read(ours, 1000)) is is_red
 
 
-def test_watch_prints_one_result_after_another_until_ctrl_c(raftlog: Commands) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_watch_prints_one_result_after_another_until_a_signal(
+    raftlog: Commands, ending: signal.Signals
+) -> None:
     command = [*RAFTLOG, "cluster", "info", "--watch", "0.1", "-o", "json", "--url", raftlog.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         ends = 0
         while ends < 2:
             ends += process.stdout.readline() == "}\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         assert process.wait(10) == 0
+
+
+def test_ctrl_c_at_a_question_ends_with_130(raftlog: Commands) -> None:
+    raftlog("topic create asked-for")
+    ours, theirs = pty.openpty()
+    command = [*RAFTLOG, "topic", "delete", "asked-for", "--url", raftlog.url]
+    with subprocess.Popen(command, stdin=theirs, stderr=subprocess.PIPE, bufsize=0) as process:
+        assert process.stderr is not None
+        shown = b""
+        while b"Type its name" not in shown:
+            shown += process.stderr.read(100)
+            assert shown, process.wait(10)
+        for _ in range(4):  # one that comes just before the read does not interrupt it
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+                break
+        process.kill()
+        assert process.wait() == 130
+    os.close(ours)
+    os.close(theirs)
+    assert "asked-for" in raftlog("topic list").stdout
+
+
+@pytest.mark.parametrize("pause", ["nan", "inf", "1e300", "0"])
+def test_watch_takes_only_pauses_that_a_clock_has(pause: str) -> None:
+    assert "--watch" in invoke(NOWHERE, "topic", "list", "--watch", pause, code=2).stderr
 
 
 def completed(words: str, **variables: str | None) -> list[str]:

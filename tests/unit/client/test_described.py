@@ -33,13 +33,19 @@ def test_help_shows_all_parts_of_a_client_with_their_docstrings(kind: type) -> N
         assert text.splitlines()[0] in shown
 
 
+class Own(raftlog.Consumer):
+    """A consumer of an application."""
+
+
 def test_repr_shows_address_and_state() -> None:
     with beside(serve()) as server:
         client = raftlog.Client(server.url)
         producer, consumer = client.producer("orders"), client.consumer("billing", "orders")
         assert repr(client) == f"<raftlog.Client {server.url} open>"
         assert repr(producer) == f"<raftlog.Producer topic='orders' {server.url} open>"
-        assert repr(consumer).startswith("<raftlog.Consumer group='billing' partitions=")
+        own = Own(consumer._core, client._portal)
+        for each in (consumer, own):
+            assert repr(each).startswith("<raftlog.Consumer group='billing' partitions=")
         assert repr(consumer).endswith(f" {server.url} open>")
         client.close()
         assert repr(client) == f"<raftlog.Client {server.url} closed>"
