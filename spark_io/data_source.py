@@ -21,8 +21,7 @@ from spark_io.schemas import schema_of
 from spark_io.sink import BatchWriter, StreamWriter
 from spark_io.targets import check_target
 
-BATCH_PATIENCE_S: Final = 1.0  # of ``df.write`` for a broker that answers; somebody waits for it
-STREAM_PATIENCE_S: Final = 30.0  # of each batch of a stream, which outlives a restart of all brokers
+PATIENCE_S: Final = 5.0  # of ``df.write`` for a broker that answers; tasks of a stream try for longer
 
 if TYPE_CHECKING:
     from spark_io.source import BatchReader, StreamReader
@@ -57,18 +56,18 @@ class RaftlogDataSource(DataSource):
         """Of ``df.write``."""
         if overwrite:
             raise InvalidOption('mode is overwrite, and a topic only grows; use .mode("append")')
-        options = _checked(schema, write_options(self.options, is_stream=False), BATCH_PATIENCE_S)
+        options = _checked(schema, write_options(self.options, is_stream=False), PATIENCE_S)
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Of ``df.writeStream``."""
         if overwrite:
             raise InvalidOption('outputMode is complete, and a topic only grows; use .outputMode("append")')
-        options = _checked(schema, write_options(self.options, is_stream=True), STREAM_PATIENCE_S)
+        options = _checked(schema, write_options(self.options, is_stream=True), None)
         return StreamWriter(options)
 
 
-def _checked(schema: StructType, options: WriteOptions, patience_s: float) -> WriteOptions:
+def _checked(schema: StructType, options: WriteOptions, patience_s: float | None) -> WriteOptions:
     """The options of a sink that takes these columns, and whose topic exists; a column may name topics."""
     check_columns(schema, options.topic)
     check_target(options.servers, options.topic, patience_s)

@@ -1,6 +1,8 @@
 """Whether the topic of a sink exists, asked on the driver: else every attempt of every task fails.
 
-Decides: what counts as missing, which is only what a broker says, and how long the driver waits for a broker.
+Decides: what counts as missing, which is only what a broker says. Leaves to others: how long brokers may be
+silent (``data_source``); a stream outlives a restart of all brokers, as its tasks try for longer.
+
 Each batch of a stream asks in a new process, to which a client would add half a second: this is one request
 over plain HTTP.
 """
@@ -28,14 +30,15 @@ POLL_S: Final = 0.2
 NAMES_MAX: Final = 1_000  # among which a similar name is looked for
 
 
-def check_target(servers: Sequence[str], topic: str | None, patience_s: float) -> None:
+def check_target(servers: Sequence[str], topic: str | None, patience_s: float | None) -> None:
     """Raise ``InvalidOption`` if a broker says that the topic does not exist.
 
-    Raises ``NotSent`` if no broker answers for ``patience_s``, also without a topic.
+    Raises ``NotSent`` if no broker answers for ``patience_s`` seconds, also without a topic. With ``None``
+    silent brokers are no error.
     """
     path = f"{paths.TOPICS}?limit=1" if topic is None else paths.topic(topic)
-    deadline = time.monotonic() + patience_s
-    while silent := _silent(servers, path, topic):
+    deadline = time.monotonic() + (patience_s or 0.0)
+    while (silent := _silent(servers, path, topic)) and patience_s is not None:
         if time.monotonic() > deadline:
             raise NotSent(f"no broker answers ({'; '.join(silent)}); correct bootstrap.servers, or start one")
         time.sleep(POLL_S)

@@ -58,6 +58,7 @@ def test_a_sink_is_refused_on_the_driver_if_its_topic_does_not_exist(topics: Top
 def test_a_sink_whose_brokers_do_not_answer_is_refused_on_the_driver(topic: str | None) -> None:
     with pytest.raises(NotSent, match=r"no broker answers \(http://127\.0\.0\.1:1: .*efused\); correct"):
         check_target(("http://127.0.0.1:1",), topic, 0.0)
+    check_target(("http://127.0.0.1:1",), topic, None)  # tasks of a stream try for longer
 
 
 # requirement: A8
