@@ -11,12 +11,13 @@ import msgspec
 from raftlog.client.listing import partitions_of
 from raftlog.client.options import Duration, choice, milliseconds, seconds
 from raftlog.errors import TopicExists
-from raftlog.wire import bodies, joining, paths, plans
+from raftlog.wire import bodies, paths, plans
 from raftlog.wire.dependents import TopicDependents
 
 if TYPE_CHECKING:
     from raftlog.client.metadata import Metadata
     from raftlog.client.session import Session
+    from raftlog.wire.joining import AdmitBroker, BrokerAdmitted, JoinTokenBody
 
 LOOK_S = 0.2
 PRESETS: Mapping[str, bodies.PresetName] = {name: name for name in get_args(bodies.PresetName)}
@@ -268,16 +269,20 @@ class AsyncCluster:
         reply = await self._session.ask_any("POST", paths.CANCEL_PLAN, may_repeat=False)
         return reply.read(plans.PlanBody)
 
-    async def join_token(self) -> joining.JoinTokenBody:
+    async def join_token(self) -> JoinTokenBody:
         """A token with which a broker can join within an hour; ``raftlog cluster join`` takes it."""
-        return (await self._session.ask_any("POST", paths.JOIN_TOKENS)).read(joining.JoinTokenBody)
+        from raftlog.wire.joining import JoinTokenBody  # with OpenSSL, which takes 10 ms to load
 
-    async def admit(self, request: joining.AdmitBroker) -> joining.BrokerAdmitted:
+        return (await self._session.ask_any("POST", paths.JOIN_TOKENS)).read(JoinTokenBody)
+
+    async def admit(self, request: AdmitBroker) -> BrokerAdmitted:
         """Let a broker join, or learn which one this request has let join.
 
         ``raftlog.wire.joining.with_proof`` completes the request. Raises ``JoinRefused``, ``Conflict``.
         """
-        return (await self._session.ask_any("POST", paths.BROKERS, body=request)).read(joining.BrokerAdmitted)
+        from raftlog.wire.joining import BrokerAdmitted
+
+        return (await self._session.ask_any("POST", paths.BROKERS, body=request)).read(BrokerAdmitted)
 
     async def controller(self) -> bodies.ControllerBody:
         """The active controller, and the new replicas that brokers do not open. Raises ``NoLeader``."""

@@ -63,7 +63,8 @@ def test_a_commands_line_in_the_list_is_how_its_own_help_begins(command: str) ->
 
 UNUSED = {"aiohttp.web", "aiokafka", "api.broker", "api.server", "partitions", "prometheus_client"}
 UNUSED |= {"pydantic", "raftlog.node", "rich", "ssl"}
-HTTP = {"aiohttp", "asyncio", "crc32c", "yarl", "numpy", "raftlog.client.session", "typing_extensions"}
+HTTP = {"aiohttp", "asyncio", "crc32c", "hashlib", "yarl", "numpy", "raftlog.client.session"}
+HTTP |= {"typing_extensions"}
 CLIENT = HTTP | {"msgspec", "raftlog.client"}
 NOWHERE = ("--server", "http://127.0.0.1:9")
 
