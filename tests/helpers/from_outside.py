@@ -76,11 +76,10 @@ class Outside:
 
 def install(run: str) -> Outside:
     """Build and install, once for all processes of this run of tests. Raises ``CalledProcessError``."""
-    HOME.mkdir(parents=True, exist_ok=True)
     with _locked(HOME.with_suffix(".lock")):
         done = HOME / "run"
         if not done.exists() or done.read_text() != run:
-            shutil.rmtree(HOME)
+            shutil.rmtree(HOME, ignore_errors=True)
             HOME.mkdir()
             _run(BUILD)
             _run([_python(), "-m", "venv", "environment"])
