@@ -30,10 +30,11 @@ from raftlog.wire import media_types, paths
 
 OPEN_FILES_MAX: Final = 1024
 CALM: Final = "calm"
-LOOKS: Final = "raftlog_event_loop_delay_seconds_count"
-IN_TIME: Final = (
-    'raftlog_event_loop_held_seconds_bucket{le="0.05"}',
-    'raftlog_event_loop_delay_seconds_bucket{le="0.05"}',
+# Of each histogram by itself: a page of metrics is written in slices, and a look may fall between two.
+LOOKS: Final = tuple(
+    f"raftlog_event_loop_{name}_seconds_{part}"
+    for name in ("held", "delay")
+    for part in ("count", 'bucket{le="0.05"}')
 )
 SETTLE_S: Final = 2.0
 READ_S: Final = LIMIT_S  # how long the bystander's records may be refused in the end
@@ -238,8 +239,11 @@ def _resident_mib(cluster: Cluster, what: str = "VmRSS") -> list[float]:
 
 def _too_late(cluster: Cluster) -> tuple[float, float]:
     """Samples beyond 50 ms: without the time that the process had no CPU, and with it."""
-    figures = [cluster.metrics(LOOKS, *IN_TIME, broker=broker) for broker in cluster.brokers]
-    return sum(looks - held for looks, held, _ in figures), sum(looks - late for looks, _, late in figures)
+    figures = [cluster.metrics(*LOOKS, broker=broker) for broker in cluster.brokers]
+    return (
+        sum(looks - in_time for looks, in_time, *_ in figures),
+        sum(looks - in_time for *_, looks, in_time in figures),
+    )
 
 
 def _quantile(times: list[float], part: float) -> float:
