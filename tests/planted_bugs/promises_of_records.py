@@ -492,12 +492,12 @@ PROMISES_OF_RECORDS = (
         ),
     ),
     PlantedBug(
-        "the last N lack the newest if max_bytes ends them",
+        "control batches count among the newest N records",
         "C2",
-        "api.resources.fetch:_last_records",
-        "if step > missing and not _is_whole(wider, wider_page):",
-        "if False:",
-        seen_by="tests/unit/api/test_fetch.py::test_control_records_do_not_take_the_place_of_the_newest",
+        "partitions.replica.positions:NewestRecords.look",
+        "not header.is_control and self._aborted",
+        "self._aborted",
+        seen_by="tests/scenarios/partitions/test_transactions.py::test_the_newest_records_are_counted_without_markers_and_what_is_hidden",
     ),
     PlantedBug(
         "a long poll waits for the record behind the next one",
