@@ -39,7 +39,7 @@ _ROWS: Final = (InvalidRows, InvalidRecord, RecordTooLarge, UnknownPartition)
 
 @dataclass(frozen=True)
 class Refused(WriterCommitMessage):
-    """What a task tells the driver where no other attempt can succeed: the driver raises the error.
+    """The message of a task where no other attempt can succeed: the driver raises the error.
 
     Spark would try such a task again, and print each attempt.
     """
@@ -151,7 +151,7 @@ def _told(options: WriteOptions, write: Callable[[], Staged]) -> WriterCommitMes
 
 
 def _agreed(messages: Messages) -> list[Staged]:
-    """Those of all tasks. Raises the error of a task that was refused."""
+    """The staged rows of all tasks. Raises the error of a task that was refused."""
     for message in messages:
         if isinstance(message, Refused):
             raise message.error

@@ -8,6 +8,7 @@ command, where output and addresses are chosen; no command declares them itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Final
 
 import click
@@ -31,31 +32,30 @@ def with_common_options(full_name: str, command: click.Command) -> click.Command
         if full_name.split()[-1] in WATCHED and command.callback is not None:
             command.params += [_watch_option()]
             command.callback = repeated(command.callback)
-    command.params += [_output_option(), _colour_option()]
+    command.params += [
+        _choice_option(
+            ["--output", "-o"],
+            Format.TABLE,
+            FORMAT_KEY,
+            "How to print the result; wide is a table with all columns.",
+        ),
+        _choice_option(
+            ["--color"], Colour.AUTO, COLOUR_KEY, "Problems in colour; auto on terminals without NO_COLOR."
+        ),
+    ]
     return command
 
 
-def _output_option() -> click.Option:
+def _choice_option(names: list[str], default: StrEnum, key: str, text: str) -> click.Option:
+    """The option that chooses a member of the enumeration of ``default``."""
     return click.Option(
-        ["--output", "-o"],
-        type=Choice(list(Format)),
-        default=str(Format.TABLE),
+        names,
+        type=Choice(list(type(default))),
+        default=str(default),
         show_default=True,
-        help="How to print the result; wide is a table with all columns.",
+        help=text,
         expose_value=False,
-        callback=_kept(FORMAT_KEY),
-    )
-
-
-def _colour_option() -> click.Option:
-    return click.Option(
-        ["--color"],
-        type=Choice(list(Colour)),
-        default=str(Colour.AUTO),
-        show_default=True,
-        help="Problems in colour; auto on terminals without NO_COLOR.",
-        expose_value=False,
-        callback=_kept(COLOUR_KEY),
+        callback=_kept(key),
     )
 
 
@@ -98,7 +98,7 @@ def _chosen_address(context: click.Context, server: click.Parameter, url: str) -
 
 
 def _kept(key: str) -> Callable[[click.Context, click.Parameter, object], None]:
-    """Keeps a value where the command and its output find it."""
+    """The callback that stores the value of an option where the command and its output find it."""
 
     def keep(context: click.Context, _: click.Parameter, value: object) -> None:
         context.meta[key] = value

@@ -54,7 +54,7 @@ def connected(server: str, rack: str | None = None) -> Iterator[Client]:
 
 @contextmanager
 def reading(server: str) -> Iterator[Reading]:
-    """What a command that only looks asks the cluster with. Raises ``NotSent`` if no broker can be reached.
+    """A connection for a command that only looks. Raises ``NotSent`` if no broker can be reached.
 
     If a topic does not exist, the error suggests the most similar name.
     """

@@ -58,7 +58,7 @@ class Contexts:
 
 
 def contexts_path() -> Path:
-    """Where the contexts are. Raises ``NoFolder``."""
+    """The path of the file of contexts. Raises ``NoFolder``."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     home = os.path.expanduser("~")
     if not os.path.isabs(configured) and not os.path.isabs(home):

@@ -5,37 +5,35 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 
 
-@contextlib.contextmanager
-def tls_only_for(server: str) -> Iterator[None]:
+def tls_only_for(server: str) -> AbstractContextManager[None]:
     """Import no TLS for a server without it: aiohttp reads the certificates of the system, twice, if it can.
 
     asyncio and aiohttp work without ``ssl``.
     """
-    if "https:" in server or "ssl" in sys.modules:
-        yield
-        return
-    sys.modules["ssl"] = None  # type: ignore[assignment]  # its import fails
-    try:
-        yield
-    finally:
-        del sys.modules["ssl"]
+    return contextlib.nullcontext() if "https:" in server else _without("ssl")
+
+
+def without_type_extensions() -> AbstractContextManager[None]:
+    """Import msgspec without ``typing_extensions``, which it does not need and which costs more than it."""
+    return _without("typing_extensions")
 
 
 @contextlib.contextmanager
-def without_type_extensions() -> Iterator[None]:
-    """Import msgspec without ``typing_extensions``, which it does not need and which costs more than it."""
-    if "typing_extensions" in sys.modules:
+def _without(module: str) -> Iterator[None]:
+    """Let imports of a module fail in the block, unless it is loaded already."""
+    if module in sys.modules:
         yield
         return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # its import fails
+    sys.modules[module] = None  # type: ignore[assignment]  # its import fails
     try:
         yield
     finally:
-        del sys.modules["typing_extensions"]
+        del sys.modules[module]
 
 
 def import_decoder() -> None:

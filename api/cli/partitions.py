@@ -198,7 +198,7 @@ def _waiting(partition: PartitionBody) -> str:
 
 
 def _state(partition: PartitionBody) -> str:
-    """How far the move of the partition is; without one, whether the partition is out of use."""
+    """The progress of the move of a partition; without a move, whether the partition is out of use."""
     move = partition.reassignment
     if move is None:
         return "settled" if partition.state == "active" else partition.state

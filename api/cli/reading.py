@@ -93,7 +93,6 @@ class _Asking:
         self._reasons: dict[str, str] = {}
         self._open: dict[str, HTTPConnection] = {}
         self._rng = random.Random()
-        self._sleep = time.sleep  # nothing else runs meanwhile
         self.was_reached = False
 
     async def ask_any(
@@ -121,7 +120,7 @@ class _Asking:
                 pause = 0.0 if is_other_next else pause_s(error, attempts, self._rng)
                 if not error.retryable or time.monotonic() + pause - began > self._limit_s(retry_timeout_s):
                     raise self._explained(error) from error
-            self._sleep(pause)
+            time.sleep(pause)  # noqa: ASYNC251  # nothing else runs meanwhile
 
     def close(self) -> None:
         """Close all connections."""
@@ -129,7 +128,7 @@ class _Asking:
             each.close()
 
     def _limit_s(self, retry_timeout_s: float | None) -> float:
-        """How long a call may take with all its retries."""
+        """The time limit of a call with all its retries, in seconds."""
         if self.was_reached:
             return seconds("retry", connection.RETRY_TIMEOUT) if retry_timeout_s is None else retry_timeout_s
         if len(self._reasons) == len(self._urls):

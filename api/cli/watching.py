@@ -66,7 +66,7 @@ class _Picture(io.StringIO):
 
 
 def _round(show_once: Callable[[], None]) -> int:
-    """One result, written at once; returns the exit code that the command would have."""
+    """Write a result at once, and return the exit code that the command would have."""
     is_terminal = sys.stdout.isatty()
     collected, code = _Picture(is_terminal=is_terminal), 0
     with ExitStack() as redirected:

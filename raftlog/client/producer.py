@@ -204,7 +204,7 @@ class AsyncProducer:
 
     @property
     def _described(self) -> str:
-        """Its topic, the addresses of its client, and its state, in one line."""
+        """The topic, the addresses of the client, and the state, in a line."""
         state = "closed" if self._is_closed else "open"
         return f"topic={self._topic!r} {','.join(self._session.bootstrap)} {state}"
 

@@ -1,4 +1,4 @@
-"""What holds for every command: the options that all have, short names, manual pages, documented tables."""
+"""Rules for every command: options that all have, short names, manual pages, documented tables."""
 
 from __future__ import annotations
 

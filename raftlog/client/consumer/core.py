@@ -341,7 +341,7 @@ class ConsumerCore:
 
     @property
     def described(self) -> str:
-        """Its group, its partitions, the addresses of its client, and its state, in one line."""
+        """The group, the partitions, the addresses of the client, and the state, in a line."""
         state = "closed" if self.is_closed else "open"
         urls = ",".join(self._session.bootstrap)
         return f"group={self.options.group!r} partitions={len(self.assignment)} {urls} {state}"

@@ -1,4 +1,4 @@
-"""What an interactive session shows: ``help`` of the clients, and ``repr`` of what they make."""
+"""Output of interactive sessions: ``help`` of the clients, and ``repr`` of the objects that they make."""
 
 from __future__ import annotations
 
