@@ -93,9 +93,13 @@ _REPEATABLE: Final = (
     MoveStuck,
     ProposePlan,
     CurrentVersion,
+    AlterTopicConfig,
+    DeleteTopic,
+    DrainBroker,
+    DecommissionBroker,
 )
 
-AboutTopic = DeleteTopic | AlterTopicConfig | MoveReplicas
+AboutTopic = AlterTopicConfig | MoveReplicas
 
 
 class Controller:
@@ -224,7 +228,13 @@ class Controller:
 
         Raises ``UnknownTopic``, ``PreconditionFailed``, ``NoLeader``, ``CommitUnknown``.
         """
-        return (await self._ask_about(DeleteTopic(name, expected_version), timeout_ms)).version
+        topic, left_ms = await self._topic_now(name, timeout_ms)
+        try:
+            return (await self._ask(DeleteTopic(name, expected_version, topic.topic_id), left_ms)).version
+        except CommitUnknown as doubt:
+            if not isinstance(doubt.__cause__, UnknownTopic):
+                raise
+        return (await self.current_image(timeout_ms)).version  # an earlier attempt has deleted it
 
     async def alter_config(
         self,
@@ -402,7 +412,7 @@ class Controller:
 
     async def _ask(self, request: Request, timeout_ms: float) -> Answer:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        is_repeatable = isinstance(request, _REPEATABLE)
+        is_repeatable = _is_repeatable(request)
 
         def left_ms() -> float:
             return max(1.0, (deadline - asyncio.get_running_loop().time()) * 1000)
@@ -465,3 +475,10 @@ def _topic(answer: Answer, name: str) -> TopicInfo:
     if answer.topic is None:
         raise UnknownTopic(f"there is no topic {name!r}", topic=name)
     return answer.topic
+
+
+def _is_repeatable(request: Request) -> bool:
+    """Whether a request that is carried out twice has the effect of one."""
+    if isinstance(request, MoveReplicas):
+        return request.add is None and request.remove is None
+    return isinstance(request, _REPEATABLE)

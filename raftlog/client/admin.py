@@ -204,7 +204,10 @@ class AsyncCluster:
         )
 
     async def drain(self, broker: int) -> bodies.BrokerBody:
-        """Place no new replicas on a broker, and move its leaderships to others; its replicas stay."""
+        """Place no new replicas on a broker, and move its leaderships to others; its replicas stay.
+
+        Safe to repeat, as ``decommission`` and ``recommission`` are.
+        """
         return await self._change(paths.DRAIN_BROKER, broker)
 
     async def decommission(self, broker: int, *, wait: Duration | None = None) -> bodies.BrokerBody:
@@ -238,7 +241,7 @@ class AsyncCluster:
 
     async def _change(self, template: str, broker: int) -> bodies.BrokerBody:
         path = paths.of_broker(template, broker)
-        return (await self._session.ask_any("POST", path, may_repeat=False)).read(bodies.BrokerBody)
+        return (await self._session.ask_any("POST", path)).read(bodies.BrokerBody)
 
     async def propose_plan(self) -> plans.PlanBody:
         """The moves that make all brokers carry alike. Nothing moves.

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from partitions.hosting import hosted_metadata
 from partitions.hosting.hosted_metadata import HostedMetadata
-from partitions.metadata.commands import command_batch
-from partitions.metadata.image import TopicInfo
+from partitions.metadata.commands import DecommissionBroker, DrainBroker, command_batch
+from partitions.metadata.image import MetadataImage, TopicInfo
+from partitions.metadata.move_planner import MoveReplicas
+from partitions.metadata.service import Controller
 from partitions.values import QUORUM
 from raftlog.errors import (
     CommitUnknown,
@@ -29,6 +32,21 @@ from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.metadata_images import register
 from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import eventually
+
+Change = Callable[[Controller], Awaitable[object]]
+
+CHANGES: dict[str, Change] = {  # each of one broker or topic, and harmless when it is carried out twice
+    "decommission": lambda of: of.change_broker(DecommissionBroker(NodeId(4)), 5000),
+    "recommission": lambda of: of.change_broker(DecommissionBroker(NodeId(4), decommissioned=False), 5000),
+    "drain": lambda of: of.change_broker(DrainBroker(NodeId(4)), 5000),
+    "config": lambda of: of.alter_config(
+        "orders", {"retention.ms": 60_000}, expected_version=None, timeout_ms=5000
+    ),
+    "replicas": lambda of: of.change_replicas(
+        MoveReplicas("orders", 0, (NodeId(3), NodeId(2), NodeId(1))), 5000
+    ),
+    "delete": lambda of: of.delete_topic("orders", expected_version=None, timeout_ms=5000),
+}
 
 
 async def create(
@@ -105,6 +123,44 @@ async def test_a_controller_cut_off_neither_claims_success_nor_refuses(cluster: 
             await create(first, name, timeout_ms=timeout_ms)
     with pytest.raises(NoLeader):
         await create(first, "later", timeout_ms=100)
+
+
+# requirement: ST5
+@pytest.mark.parametrize("change", CHANGES)
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_a_change_is_carried_out_although_its_controller_loses_leadership(
+    cluster: ControlledCluster, change: str
+) -> None:
+    await create(cluster.any, "orders")
+    first = await cluster.controller_broker()
+    await first.controller.current_image(2000)
+    others = [broker for broker in cluster if broker is not first]
+    group = first.host.groups[METADATA_GROUP]
+    before = group.last_index
+    asked = asyncio.create_task(CHANGES[change](first.controller))
+    while group.last_index == before:
+        await asyncio.sleep(0)
+    cluster.network.isolate(first.node_id)  # the change is in its log, and in no other
+    await eventually(lambda: any(broker.host.groups[METADATA_GROUP].is_ready for broker in others))
+    cluster.network.heal_all()
+    await asked
+
+
+# requirement: ST5
+@in_virtual_time_with(ControlledCluster)
+async def test_a_deletion_whose_answer_was_lost_counts_as_done(cluster: ControlledCluster) -> None:
+    await create(cluster.any, "orders")
+    first = await cluster.controller_broker()
+    asker = next(broker for broker in cluster if broker is not first)
+
+    def lose_the_answer(image: MetadataImage) -> None:
+        if "orders" not in image.topics:
+            cluster.network.isolate(first.node_id)
+
+    first.controller.subscribe(lose_the_answer)
+    version = await asker.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
+    assert asker.controller.image.version >= version
+    assert "orders" not in asker.controller.image.topics
 
 
 # requirement: ST4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import msgspec
@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from msgspec import structs
 
+from raftlog.aio import Client
 from raftlog.client.environment import Environment
 from raftlog.client.session import Session
 from raftlog.errors import (
@@ -240,6 +241,37 @@ async def test_an_answer_that_no_broker_wrote_leaves_the_outcome_unknown() -> No
         with pytest.raises(ConnectionLost, match="502") as caught:
             await client.topics.create("x")
         assert not caught.value.is_definite
+
+
+REPEATED: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "drain": lambda client: client.cluster.drain(4),
+    "decommission": lambda client: client.cluster.decommission(4),
+    "recommission": lambda client: client.cluster.recommission(4),
+    "set replicas": lambda client: client.replicas.set("orders", 0, [1, 2, 3]),
+}
+RAISED: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "add a replica": lambda client: client.replicas.add("orders", 0, 4),
+    "delete": lambda client: client.topics.delete("orders"),
+    "start a plan": lambda client: client.cluster.start_plan(),
+}
+
+
+@pytest.mark.parametrize("change", [*REPEATED, *RAISED])
+async def test_only_a_change_whose_repetition_is_harmless_is_repeated_in_doubt(change: str) -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.json_response(
+            {"type": "", "title": "", "status": 504, "detail": "lost", "code": "replication_timeout"},
+            status=504,
+            content_type="application/problem+json",
+        )
+
+    async with serving(answer) as url, VirtualClient(url, retry_timeout="1s") as client:
+        with pytest.raises(CommitUnknown):
+            await (REPEATED | RAISED)[change](client)
+    assert (len(asked) > 1) == (change in REPEATED)
 
 
 @pytest.mark.parametrize("end", ["closed", "reset", "in the head", "in the body"])
