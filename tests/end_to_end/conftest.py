@@ -32,12 +32,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def many_brokers() -> Iterator[None]:
     """Twenty brokers share two cores, with other work beside.
 
-    Brokers without disk faults or commands of their own are forks: starts were half of the CPU. A leader that
-    is late by half a second on such a machine is not lost: elections wait twice as long as by default.
+    Brokers without disk faults or commands of their own are forks: starts were half of the CPU. On such a
+    machine a leader that is late by half a second is not lost, and a broker that is late by 3 s not dead.
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Cluster, "start_process", staticmethod(as_fork))
         patched.setenv("RAFTLOG_TIMING__TICK_MS", str(2 * TICK_MS))
+        patched.setenv("RAFTLOG_TIMING__DEAD_TIMEOUT_MS", "10000")
         yield
 
 

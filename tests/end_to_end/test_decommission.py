@@ -19,14 +19,13 @@ from tests.helpers.real_cluster import call, create_topic, eventually
 
 pytestmark = pytest.mark.e2e
 
-TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "10000"}  # a broker that is late on a busy machine is not dead
 Rows = list[set[int]]
 
 
 @pytest.fixture
 def four(directory: Path) -> Iterator[Cluster]:
     """Four brokers of the test's own."""
-    with Cluster(directory, brokers=4, environment=TIMING) as brokers:
+    with Cluster(directory, brokers=4) as brokers:
         yield brokers
 
 

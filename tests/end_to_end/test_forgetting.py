@@ -17,7 +17,6 @@ from tests.helpers.real_cluster import call, eventually
 
 pytestmark = pytest.mark.e2e
 
-TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "10000"}  # a broker that is late on a busy machine is not dead
 
 
 def is_down(client: Client, broker: int) -> bool:
@@ -38,7 +37,7 @@ def ready_status(url: str) -> int:
 
 # requirement: F3
 def test_a_decommissioned_broker_is_removed_and_its_process_is_refused(directory: Path) -> None:
-    with Cluster(directory, brokers=4, environment=TIMING) as four, Client(four.urls[:3]) as client:
+    with Cluster(directory, brokers=4) as four, Client(four.urls[:3]) as client:
         eventually(
             lambda: client.cluster.info().feature_level == NEWEST,
             what="the newest feature level",

@@ -22,13 +22,12 @@ from tests.helpers.real_cluster import create_topic, eventually, produce_surely,
 
 pytestmark = pytest.mark.e2e
 
-TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "10000"}  # a broker that is late on a busy machine is not dead
 
 
 @pytest.fixture
 def three(directory: Path) -> Iterator[Cluster]:
     """Three brokers of the test's own."""
-    with Cluster(directory, brokers=3, environment=TIMING) as brokers:
+    with Cluster(directory, brokers=3) as brokers:
         yield brokers
 
 
