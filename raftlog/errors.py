@@ -37,6 +37,7 @@
     │   ├── IdempotencyKeyReused    another request was sent with this key
     │   ├── IdempotencyInProgress   a request with this key is still running; retry
     │   ├── NotLeader               ask the leader named here
+    │   │   └── ReplicaNotInSync        this replica is too old or lacks the offset; the leader can answer
     │   ├── NoLeader                an election is under way; retry
     │   ├── NotEnoughReplicas       fewer healthy voters than min.insync.replicas; retry
     │   ├── Overloaded              too much in flight; wait and retry

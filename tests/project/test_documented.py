@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pydantic import BaseModel
 
 import raftlog
 from api.settings import BrokerSettings
+from raftlog import errors
 from tests.helpers.known_metrics import Known, known_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,3 +48,23 @@ def test_public_names_are_sorted_whole_and_documented() -> None:
     assert all(hasattr(raftlog, name) for name in raftlog.__all__)
     client = (ROOT / "docs" / "client.md").read_text()
     assert not [name for name in raftlog.__all__ if not re.search(rf"\b{name}\b", client)]
+
+
+def test_the_tree_of_errors_is_that_of_the_classes() -> None:
+    row = re.compile(r"^([│ ]*)[├└]── (\w+)", re.MULTILINE)
+    parents, found = ["RaftlogError"], {}
+    for indent, name in row.findall(errors.__doc__ or ""):
+        depth = len(indent) // 4
+        found[name] = parents[depth - 1]
+        parents[depth:] = [name]
+    kinds = list(errors.RaftlogError.__subclasses__())
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    ours = [kind for kind in kinds if kind.__module__ == errors.__name__]
+    assert found == {kind.__name__: kind.__bases__[0].__name__ for kind in ours}
+
+
+def test_the_glossary_defines_each_term_once() -> None:
+    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    counts = Counter(name for term in terms for name in re.split(", | / ", term))
+    assert [name for name, count in counts.items() if count > 1] == []
