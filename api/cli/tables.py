@@ -30,15 +30,24 @@ def table_lines(rows: Sequence[Row], first: Sequence[str] = (), *, is_wide: bool
     columns = [*first, *(() if first and not is_wide else _others(rows, first))]
     headings = [_heading(column, columns) for column in columns]
     cells = [headings, *([cell_text(column, row.get(column)) for column in columns] for row in rows)]
-    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
+    widths = [max(_columns(line[place]) for line in cells) for place in range(len(columns))]
     kinds = [{type(row.get(column)) for row in rows} for column in columns]
     is_number = [kind <= _NUMBERS and kind != {type(None)} for kind in kinds]
     for line in cells:
         padded = (
-            text.rjust(width) if right else text.ljust(width)
+            text.rjust(width) if right else text + " " * (width - _columns(text))
             for text, width, right in zip(line, widths, is_number, strict=True)
         )
         yield "  ".join(padded).rstrip()
+
+
+def _columns(text: str) -> int:
+    """The columns of a terminal that a text takes: a Chinese character takes two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # takes 5 ms to load, and most tables are ASCII
+
+    return cell_len(text)
 
 
 def cell_text(column: str, cell: Cell) -> str:

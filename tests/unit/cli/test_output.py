@@ -74,6 +74,11 @@ def test_a_table_has_its_first_columns_and_a_wide_one_has_all() -> None:
     ]
 
 
+def test_columns_stay_aligned_beside_wide_and_combining_characters() -> None:
+    rows = [{"key": "订单", "value": "x"}, {"key": "e\u0301t", "value": "x"}, {"key": "plain", "value": "x"}]
+    assert list(table_lines(rows)) == ["key    value", "订单   x", "e\u0301t     x", "plain  x"]
+
+
 MOVE = ReassignmentBody(target=[1, 2], state="learning", caught_up_percent=None)
 ESCAPES = "\x1b]0;owned\x07\x1b[31m"
 
