@@ -75,7 +75,8 @@ class PartitionAdmin:
             answer, _ = await self._host.calls.call(node, rpc.TRANSFER, head, timeout_ms=left_ms + GRACE_MS)
             return decode_body(answer, tuple[NodeId, Term])
 
-        return await self._gateway.read_at_leader(target, ask, deadline)
+        # Without ``to`` a repetition would transfer leadership once more.
+        return await self._gateway.at_leader(target, ask, deadline, lambda: to is not None)
 
     async def _transfer(self, place: Place, to: NodeId | None, timeout_ms: int) -> tuple[NodeId, Term]:
         replica = self._gateway.local.here(place)

@@ -160,7 +160,7 @@ class Gateway:
 
         size = self.local.take_room(buffers)
         try:
-            receipt = await self._at_leader(target, ask, deadline, is_repeatable, ask_here)
+            receipt = await self.at_leader(target, ask, deadline, is_repeatable, ask_here)
         finally:
             self.local.bytes_in_flight -= size
         self.traffic.appended(target.topic, size, receipt.record_count)
@@ -178,7 +178,7 @@ class Gateway:
             head = encode_body(rpc.Mark(place, marker, left_ms))
             await self._relay.call(node, rpc.MARK, head, timeout_ms=left_ms + GRACE_MS)
 
-        await self._at_leader(target, ask, deadline, lambda: True)
+        await self.at_leader(target, ask, deadline, lambda: True)
 
     async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
         """Delete records; the log start then. See ``PartitionReplica.delete_before``. It may be repeated."""
@@ -193,7 +193,7 @@ class Gateway:
             return decode_body(answer, Offset)
 
         try:
-            return await self._at_leader(target, ask, deadline, lambda: True)
+            return await self.at_leader(target, ask, deadline, lambda: True)
         except CommitUnknown as unknown:
             raise CommitUnknown(
                 f"whether the records of {target} below {offset} are deleted is not known; repeat: {unknown}"
@@ -215,7 +215,7 @@ class Gateway:
             return decode_body(answer, Offset)
 
         try:
-            return await self._at_leader(target, ask, deadline, lambda: True)
+            return await self.at_leader(target, ask, deadline, lambda: True)
         except CommitUnknown as unknown:
             raise CommitUnknown(
                 f"whether {target} is archived up to {archived.offset} is not known; repeat: {unknown}"
@@ -274,8 +274,8 @@ class Gateway:
                     return await ask(node, (target, info.group_id))
                 except (*UNANSWERED, Overloaded):
                     self._closest.refused(target, node)
-            return await self._at_leader(target, ask, end + PATIENCE_S, None)
-        return await self._at_leader(target, ask, end + PATIENCE_S, None, ask_here)
+            return await self.at_leader(target, ask, end + PATIENCE_S, None)
+        return await self.at_leader(target, ask, end + PATIENCE_S, None, ask_here)
 
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True
@@ -307,9 +307,9 @@ class Gateway:
 
     async def read_at_leader(self, target: TopicPartition, ask: Ask[Answer], deadline: float) -> Answer:
         """Ask until the leader answers. Reads may be asked again whatever became of them."""
-        return await self._at_leader(target, ask, deadline, None)
+        return await self.at_leader(target, ask, deadline, None)
 
-    async def _at_leader(
+    async def at_leader(
         self,
         target: TopicPartition,
         ask: Ask[Answer],

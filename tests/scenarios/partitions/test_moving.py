@@ -218,6 +218,23 @@ async def test_leadership_moves_to_the_named_broker_or_to_any(cluster: Controlle
         await asked.admin.transfer_leadership(ORDERS, down, 5000)
 
 
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_a_transfer_to_any_replica_whose_answer_is_lost_is_not_repeated(
+    cluster: ControlledCluster,
+) -> None:
+    _, outside = await create(cluster)
+    asked = cluster.brokers[outside]
+    leader = await cluster.leader()
+    before = leader.orders.group.term
+    moved = asyncio.create_task(asked.admin.transfer_leadership(ORDERS, None, 5000))
+    while leader.orders.group.is_leader:
+        await asyncio.sleep(0.0005)
+    cluster.network.cut_both(leader.node_id, outside)
+    with pytest.raises(CommitUnknown):
+        await moved
+    assert (await cluster.leader()).orders.group.term == before + 1
+
+
 # requirement: F6
 @in_virtual_time_with(lambda: ControlledCluster(brokers=5))
 async def test_a_partition_is_recovered_unsafely_only_with_the_phrase(cluster: ControlledCluster) -> None:
