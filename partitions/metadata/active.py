@@ -127,9 +127,13 @@ class ActiveController:
             image, self._group.membership.voters, self._dead_now(), self._silence.heard, self._lacking_room()
         )
 
-    async def handle(self, request: Request | SetClusterId | Command, timeout_ms: float) -> Answer:
-        """Carry out a request. Raises what ``plan`` and the machine refuse, ``NotLeader``, ``NoLeader``
-        when nothing was begun in time, and ``CommitUnknown``.
+    async def handle(
+        self, request: Request | SetClusterId | Command, timeout_ms: float, version: int | None = None
+    ) -> Answer:
+        """Carry out a request, only if the metadata has this ``version``; ``None`` for any.
+
+        Raises ``PreconditionFailed`` for another version, ``NotLeader``, ``CommitUnknown``, ``NoLeader`` when
+        nothing was begun in time, and what ``plan`` and the machine refuse.
         """
         if isinstance(request, CurrentVersion):
             return await self._current_version(timeout_ms)
@@ -141,6 +145,8 @@ class ActiveController:
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._planning:
                 await self._group.ready()
+                if version not in (None, self._machine.image.version):
+                    raise PreconditionFailed("the metadata has changed since; read it and try again")
                 command = await self._plan(request)
                 batch = command_batch(command, self._host.clock.wall_ms())
                 # Metadata is what the reserve of the disk is for, but for what adds files to it.

@@ -69,6 +69,10 @@ class NewPartitions(msgspec.Struct, frozen=True, array_like=True, tag="new_parti
     expected_shape: int | None = None  # see ``TopicInfo.shape_version``
 
 
+Absolute = DeleteTopic | AlterTopicConfig | MoveReplicas | DrainBroker | DecommissionBroker
+"""Requests that name the state to be reached."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerLimits:
     """Limits of a cluster's size."""
@@ -131,6 +135,34 @@ def plan(
             return request
         case _:
             return request
+
+
+def is_done(request: Absolute, image: MetadataImage) -> bool:
+    """True if the metadata is as the request wants it; False for requests with a condition of their own."""
+    match request:
+        case DeleteTopic(name, None, topic_id):
+            topic = image.topics.get(name)
+            return topic is None or topic.topic_id != topic_id
+        case AlterTopicConfig(name, changes, None, topic_id):
+            topic = image.topics.get(name)
+            if topic is None or topic.topic_id != topic_id:
+                return False
+            return all(topic.config.get(key) == value for key, value in changes.items())
+        case MoveReplicas(name, partition, replicas, topic_id=topic_id, expected=None):
+            topic = image.topics.get(name)
+            return (
+                topic is not None
+                and topic.topic_id == topic_id
+                and partition < len(topic.partitions)
+                and topic.partitions[partition].target_replicas == replicas
+            )
+        case DrainBroker(broker_id, draining):
+            broker = image.brokers.get(broker_id)
+            return broker is not None and broker.draining == draining
+        case DecommissionBroker(broker_id, decommissioned):
+            broker = image.brokers.get(broker_id)
+            return broker is not None and broker.decommissioned == decommissioned
+    return False
 
 
 def _plan_topic(

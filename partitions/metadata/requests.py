@@ -75,27 +75,29 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     proposal: PlanProposal | None = None  # with ``ProposePlan``
 
 
-class _Question(msgspec.Struct, frozen=True, array_like=True):
+class Question(msgspec.Struct, frozen=True, array_like=True):
+    """A request, the milliseconds left, and the metadata version that it must find, ``None`` for any."""
+
     timeout_ms: int
     request: Request
+    version: int | None = None
 
 
-_QUESTION: Final = msgspec.msgpack.Decoder(_Question)
+_QUESTION: Final = msgspec.msgpack.Decoder(Question)
 _ANSWER: Final = msgspec.msgpack.Decoder(Answer)
 
 
-def encode_question(request: Request, timeout_ms: int) -> bytes:
+def encode_question(question: Question) -> bytes:
     """The head of a call."""
-    return msgspec.msgpack.encode(_Question(timeout_ms, request))
+    return msgspec.msgpack.encode(question)
 
 
-def decode_question(head: bytes) -> tuple[Request, int]:
-    """Request and milliseconds left. Raises ``InvalidRequest`` for what this broker does not understand."""
+def decode_question(head: bytes) -> Question:
+    """Raises ``InvalidRequest`` for a request that this broker does not understand."""
     try:
-        question = _QUESTION.decode(head)
+        return _QUESTION.decode(head)
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"the controller does not understand this request: {error}") from None
-    return question.request, question.timeout_ms
 
 
 def encode_answer(answer: Answer) -> bytes:

@@ -46,7 +46,7 @@ from partitions.metadata.loads import LoadsHere
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas, find_topic
 from partitions.metadata.names import check_name
-from partitions.metadata.planner import NewPartitions, NewTopic
+from partitions.metadata.planner import Absolute, NewPartitions, NewTopic, is_done
 from partitions.metadata.refusals import MoveStuck, Refused
 from partitions.metadata.registration import Registration
 from partitions.metadata.requests import (
@@ -54,6 +54,7 @@ from partitions.metadata.requests import (
     Answer,
     CurrentVersion,
     ProposePlan,
+    Question,
     Request,
     decode_answer,
     decode_question,
@@ -68,6 +69,7 @@ from raftlog.errors import (
     CommitUnknown,
     Conflict,
     NoLeader,
+    Rejected,
     UnknownTopic,
 )
 from raftlog.node.group.raft_group import RaftGroup
@@ -85,6 +87,7 @@ _REPEATABLE: Final = (
     NewPartitions,
     ShrinkTopic,
     RemovePartition,
+    DeleteTopic,
     AllocateProducerIds,
     AdmitBroker,
     ForgetBroker,
@@ -93,13 +96,10 @@ _REPEATABLE: Final = (
     MoveStuck,
     ProposePlan,
     CurrentVersion,
-    AlterTopicConfig,
-    DeleteTopic,
-    DrainBroker,
-    DecommissionBroker,
 )
+"""Requests that undo nothing when they are carried out twice, whatever has happened in between."""
 
-AboutTopic = AlterTopicConfig | MoveReplicas
+AboutTopic = DeleteTopic | AlterTopicConfig | MoveReplicas
 
 
 class Controller:
@@ -228,13 +228,7 @@ class Controller:
 
         Raises ``UnknownTopic``, ``PreconditionFailed``, ``NoLeader``, ``CommitUnknown``.
         """
-        topic, left_ms = await self._topic_now(name, timeout_ms)
-        try:
-            return (await self._ask(DeleteTopic(name, expected_version, topic.topic_id), left_ms)).version
-        except CommitUnknown as doubt:
-            if not isinstance(doubt.__cause__, UnknownTopic):
-                raise
-        return (await self.current_image(timeout_ms)).version  # an earlier attempt has deleted it
+        return (await self._ask_about(DeleteTopic(name, expected_version), timeout_ms)).version
 
     async def alter_config(
         self,
@@ -411,21 +405,32 @@ class Controller:
         return topic, timeout_ms - (self._host.clock.monotonic() - began) * 1000
 
     async def _ask(self, request: Request, timeout_ms: float) -> Answer:
+        """The answer of the active controller.
+
+        After an attempt with an unknown outcome a request is repeated where that undoes nothing: always, or
+        only if no metadata has changed since the first attempt.
+        """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        is_repeatable = _is_repeatable(request)
+        is_repeatable = isinstance(request, _REPEATABLE)
+        first_version, version = self.image.version, None
 
         def left_ms() -> float:
             return max(1.0, (deadline - asyncio.get_running_loop().time()) * 1000)
 
+        def may_repeat() -> bool:
+            nonlocal version
+            version = None if is_repeatable else first_version
+            return True
+
         async def ask(node: NodeId) -> Answer:
             attempt_ms = min(left_ms(), self._settings.attempt_timeout_ms) if is_repeatable else left_ms()
-            answer = await self._ask_broker(node, request, attempt_ms)
+            answer = await self._ask_broker(node, Question(int(attempt_ms), request, version))
             return await self._once_known_here(answer, left_ms())
 
         pause_s = self._settings.retry_pause_ms / 1000
         search = LeaderSearch(deadline, patience_s=timeout_ms / 1000, pause_s=pause_s)
         try:
-            return await search.ask(lambda: (self.leader,), ask, is_repeatable=lambda: is_repeatable)
+            return await search.ask(lambda: (self.leader,), ask, is_repeatable=may_repeat)
         except LeaderNotFound:
             raise NoLeader(
                 self.registration.why_removed
@@ -433,16 +438,29 @@ class Controller:
                 retry_after_ms=500,  # a client goes on with another broker
             ) from None
         except InDoubt as failure:
+            if isinstance(failure.last, Rejected) and (found := await self._done(request, left_ms())):
+                return found
             raise CommitUnknown(
                 f"the metadata may have changed: {failure.last}; read it before trying again", committed=None
             ) from failure.last
 
-    async def _ask_broker(self, target: NodeId, request: Request, timeout_ms: float) -> Answer:
+    async def _done(self, request: Request, timeout_ms: float) -> Answer | None:
+        """The answer to a request whose repetition was refused, if the metadata shows its state."""
+        if not isinstance(request, Absolute):
+            return None
+        try:
+            image = await self.current_image(round(timeout_ms))
+        except NoLeader:
+            return None
+        topic = image.topics.get(getattr(request, "name", ""))
+        return Answer(image.version, topic) if is_done(request, image) else None
+
+    async def _ask_broker(self, target: NodeId, question: Question) -> Answer:
         if target == self._host.node_id:
             assert self._active is not None
-            return await self._active.handle(request, timeout_ms)
-        head = encode_question(request, int(timeout_ms))
-        answer, _ = await self._host.calls.call(target, SERVICE, head, timeout_ms=int(timeout_ms) + 1)
+            return await self._active.handle(question.request, question.timeout_ms, question.version)
+        head, timeout_ms = encode_question(question), question.timeout_ms
+        answer, _ = await self._host.calls.call(target, SERVICE, head, timeout_ms=timeout_ms + 1)
         return decode_answer(answer)
 
     async def _once_known_here(self, answer: Answer, timeout_ms: float) -> Answer:
@@ -455,9 +473,9 @@ class Controller:
     async def _serve(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        request, timeout_ms = decode_question(head)
+        asked = decode_question(head)
         assert self._active is not None
-        return encode_answer(await self._active.handle(request, timeout_ms)), ()
+        return encode_answer(await self._active.handle(asked.request, asked.timeout_ms, asked.version)), ()
 
     async def _serve_features(
         self, sender: NodeId, head: bytes, payload: memoryview
@@ -475,10 +493,3 @@ def _topic(answer: Answer, name: str) -> TopicInfo:
     if answer.topic is None:
         raise UnknownTopic(f"there is no topic {name!r}", topic=name)
     return answer.topic
-
-
-def _is_repeatable(request: Request) -> bool:
-    """Whether a request that is carried out twice has the effect of one."""
-    if isinstance(request, MoveReplicas):
-        return request.add is None and request.remove is None
-    return isinstance(request, _REPEATABLE)

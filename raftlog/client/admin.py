@@ -24,7 +24,7 @@ PRESETS: Mapping[str, bodies.PresetName] = {name: name for name in get_args(bodi
 
 
 class AsyncTopics:
-    """The topics of the cluster. Unknown outcomes of ``create`` and ``delete`` are raised, not retried."""
+    """The topics of the cluster. Unknown outcomes of ``create``, ``alter`` and ``delete`` are not retried."""
 
     def __init__(self, session: Session, metadata: Metadata) -> None:
         self._session = session
@@ -79,7 +79,8 @@ class AsyncTopics:
         ``preset`` is ``latency`` or ``throughput``, for the settings that are not in ``config``.
         """
         body = bodies.ChangeTopic(dict(config or {}), _preset(preset))
-        return (await self._session.ask_any("PATCH", paths.topic(name), body=body)).read(bodies.TopicBody)
+        reply = await self._session.ask_any("PATCH", paths.topic(name), body=body, may_repeat=False)
+        return reply.read(bodies.TopicBody)
 
     async def add_partitions(
         self, name: str, count: int, *, expected: int | None = None
@@ -184,7 +185,10 @@ class AsyncTopics:
 
 
 class AsyncCluster:
-    """The cluster and its brokers."""
+    """The cluster and its brokers.
+
+    Unknown outcomes are raised, not retried: a repetition could undo what somebody else has changed since.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -204,10 +208,7 @@ class AsyncCluster:
         )
 
     async def drain(self, broker: int) -> bodies.BrokerBody:
-        """Place no new replicas on a broker, and move its leaderships to others; its replicas stay.
-
-        Safe to repeat, as ``decommission`` and ``recommission`` are.
-        """
+        """Place no new replicas on a broker, and move its leaderships to others; its replicas stay."""
         return await self._change(paths.DRAIN_BROKER, broker)
 
     async def decommission(self, broker: int, *, wait: Duration | None = None) -> bodies.BrokerBody:
@@ -241,7 +242,7 @@ class AsyncCluster:
 
     async def _change(self, template: str, broker: int) -> bodies.BrokerBody:
         path = paths.of_broker(template, broker)
-        return (await self._session.ask_any("POST", path)).read(bodies.BrokerBody)
+        return (await self._session.ask_any("POST", path, may_repeat=False)).read(bodies.BrokerBody)
 
     async def propose_plan(self) -> plans.PlanBody:
         """The moves that make all brokers carry alike. Nothing moves.

@@ -38,7 +38,7 @@ Handler = TypeVar("Handler", bound=Callable[[Message], object])
 
 
 class Topics(SyncProxy[AsyncTopics]):
-    """The topics of the cluster. Unknown outcomes of ``create`` and ``delete`` are raised, not retried."""
+    """The topics of the cluster. Unknown outcomes of ``create``, ``alter`` and ``delete`` are not retried."""
 
     create = blocking(AsyncTopics.create)
     list = blocking(AsyncTopics.list)

@@ -62,7 +62,7 @@ class AsyncReplicas:
     async def set(
         self, topic: str, partition: int, brokers: Sequence[int], *, wait: Duration | None = None
     ) -> bodies.PartitionBody:
-        """Set all replicas, the preferred leader first; ``wait`` as for ``add``. Safe to repeat."""
+        """Set all replicas, the preferred leader first; ``wait`` as for ``add``."""
         body = bodies.SetReplicas([*brokers])
         return await self._move(paths.SET_REPLICAS, topic, partition, body, wait)
 
@@ -89,8 +89,7 @@ class AsyncReplicas:
         wait_s = 0.0 if wait is None else seconds("wait", wait)
         deadline = self._session.clock.monotonic() + wait_s
         path = paths.of_partition(template, topic, partition)
-        is_absolute = isinstance(body, bodies.SetReplicas)
-        reply = await self._session.ask_any("POST", path, body=body, may_repeat=is_absolute)
+        reply = await self._session.ask_any("POST", path, body=body, may_repeat=False)
         shown = reply.read(bodies.PartitionBody)
         while shown.reassignment is not None and self._session.clock.monotonic() < deadline:
             await asyncio.sleep(LOOK_S)

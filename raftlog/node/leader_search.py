@@ -13,7 +13,6 @@ from typing import Final, NamedTuple, TypeVar
 from raftlog.errors import (
     CommitUnknown,
     ConnectionLost,
-    InvalidRequest,
     NoLeader,
     NotLeader,
     RaftlogError,
@@ -95,8 +94,6 @@ class LeaderSearch:
                 node = self._choose(candidates())
                 if node is not None:
                     return await ask(node)
-            except InvalidRequest:
-                raise  # it was as wrong the first time
             except UNANSWERED as refusal:
                 last = error = refusal
                 if is_repeatable is not None and may_have_happened(refusal):

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from partitions.hosting.directories import folder_name
-from partitions.metadata.commands import DeleteTopic, ReplicasChanged
+from partitions.metadata.commands import DeleteTopic, DrainBroker, ReplicasChanged
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewTopic
 from partitions.metadata.requests import (
     SERVICE,
     Answer,
+    Question,
     Request,
     decode_answer,
     decode_question,
@@ -196,7 +197,7 @@ async def ask(cluster: ControlledCluster, request: Request) -> Answer:
     """One message to the active controller, as another broker sends it."""
     controller = await cluster.controller_broker()
     sender = next(broker for broker in cluster.brokers.values() if broker is not controller)
-    head = encode_question(request, 5000)
+    head = encode_question(Question(5000, request))
     answer, _ = await sender.host.calls.call(controller.node_id, SERVICE, head, timeout_ms=5000)
     return decode_answer(answer)
 
@@ -331,7 +332,7 @@ async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_delete
     await made(cluster)
 
     async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
-        if isinstance(decode_question(head)[0], DeleteTopic):
+        if isinstance(decode_question(head).request, DeleteTopic):
             await delete(controller)
             await controller.controller.create_topic(
                 "orders", partitions=1, replication_factor=3, config={}, timeout_ms=5000
@@ -345,26 +346,44 @@ async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_delete
 
 
 @in_virtual_time_with(ControlledCluster)
-async def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
+async def test_a_change_whose_answer_is_lost_is_carried_out_once(
     cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, asked = await controller_and_another(cluster)
     await made(cluster)
-    asked_for: list[Request] = []
 
     async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
-        request, _ = decode_question(head)
-        if isinstance(request, MoveReplicas):
-            asked_for.append(request)
         answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
-        if isinstance(request, MoveReplicas):
-            raise ConnectionLost(f"the answer to {request} is lost", sent=True)
+        if isinstance(decode_question(head).request, MoveReplicas):
+            raise ConnectionLost(f"the answer {answer} is lost", sent=True)
         return answer
 
     monkeypatch.setattr(asked.host.calls, "call", call)
-    with pytest.raises(CommitUnknown):
+    with pytest.raises(CommitUnknown, match="the metadata has changed since"):
         await asked.admin.change_replicas(MoveReplicas("orders", 0, remove=NodeId(1)), 1000)
-    assert len(asked_for) == 1
+    image = await asked.controller.current_image(1000)
+    assert image.topics["orders"].partitions[0].target_replicas == (2, 3)
+
+
+# requirement: ST5
+@in_virtual_time_with(ControlledCluster)
+async def test_a_repetition_does_not_undo_what_somebody_has_changed_since(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller, asked = await controller_and_another(cluster)
+    drain, use_again = DrainBroker(NodeId(3)), DrainBroker(NodeId(3), draining=False)
+
+    async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
+        answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+        if decode_question(head).request == drain:
+            await controller.controller.change_broker(use_again, 1000)
+            raise ConnectionLost(f"the answer {answer} is lost", sent=True)
+        return answer
+
+    monkeypatch.setattr(asked.host.calls, "call", call)
+    with pytest.raises(CommitUnknown, match="the metadata has changed since"):
+        await asked.controller.change_broker(drain, 1000)
+    assert not (await asked.controller.current_image(1000)).brokers[NodeId(3)].draining
 
 
 @in_virtual_time_with(ControlledCluster)

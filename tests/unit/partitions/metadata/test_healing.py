@@ -22,7 +22,7 @@ from partitions.metadata.image import MetadataImage
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import PlannerLimits, plan
 from partitions.metadata.refusals import AVOIDED_MS, MoveStuck, Refusals, Refused
-from partitions.metadata.requests import decode_question, encode_question
+from partitions.metadata.requests import Question, decode_question, encode_question
 from raftlog.types import NodeId, TopicId
 from tests.helpers.metadata_images import applied, cluster, create, nodes, recovered, set_replicas
 
@@ -394,7 +394,7 @@ def test_a_controller_that_does_not_lead_forgets() -> None:
 
 
 def test_a_report_travels_whole() -> None:
-    assert decode_question(encode_question(report(4), 500)) == (report(4), 500)
+    assert decode_question(encode_question(Question(500, report(4)))) == Question(500, report(4))
 
 
 # requirement: F2
