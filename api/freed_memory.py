@@ -48,10 +48,13 @@ def give_back() -> None:
 class Returning:
     """Returns what was not used again to the system, until ``stop``.
 
-    It looks every ``RETURN_S`` whether the process has grown since. On a thread: 16 MB take a millisecond.
+    It looks every ``pause_s`` whether the process has grown since. On a thread: 16 MB take a millisecond.
+    Without a descriptor or a thread it looks again later.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pause_s: float = RETURN_S) -> None:
+        self.looks = 0
+        self._pause_s = pause_s
         self._loop = asyncio.get_running_loop()
         self._trim = None
         self._kept_bytes = 0  # what the process had after the last time
@@ -64,17 +67,20 @@ class Returning:
         self._handle.cancel()
 
     def _wait(self) -> asyncio.TimerHandle:
-        return self._loop.call_later(RETURN_S, self._begin)
+        return self._loop.call_later(self._pause_s, self._begin)
 
     def _begin(self) -> None:
         if self._trim is not None:
-            if _resident_bytes() > self._kept_bytes + GROWN_BYTES:
-                self._loop.run_in_executor(None, self._return, self._trim)
+            self.looks += 1
             self._handle = self._wait()
+            with contextlib.suppress(OSError, RuntimeError):
+                if _resident_bytes() > self._kept_bytes + GROWN_BYTES:
+                    self._loop.run_in_executor(None, self._return, self._trim)
 
     def _return(self, trim: Callable[[int], object]) -> None:
         trim(0)
-        self._kept_bytes = _resident_bytes()
+        with contextlib.suppress(OSError):
+            self._kept_bytes = _resident_bytes()
 
 
 def _resident_bytes() -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import resource
 import subprocess
 import sys
 
 import pytest
 
+from api.freed_memory import Returning
 from raftlog.errors import MachineFailed, Overloaded
 from raftlog.exhaustion import exhaustion, in_thread, refuse_exhausted
 
@@ -45,6 +48,22 @@ async def test_a_thread_raises_an_exhaustion_as_an_error_of_the_system() -> None
     with pytest.raises(RuntimeError, match="another"):
         await in_thread(lambda: breaks(RuntimeError("another")))
     assert await in_thread(lambda: 1) == 1
+
+
+async def test_memory_is_returned_again_after_a_time_without_descriptors() -> None:
+    failed: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    returning = Returning(0.0)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        looks = returning.looks
+        while returning.looks < looks + 2:
+            await asyncio.sleep(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        returning.stop()
+    assert failed == []
 
 
 LITTLE_MEMORY = """
