@@ -15,6 +15,8 @@ def http_get(url: str, timeout_s: float, **sent: str) -> tuple[bytes, Message]:
     request = urllib.request.Request(url, headers=sent)
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            if answer.length is None and not answer.chunked:  # all responses of brokers have either
+                raise ConnectionError(f"{url}: the response breaks off in its headers")
             return answer.read(), answer.headers
     except http.client.HTTPException as error:
         raise ConnectionError(f"{url}: {error!r}") from error

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -153,7 +154,7 @@ def _restored(arena: Arena, broker: int, unheard: Callable[[int], int]) -> Steps
         arena.processes.kill(broker)
         for path in directory.iterdir():
             _remove(path)
-        shutil.copytree(copy, directory, dirs_exist_ok=True)
+        _copy_back(copy, directory)
         count = unheard(broker)
         arena.processes.launch(broker)
     return count
@@ -174,9 +175,15 @@ def restore_folder(arena: Arena, draw: Draw) -> Steps:
         yield f"broker {broker}: {folder.parent.name}/{folder.name}"
         arena.processes.stop(broker)
         shutil.rmtree(folder, ignore_errors=True)  # its topic may be deleted
-        shutil.copytree(copy, folder)
+        _copy_back(copy, folder)
         arena.processes.launch(broker)
     return 1
+
+
+def _copy_back(copy: Path, directory: Path) -> None:
+    """Restore a copy, durably: the next power loss may come within seconds."""
+    shutil.copytree(copy, directory, dirs_exist_ok=True)
+    subprocess.run(["sync", "--file-system", str(directory)], check=True)
 
 
 def _disk_age(arena: Arena, broker: int) -> float:

@@ -12,7 +12,10 @@ from raftlog.testing.waits import LIMIT_S
 
 
 # The harness survives a broker that is killed during its response.
-@pytest.mark.parametrize("response", [b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nhalf", b"", b"no HTTP"])
+@pytest.mark.parametrize(
+    "response",
+    [b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nhalf", b"HTTP/1.1 200 OK\r\nContent-", b"", b"no HTTP"],
+)
 def test_a_response_that_breaks_off_is_an_error_of_the_connection(response: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
