@@ -90,6 +90,7 @@ class BrokerGroups:
 
     def _image_changed(self, image: MetadataImage) -> None:
         if self._topics.take(image):
+            self.offsets.topics_changed()
             for coordinator in self.coordinators.values():
                 coordinator.partitions_changed()
 

@@ -65,6 +65,7 @@ from raftlog.hosting.decisions import Answer, RequestId
 
 UNKNOWN_TIME_MS: Final = 1_000  # before the clock is looked at again
 RETRY_AFTER_MS: Final = (1_000, 3_600_000)  # the shortest, and the longest: an hour
+LOOK_MS: Final = (1_000, 10_000)  # between two looks for what frees room, which take milliseconds
 BYTES_MAX: Final = 1 << 30  # of one partition
 DUE_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 
@@ -109,6 +110,8 @@ class Decisions:
             pending_bytes_max,
             "send smaller ones, cancel some, wait for deliveries, or raise delayed.pending_bytes_max",
         )
+        # By topic without room, and for all without room: when some is freed, and until when that is known.
+        self._frees_ms: dict[str | None, tuple[int, int]] = {}
         self._lanes = Lanes(self._draft, batch_bytes_max, tally)
         self._schedules = Scheduling(self._draft, tally, self._has_room, self._lanes.add)
         self._gone_topics = GoneTopics(self._draft, self._lanes.is_moving, self._schedules)
@@ -327,13 +330,26 @@ class Decisions:
 
         Failed messages hold back none, until there are as many of them.
         """
-        due_ms = self._lanes.next_due_ms()
-        left_ms = 0 if due_ms is None else due_ms - self._draft.wall_ms
-        retry_after_ms = min(max(left_ms, RETRY_AFTER_MS[0]), RETRY_AFTER_MS[1])
-        self._budget.check(self.state.open, "topic", topic, count, retry_after_ms)
-        self._bytes_budget.check(self.state.sizes, "topic", topic, size_bytes, retry_after_ms)
+        for budget, used, more in (
+            (self._budget, self.state.open, count),
+            (self._bytes_budget, self.state.sizes, size_bytes),
+        ):
+            if more > 0 and not budget.has_room(used, topic, more):
+                whose = None if budget.is_in_share(used, topic, more) else topic
+                budget.check(used, "topic", topic, more, self._retry_after_ms(whose))
         if self.state.failures.total:
             self._failed_budget.check(self.state.failures, "topic", topic, min(count, 1), RETRY_AFTER_MS[1])
+
+    def _retry_after_ms(self, topic: str | None) -> int:
+        """When a message of this topic, or of any, is due or on its way, and so will leave."""
+        now_ms, (shortest_ms, longest_ms) = self._draft.now_ms, RETRY_AFTER_MS
+        known = {key: each for key, each in self._frees_ms.items() if now_ms < each[1]}
+        if topic not in known:
+            due_ms = self.state.waiting.first_due_ms(topic, self.state.failed)
+            left_ms = longest_ms if due_ms is None else due_ms - self._draft.wall_ms
+            known[topic] = now_ms + left_ms, now_ms + min(max(left_ms, LOOK_MS[0]), LOOK_MS[1])
+        self._frees_ms = known
+        return min(max(known[topic][0] - now_ms, shortest_ms), longest_ms)
 
     def _has_room(self, topic: str, size_bytes: int) -> bool:
         """Whether a schedule may fire a message for this topic."""

@@ -60,10 +60,6 @@ class Lanes:
         """A message waits from now on, or has got another time."""
         self._due.add(self._state.waiting[id_].due_ms, id_)
 
-    def next_due_ms(self) -> int | None:
-        """About when the next message is due, by the wall clock."""
-        return self._due.next_ms()
-
     def is_moving(self, id_: bytes) -> bool:
         """Whether it is too late to change a message."""
         return id_ in self._moving

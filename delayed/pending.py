@@ -18,7 +18,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -150,6 +150,17 @@ class Pending(Mapping[bytes, Waiting]):
         """Time and id of each message of a shard."""
         found = self._shards[shard]
         return list(zip(found.due, found.number, strict=True))
+
+    def first_due_ms(self, topic: str | None, without: Container[bytes]) -> int | None:
+        """The earliest time of the messages of one topic, or of all, without some. Looks at each of them."""
+        wanted = {digest for digest, target in self._targets.items() if topic in (None, target[0])}
+        times = (
+            due_ms
+            for shard in self._shards
+            for due_ms, id_, target in zip(shard.due, shard.number, shard.target, strict=True)
+            if target in wanted and id_ not in without
+        )
+        return min(times, default=None)
 
     def behind(self, after: bytes, topic: str | None, count_max: int) -> list[bytes]:
         """Up to ``count_max`` ids behind one, in order; of one topic, or of all."""

@@ -73,13 +73,16 @@ class LookAhead:
 
     # Looks.
 
-    def is_informed(self, mark: int) -> bool:
-        """Whether it is known that there were no more jobs after this mark."""
-        return all(
-            part.look == "tail"
-            or (part.look is None and (part.found or part.error is not None or part.began > mark))
-            for part in self._parts.values()
-        )
+    @property
+    def informed_below(self) -> int:
+        """For each mark below this number it is known that there were no more jobs after it."""
+        below = self.mark + 1  # above all marks of requests
+        for part in self._parts.values():
+            if part.look == "now":
+                return 0
+            if part.look is None and not part.found and part.error is None:
+                below = min(below, part.began)
+        return below
 
     @property
     def error(self) -> RaftlogError | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -27,6 +27,7 @@ from raftlog.errors import InvalidRequest, OffsetOutOfRange, RaftlogError, Unkno
 METADATA_CHARACTERS_MAX: Final = 4_096
 OFFSETS_MAX: Final = 10_000  # of one request
 ASKED_AT_ONCE: Final = 64  # partitions
+_NO_ENDS: Final[Mapping[int, int]] = {}
 
 Result = TypeVar("Result")
 
@@ -60,7 +61,12 @@ class GroupOffsets:
         self._service = service
         self._topics = topics
         self._clock = clock
-        self._ends: dict[tuple[str, str, int], int] = {}  # newest known, by topic, its id and partition
+        self._ends: dict[str, dict[int, int]] = {}  # newest known, by topic id and partition
+
+    def topics_changed(self) -> None:
+        """Forget the ends of topics that were deleted."""
+        for topic_id in self._ends.keys() - self._topics.known.topic_ids.values():
+            del self._ends[topic_id]
 
     async def commit(self, request: Commit, *, timeout_ms: int) -> None:
         """Commit all of them, or none.
@@ -163,11 +169,11 @@ class GroupOffsets:
 
     def _is_within(self, commit: OffsetCommit) -> bool:
         """The end of a partition rises only, so one that was seen need not be asked for again."""
-        return commit.offset <= self._ends.get((commit.topic, commit.topic_id, commit.partition), -1)
+        return commit.offset <= self._ends.get(commit.topic_id, _NO_ENDS).get(commit.partition, -1)
 
     async def _check(self, commit: OffsetCommit) -> None:
         end = await self._topics.end(commit.topic, commit.partition)
-        self._ends[commit.topic, commit.topic_id, commit.partition] = end
+        self._ends.setdefault(commit.topic_id, {})[commit.partition] = end
         if commit.offset > end:
             raise OffsetOutOfRange(
                 f"offsets: {commit.topic}/{commit.partition} ends at {end}, {commit.offset} is above it",

@@ -276,10 +276,15 @@ class WorkQueue:
                 break
         if not self._is_full():
             self._look(now_ms)
-        for waiter in list(self._waiters.values()):
-            is_known = self._is_full() or self._ahead.is_informed(waiter.mark)
-            if now_ms >= waiter.until_ms + (0 if is_known else GRACE_MS):
-                self._answer(waiter, self._nothing())
+        if over := [waiter for waiter in self._waiters.values() if now_ms >= waiter.until_ms]:
+            self._end_waits(over, now_ms)
+
+    def _end_waits(self, over: list[_Waiter], now_ms: int) -> None:
+        """Answer receives whose time is over; those that are not informed wait for a look a little longer."""
+        is_full, below, nothing = self._is_full(), self._ahead.informed_below, self._nothing()
+        for waiter in over:
+            if is_full or waiter.mark < below or now_ms >= waiter.until_ms + GRACE_MS:
+                self._answer(waiter, nothing)
 
     def _end_of(self, waiter: _Waiter) -> int:
         """When the receive ends: one whose time is over may still wait for a look."""
@@ -287,7 +292,7 @@ class WorkQueue:
 
     def _look(self, now_ms: int) -> None:
         waiters = self._waiters.values()
-        newest = max((waiter.mark for waiter in waiters), default=None)
+        newest = next((waiter.mark for waiter in reversed(waiters)), None)  # marks rise
         may_wait = any(waiter.until_ms > now_ms for waiter in waiters)
         for place in self._ahead.wanted(now_ms, newest, may_wait=may_wait):
             names = (self._group, self._topic, self._topic_id)

@@ -14,7 +14,8 @@ that no clock can end a transaction too early. What is forgotten by its age goes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, assert_never
 
 import msgspec
@@ -71,6 +72,8 @@ from transactions.state import TransactionsState
 from transactions.tally import AbortReason, Tally
 
 SWEEP_MS: Final = 600_000  # how often ids that nobody uses are looked for
+ENDED_MAX: Final = 400  # by their age or their time, in one step: they hold the event loop for some ms
+PAUSE_MS: Final = 10  # after so many, in which they are appended
 PARTITIONS_MAX: Final = 1_000  # of one transaction
 GROUPS_MAX: Final = 100
 INCARNATIONS_MAX: Final = 4  # of one transactional id, whose names are remembered
@@ -109,6 +112,7 @@ class Decisions:
         # When an open transaction is aborted.
         self._due: Deadlines[str] = Deadlines(None if before is None else before._due)
         self._sweep_ms = now_ms + SWEEP_MS
+        self._aborts_ms = now_ms  # when the next transactions that have exceeded their time are aborted
         self._now_ms, self._wall_ms = now_ms, wall_ms
         self._trusted_ms: int | None = None  # as far as ``expire`` was told
         for name, transaction in self.state.transactions.items():
@@ -128,7 +132,7 @@ class Decisions:
     def next_deadline_ms(self) -> int:
         """When ``tick`` has something to do, at the latest."""
         due_ms = self._due.next_ms()
-        return self._sweep_ms if due_ms is None else min(self._sweep_ms, due_ms)
+        return self._sweep_ms if due_ms is None else min(self._sweep_ms, max(self._aborts_ms, due_ms))
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
         """Answered now, or once a transaction is complete. A refusal is an answer, too."""
@@ -163,19 +167,18 @@ class Decisions:
                 self._receive(request_id, request)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """Abort what has exceeded its time."""
+        """Abort some of what has exceeded its time."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
-        while (name := self._due.take(now_ms)) is not None:
-            self._decide([(name, self.state.transactions[name])], abort=AbortReason.TIMEOUT)
+        if now_ms >= self._aborts_ms:
+            names = list(islice(iter(lambda: self._due.take(now_ms), None), ENDED_MAX))
+            self._abort_all([(name, self.state.transactions[name]) for name in names], AbortReason.TIMEOUT)
+            self._aborts_ms = now_ms + _pause_ms(len(names), 0)
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Forget ids and sinks that nobody has used for the whole retention, and old answers."""
+        """Forget some ids and sinks that nobody has used for the whole retention, and old answers."""
         self._trusted_ms = trusted_ms
         if now_ms >= self._sweep_ms:
-            self._sweep_ms = now_ms + SWEEP_MS
-            self._expire_keys()
-            if trusted_ms is not None:
-                self._forget_older(trusted_ms - self._id_retention_ms)
+            self._forget_some(now_ms)
 
     # Requests.
 
@@ -504,29 +507,39 @@ class Decisions:
         self._room.check_new(name, client, self._wall_ms, self._sweep_ms - self._now_ms)
 
     def _check_key_room(self, claim: Claim) -> None:
-        """See ``Room.check_key``; the first keys to expire make room at once."""
+        """See ``Room.check_key``; the keys that expired first make room at once, if they are the client's."""
         client = claim.client
         if claim.digest in self.state.requests or self._room.has_for_key(client):
             return
         if self._room.key_due(client, self._wall_ms) <= self._wall_ms:
-            self._expire_keys()
+            self._forget_some(self._now_ms)
         self._room.check_key(client, self._wall_ms)
 
-    def _expire_keys(self) -> None:
-        """Forget answers that are too old."""
-        self._room.keys_expired()
-        if self._trusted_ms is not None:
-            for row in keyed_requests.expired(self.state, self._trusted_ms - self._key_retention_ms):
-                self._outputs.write(row)
+    def _forget_some(self, now_ms: int) -> None:
+        """Forget some of what is too old, and say when there is more to forget."""
+        self._room.expired()
+        rows = list(islice(self._too_old(self._trusted_ms), ENDED_MAX))
+        for row in rows:
+            self._outputs.write(row)
+        self._sweep_ms = now_ms + _pause_ms(len(rows), SWEEP_MS)
 
-    def _forget_older(self, oldest_ms: int) -> None:
-        self._room.names_expired()
-        for name, found in list(self.state.transactions.items()):
+    def _too_old(self, trusted_ms: int | None) -> Iterator[Row]:
+        """Deletions of answers, ids and sinks; none while no time is trusted."""
+        if trusted_ms is None:
+            return
+        yield from keyed_requests.expired(self.state, trusted_ms - self._key_retention_ms)
+        oldest_ms = trusted_ms - self._id_retention_ms
+        for name, found in self.state.transactions.items():
             if found.state in IDLE and found.changed_ms < oldest_ms:
-                self._outputs.write((TransactionKey(name), None))
-        for key, sink in list(self.state.sinks.items()):
+                yield TransactionKey(name), None
+        for key, sink in self.state.sinks.items():
             if sink.changed_ms < oldest_ms:
-                self._outputs.write((SinkKey(key), None))
+                yield SinkKey(key), None
+
+
+def _pause_ms(ended: int, rest_ms: int) -> int:
+    """The time until the next step: a short one after a whole step, as more may be left."""
+    return PAUSE_MS if ended == ENDED_MAX else rest_ms
 
 
 def _check_participants(partitions: Sequence[Participant], groups: Sequence[str]) -> None:

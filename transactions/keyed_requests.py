@@ -7,6 +7,7 @@ is committed has an answer, after any crash, and one that is not can be carried 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -83,17 +84,15 @@ def decided(digest: bytes, answer: bytes | None, state: TransactionsState, wall_
     )
 
 
-def expired(state: TransactionsState, oldest_ms: int) -> list[Row]:
+def expired(state: TransactionsState, oldest_ms: int) -> Iterator[Row]:
     """Deletions of requests that ended too long ago. They come first, as far as the leaders' clocks agree."""
-    found: list[Row] = []
     young = 0
     for digest, request in state.requests.oldest():
         if request.changed_ms < oldest_ms and not _is_running(request, state):
-            found.append((RequestKey(digest), None))
+            yield RequestKey(digest), None
             young = 0
         elif (young := young + 1) == LOOKED_AT_MAX:
-            break
-    return found
+            return
 
 
 def oldest_ms(state: TransactionsState, client: str = "") -> int | None:

@@ -90,12 +90,9 @@ class Room:
             self._key_due_ms[whose] = max(due_ms, wall_ms + LOOK_MS)
         return self._key_due_ms[whose]
 
-    def keys_expired(self) -> None:
-        """What was old is forgotten."""
+    def expired(self) -> None:
+        """What was old is forgotten, or some of it."""
         self._key_due_ms.clear()
-
-    def names_expired(self) -> None:
-        """What nobody has used is forgotten."""
         self._name_due_ms.clear()
 
     def _name_due(self, client: str, wall_ms: int) -> int:

@@ -76,6 +76,14 @@ class Coordinator:
             self._decisions.expire(self.now_ms, self.now_ms if self.is_time_trusted else None)
             self._take(self._decisions.take())
 
+    def step(self) -> int:
+        """Time passes until the next deadline: the number of batches that are written then."""
+        before, self.now_ms = len(self.written), max(self.now_ms, self._decisions.next_deadline_ms())
+        self._decisions.tick(self.now_ms, self.now_ms)
+        self._decisions.expire(self.now_ms, self.now_ms if self.is_time_trusted else None)
+        self._take(self._decisions.take())
+        return len(self.written) - before
+
     def next_leader(self) -> Coordinator:
         """One that begins with what is committed."""
         state = TransactionsState()

@@ -22,7 +22,7 @@ from delayed.requests import (
     Reschedule,
     When,
 )
-from delayed.state import DelayedState
+from delayed.state import RECORD_BYTES, DelayedState
 from raftlog.errors import (
     DelayedAlreadyDelivered,
     InvalidRequest,
@@ -35,6 +35,7 @@ from raftlog.records.batch import EPOCH_MAX
 from tests.helpers.decided_delays import Coordinator, Target, add, id_of, new
 
 HALF_HOUR_MS = 1_800_000
+DAY_MS = 86_400_000
 LANE = LaneKey("orders", 0)
 
 
@@ -293,6 +294,59 @@ def test_so_many_messages_may_be_pending_and_no_more() -> None:
     coordinator.advance(5)
     coordinator.deliver()
     assert isinstance(coordinator.ask(add(new(3, delay_ms=5))), Added)
+
+
+def room_in_ms(coordinator: Coordinator, topic: str, *, expected: type[Overloaded | QuotaExceeded]) -> int:
+    """What a client is told that wants to add one more message to a topic without room."""
+    refusal = coordinator.ask(add(new(999, delay_ms=DAY_MS), topic=topic))
+    assert type(refusal) is expected, refusal
+    return int(str(refusal.details["retry_after_ms"]))
+
+
+# requirement: N2
+def test_a_topic_without_room_has_some_when_its_next_message_is_due() -> None:
+    coordinator = Coordinator(pending_max=16)
+    coordinator.ask(add(*(new(number, delay_ms=DAY_MS) for number in range(4)), topic="far"))
+    coordinator.ask(add(new(10, delay_ms=5_000), *(new(11 + n, delay_ms=DAY_MS) for n in range(3))))
+    assert room_in_ms(coordinator, "far", expected=QuotaExceeded) == 3_600_000, "not when others are due"
+    assert room_in_ms(coordinator, "orders", expected=QuotaExceeded) == 5_000
+    coordinator.advance(2_000)
+    assert room_in_ms(coordinator, "orders", expected=QuotaExceeded) == 3_000
+    coordinator.advance(3_000)
+    assert [move.batch.ids for move in coordinator.moves] == [(id_of(10),)]
+    for _ in range(2):
+        assert room_in_ms(coordinator, "orders", expected=QuotaExceeded) == 1_000, "it is on its way"
+        coordinator.advance(60_000)
+    coordinator.deliver()
+    assert isinstance(coordinator.ask(add(new(14, delay_ms=DAY_MS))), Added)
+    assert room_in_ms(coordinator, "orders", expected=QuotaExceeded) == 3_600_000
+
+
+# requirement: N2
+def test_a_coordinator_without_room_has_some_when_any_message_is_due() -> None:
+    coordinator = Coordinator(pending_max=16)
+    for topic in range(4):
+        filled = (new(10 * topic + number, delay_ms=DAY_MS) for number in range(topic and 4))
+        coordinator.ask(add(*filled, topic=f"topic-{topic}"))
+    coordinator.ask(add(*(new(number, delay_ms=60_000 - number) for number in range(4)), topic="topic-0"))
+    assert room_in_ms(coordinator, "other", expected=Overloaded) == 59_997
+    coordinator.ask(Cancel(id=id_of(3)))
+    coordinator.ask(add(new(4, delay_ms=DAY_MS), topic="topic-0"))
+    coordinator.advance(60_000)
+    assert room_in_ms(coordinator, "other", expected=Overloaded) == 1_000
+
+
+# requirement: N2
+def test_messages_that_have_failed_make_no_room_by_themselves() -> None:
+    coordinator = Coordinator(pending_bytes_max=4 * 2 * (RECORD_BYTES + 10))
+    coordinator.ask(add(new(10, delay_ms=1), new(11, delay_ms=1)))
+    coordinator.advance(1)
+    coordinator.decisions.refused(
+        coordinator.moves.pop(), "gone", is_gone=True, now_ms=coordinator.wall_ms, wall_ms=coordinator.wall_ms
+    )
+    coordinator.commit()
+    assert described(coordinator, 10) == ("failed", "gone")
+    assert room_in_ms(coordinator, "orders", expected=QuotaExceeded) == 3_600_000
 
 
 # requirement: A3

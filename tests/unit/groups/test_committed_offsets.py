@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from api.broker_groups import BrokerGroups
+from api.settings import Groups
 from groups.commits import PENDING_MAX
 from groups.coordination import SWEEP_MS
 from groups.ports import Extent, Place
@@ -19,6 +24,8 @@ from groups.requests import (
     ReadGroup,
 )
 from groups.state import GroupsState
+from partitions.metadata.commands import DeleteTopic
+from raftlog.clock import SystemClock
 from raftlog.errors import (
     Conflict,
     InvalidRequest,
@@ -30,7 +37,10 @@ from raftlog.errors import (
     UnknownMember,
 )
 from raftlog.hosting.decisions import RECORDS_PER_BATCH
+from raftlog.types import NodeId, TopicPartition
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.group_coordination import SESSION_MS, CoordinatedGroups
+from tests.helpers.metadata_images import applied, cluster, create
 
 DAY_MS = 86_400_000
 
@@ -428,3 +438,31 @@ def test_one_batch_holds_all_offsets_of_a_transaction(groups: CoordinatedGroups)
     groups.ask(added(PENDING_MAX, "m" * 4_096), InvalidRequest)
     groups.ask(added(PENDING_MAX), Done)
     assert isinstance(groups.committed.transactions["g"][7], TransactionOffsets)
+
+
+@in_real_time
+async def test_a_broker_forgets_where_a_deleted_topic_ended() -> None:
+    """Topics that are created and deleted again and again would add up for ever."""
+    asked: list[str] = []
+
+    async def offset_at(place: TopicPartition, *_: object, **__: object) -> tuple[int, int]:
+        asked.append(f"{place.topic}/{place.partition}")
+        return 10, 0
+
+    before, _ = applied(create("orders", [1], [1]), create("mails", [1], number=2), to=cluster())
+    changed: list[Any] = []
+    controller: Any = SimpleNamespace(image=before, subscribe=changed.append)
+    gateway: Any = SimpleNamespace(offset_at=offset_at)
+    calls: Any = SimpleNamespace(serve=lambda *_: None)
+    groups = BrokerGroups(NodeId(1), Groups(), controller, gateway, calls, SystemClock())
+    offsets = [groups.offsets.placed("orders", partition, 5, -1, "") for partition in (0, 1)]
+    offsets.append(groups.offsets.placed("mails", 0, 5, -1, ""))
+    for _ in range(2):
+        await groups.offsets.check(offsets)
+    assert asked == ["orders/0", "orders/1", "mails/0"], "an end that was seen need not be asked for again"
+    deletion = DeleteTopic("orders", topic_id=before.topics["orders"].topic_id)
+    controller.image, _ = applied(deletion, to=before)
+    for listener in changed:
+        listener(controller.image)
+    await groups.offsets.check(offsets)
+    assert asked[3:] == ["orders/0", "orders/1"]

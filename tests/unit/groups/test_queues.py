@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+
 import pytest
 
 from groups.queue_effects import Looked
@@ -513,3 +517,35 @@ def test_an_idle_queue_costs_no_timer(mail: WorkedOff) -> None:
     assert mail.coordination.queues.next_deadline_ms() is None
     mail.produce(b"")
     assert offsets(mail.take()) == [1]
+
+
+def calls_of(step: Callable[[], object]) -> int:
+    """The Python functions that a step calls or resumes."""
+    calls = 0
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(note)
+    try:
+        step()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+# requirement: N2
+def test_a_step_asks_no_partition_for_each_receive_that_waits() -> None:
+    """A thousand workers of a thousand partitions would hold the event loop of a broker all the time."""
+    workers = partitions = 200
+    mail = WorkedOff(partitions)
+    waiting = [mail.receive(wait_ms=HOUR_MS) for _ in range(workers)]
+    mail.end_looks()  # each partition was looked at since the last receive
+    look, queues = mail.parked[-1], mail.coordination.queues
+    ended = Looked(look.offset, look.offset, (), is_at_end=True)
+    assert calls_of(lambda: queues.looked(look, ended, mail.now_ms, mail.wall_ms)) < 5 * workers
+    mail.after(HOUR_MS - 1)
+    assert not mail.answers
+    assert calls_of(lambda: mail.after(1)) < 20 * workers
+    assert [mail.held(request) for request in waiting] == [[]] * workers

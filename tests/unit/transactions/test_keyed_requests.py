@@ -12,7 +12,7 @@ from api.settings import KEYS_BYTES_MAX, TransactionSettings
 from raftlog.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused, Overloaded, QuotaExceeded
 from tests.helpers.decided_transactions import KEY_RETENTION_MS, Coordinator
 from transactions import keyed_requests
-from transactions.decisions import SWEEP_MS
+from transactions.decisions import ENDED_MAX, PAUSE_MS, SWEEP_MS
 from transactions.kept_requests import KEY_BYTES, size_of
 from transactions.records import Handle, KeyedRequest, RequestKey, State, TransactionKey
 from transactions.requests import (
@@ -314,3 +314,53 @@ def test_keys_are_bounded_by_count_and_by_the_bytes_of_their_answers() -> None:
         assert isinstance(again, AnsweredBefore), "what is kept is answered all the same"
         coordinator.advance(KEY_RETENTION_MS + 2 * SWEEP_MS)
         answered(coordinator, opening("__c", digest=b"further"))
+
+
+def old_answers(*counts: tuple[str, int], changed_ms: int = 1) -> TransactionsState:
+    """So many requests of each client that were answered at this time."""
+    state = TransactionsState()
+    for client, count in counts:
+        for number in range(count):
+            request = KeyedRequest(
+                fingerprint=b"body",
+                transaction=Handle("__a", 7, 0),
+                attempt=1,
+                changed_ms=changed_ms,
+                answer=b"",
+                client=client,
+            )
+            state.put(RequestKey(f"{client} {number}".encode()), request)
+    return state
+
+
+# requirement: N2
+def test_old_answers_are_forgotten_some_at_a_time() -> None:
+    """All at once would hold the event loop of a broker for longer than its peers wait for it."""
+    coordinator = Coordinator(old_answers(("10.0.0.1", 2 * ENDED_MAX + 1)), KEY_RETENTION_MS + 2)
+    began_ms = coordinator.now_ms + SWEEP_MS
+    steps = [(coordinator.step(), coordinator.now_ms) for _ in range(3)]
+    assert steps == [
+        (ENDED_MAX, began_ms),
+        (ENDED_MAX, began_ms + PAUSE_MS),
+        (1, began_ms + 2 * PAUSE_MS),
+    ]
+    assert not coordinator.committed.requests
+    assert (coordinator.step(), coordinator.now_ms) == (0, began_ms + 2 * PAUSE_MS + SWEEP_MS)
+
+
+# requirement: N2
+def test_a_request_without_room_forgets_some_old_answers_and_the_others_follow() -> None:
+    state = old_answers(("10.0.0.2", ENDED_MAX + 1), ("10.0.0.1", ENDED_MAX))
+    half = state.keys.of("10.0.0.1")
+    coordinator = Coordinator(state, KEY_RETENTION_MS, keys_bytes_max=KEYS_SHARE * half)
+    assert isinstance(coordinator.ask(of_client("10.0.0.1", b"new")), Overloaded | QuotaExceeded)
+    coordinator.now_ms += 2 + LOOK_MS  # not at a sweep
+    before = len(coordinator.written)
+    refused = coordinator.ask(of_client("10.0.0.1", b"new"))
+    assert isinstance(refused, QuotaExceeded), "those of another client were older"
+    assert refused.details["retry_after_ms"] == LOOK_MS
+    assert len(coordinator.written) - before == ENDED_MAX
+    asked_ms = coordinator.now_ms
+    assert (coordinator.step(), coordinator.now_ms) == (ENDED_MAX, asked_ms + PAUSE_MS)
+    answered(coordinator, of_client("10.0.0.1", b"new"))
+    assert coordinator.step() == 1

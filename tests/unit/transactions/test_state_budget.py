@@ -9,7 +9,7 @@ import pytest
 from api.settings import TransactionSettings
 from raftlog.errors import InvalidRequest, Overloaded, QuotaExceeded, RaftlogError
 from tests.helpers.decided_transactions import ID_RETENTION_MS, Coordinator
-from transactions.decisions import GROUPS_MAX, PARTITIONS_MAX
+from transactions.decisions import ENDED_MAX, GROUPS_MAX, PARTITIONS_MAX, PAUSE_MS, SWEEP_MS
 from transactions.records import Handle, Sink, SinkKey, State, Transaction, TransactionKey
 from transactions.requests import BeginRun, Done, Join, Open, Opened, RunBegun
 from transactions.state import NAME_BYTES, PARTITION_BYTES, ROW_BYTES, TransactionsState
@@ -132,3 +132,19 @@ def test_all_that_a_row_lists_counts() -> None:
     state.put(SinkKey("s"), None)
     state.put(TransactionKey("s~1"), None)
     assert state.used.total == 0
+
+
+# requirement: N2
+def test_ids_and_sinks_that_nobody_uses_are_forgotten_some_at_a_time() -> None:
+    """All at once would hold the event loop of a broker for longer than its peers wait for it."""
+    state = TransactionsState()
+    for number in range(ENDED_MAX):
+        state.put(SinkKey(f"sink-{number}"), Sink(sequence=1, handles=(), changed_ms=1))
+        unused = Transaction(producer_id=number, epoch=0, state=State.COMPLETE, changed_ms=1)
+        state.put(TransactionKey(f"copy-{number}"), unused)
+    used = Transaction(producer_id=7, epoch=0, state=State.EMPTY, changed_ms=1_000)
+    state.put(TransactionKey("used"), used)
+    coordinator = Coordinator(state, ID_RETENTION_MS + 2 - SWEEP_MS)
+    steps = [(coordinator.step(), coordinator.now_ms - ID_RETENTION_MS - 2) for _ in range(3)]
+    assert steps == [(ENDED_MAX, 0), (ENDED_MAX, PAUSE_MS), (0, 2 * PAUSE_MS)]
+    assert (list(coordinator.committed.transactions), len(coordinator.committed.sinks)) == (["used"], 0)
