@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from groups.queue_requests import QueueReply, QueueRequest
+from groups.queue_requests import QueueReply, QueueRequest, Receive
 from groups.records import CommittedOffset, Group
 
 Plan = dict[str, dict[str, tuple[int, ...]]]
@@ -143,6 +143,13 @@ Request = (
     | DeleteGroup
     | QueueRequest
 )
+MayWait = Join | Sync | Heartbeat | Leave | Receive
+"""Requests whose answers may wait: for other members, for the rest of a large group, for jobs."""
+
+
+def may_wait(request: MayWait) -> bool:
+    """Whether the answer may wait for what clients do, and not for a commit alone."""
+    return not isinstance(request, Heartbeat | Receive) or request.wait_ms > 0
 
 
 class MemberInfo(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 from itertools import chain
-from typing import Final
+from typing import Final, get_args
 
-from msgspec import Struct
+from msgspec import Struct, msgpack
 
 from groups.coordinator import GroupCoordinator
 from groups.queue_requests import ReadQueue
-from groups.requests import ReadGroup, Reply, Request, TopicGroup
+from groups.requests import MayWait, ReadGroup, Reply, Request, TopicGroup, may_wait
 from raftlog.errors import UnknownGroup
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic
 from raftlog.node.rpc import Calls, decode_body, encode_body
@@ -25,7 +25,29 @@ from raftlog.records.batch import Buffer
 from raftlog.records.keys import partition_for_key
 from raftlog.types import NodeId
 
-ASK: Final = Service("groups.ask", CallClass.GROUPS)
+
+class _Tagged(Struct, frozen=True, array_like=True):
+    tag: str
+
+
+class _Asked(Struct, frozen=True, array_like=True):
+    """What of an ``Ask`` tells the kinds of requests apart."""
+
+    partition: int
+    timeout_ms: int
+    request: _Tagged
+
+
+_MAY_WAIT: Final = frozenset(kind.__struct_config__.tag for kind in get_args(MayWait))
+
+
+def _class_of(head: bytes) -> CallClass:
+    is_known = msgpack.decode(head, type=_Asked).request.tag in _MAY_WAIT
+    waits = is_known and may_wait(msgpack.decode(head, type=Ask[MayWait]).request)
+    return CallClass.GROUP_WAIT if waits else CallClass.GROUPS
+
+
+ASK: Final = Service("groups.ask", CallClass.GROUPS, _class_of)
 LIST: Final = Service("groups.list", CallClass.READ)
 OF_TOPIC: Final = Service("groups.of_topic", CallClass.READ)
 LIST_MS: Final = 5_000

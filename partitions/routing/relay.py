@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, msgpack
 
 from partitions.metadata.image import MetadataImage
 from partitions.routing import rpc
 from raftlog.errors import ConnectionLost
 from raftlog.node.rpc import Calls, decode_body, encode_body
-from raftlog.node.rpc_classes import Service
+from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 
@@ -98,4 +98,9 @@ class Relay:
 
 
 def _relaying(service: Service) -> Service:
-    return Service(f"relayed.{service.name}", service.kind)
+    kind_of = None if service.kind_of is None else partial(_kind_of, service.kind_of)
+    return Service(f"relayed.{service.name}", service.kind, kind_of)
+
+
+def _kind_of(kind_of: Callable[[bytes], CallClass], head: bytes) -> CallClass:
+    return kind_of(msgpack.decode(head, type=Relayed).head)

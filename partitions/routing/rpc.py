@@ -10,15 +10,32 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Raw, Struct, msgpack
 
 from partitions.values import UNSTABLE, FetchRequest, FetchResult, Position
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.records.control import Archived, Marker
 from raftlog.types import EntryId, GroupId, Index, NodeId, Offset, Term, TopicPartition
 
+
+class _Waits(Struct, frozen=True):
+    wait_ms: int = 0
+
+
+class _FetchWaits(Struct, frozen=True, array_like=True):
+    """What of a ``Fetch`` says whether it may wait."""
+
+    place: Raw
+    request: _Waits
+
+
+def _class_of_fetch(head: bytes) -> CallClass:
+    may_wait = msgpack.decode(head, type=_FetchWaits).request.wait_ms > 0
+    return CallClass.LONG_POLL if may_wait else CallClass.FETCH
+
+
 APPEND: Final = Service("partition.append", CallClass.PRODUCE)
-FETCH: Final = Service("partition.fetch", CallClass.FETCH)
+FETCH: Final = Service("partition.fetch", CallClass.FETCH, _class_of_fetch)
 READ_INDEX: Final = Service("partition.read_index", CallClass.READ)
 DESCRIBE: Final = Service("partition.describe", CallClass.READ)
 MARK: Final = Service("partition.mark", CallClass.PRODUCE)

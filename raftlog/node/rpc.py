@@ -20,7 +20,7 @@ import msgspec
 from raftlog.errors import ConnectionLost, InvalidRequest, Overloaded, RaftlogError, from_code
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, unpack_head
 from raftlog.node.network.transport import Transport
-from raftlog.node.rpc_classes import CALLS_MAX, CallClass, Service
+from raftlog.node.rpc_classes import CALLS_MAX, RETRY_AFTER_MS, CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 
@@ -30,7 +30,7 @@ Handler = Callable[[NodeId, bytes, memoryview], Answering]
 
 Body = TypeVar("Body")
 
-RETRY_AFTER_MS: Final = 100
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 ANSWER_AGAIN_S: Final = 0.05  # an answer that cannot leave is sent again after so long
 ANSWER_TRIES_MAX: Final = 100
 HELD_BYTES_MAX: Final = 32 << 20  # of records in answers that cannot leave
@@ -46,7 +46,7 @@ class Calls:
 
     def __init__(self, transport: Transport, *, first_id: int) -> None:
         self._transport = transport
-        self._services: dict[str, tuple[CallClass, Handler]] = {}
+        self._services: dict[str, tuple[Service, Handler]] = {}
         self._open: dict[int, tuple[NodeId, asyncio.Future[tuple[bytes, memoryview]]]] = {}
         self._asked: Counter[CallClass] = Counter()
         self._running: dict[asyncio.Task[None], tuple[NodeId, CallClass]] = {}
@@ -56,7 +56,7 @@ class Calls:
 
     def serve(self, service: Service, handler: Handler) -> None:
         """Offer a service under its name; one handler a name."""
-        self._services[service.name] = service.kind, handler
+        self._services[service.name] = service, handler
 
     async def call(
         self,
@@ -74,13 +74,14 @@ class Calls:
         may have arrived. Raises ``InvalidRequest`` when it is larger than a frame may be, and
         ``Overloaded``, with nothing done, when here or there too many calls of its class are open.
         """
-        if self._asked[service.kind] >= CALLS_MAX[service.kind]:
-            raise _overloaded(service.kind)
+        kind = _class_of(service, head)
+        if self._asked[kind] >= CALLS_MAX[kind]:
+            raise _overloaded(kind)
         self._last_id += 1
         call_id = self._last_id
         future: asyncio.Future[tuple[bytes, memoryview]] = asyncio.get_running_loop().create_future()
         self._open[call_id] = (peer, future)
-        self._asked[service.kind] += 1
+        self._asked[kind] += 1
         try:
             if not self._send(peer, encode_frame(FrameKind.CALL, [call_id, service.name, head], payload)):
                 raise ConnectionLost(f"broker {peer} cannot be reached", sent=False)
@@ -90,7 +91,7 @@ class Calls:
             raise ConnectionLost(f"broker {peer} did not answer within {timeout_ms} ms", sent=True) from None
         finally:
             del self._open[call_id]
-            self._asked[service.kind] -= 1
+            self._asked[kind] -= 1
 
     def frame_received(self, sender: NodeId, kind: FrameKind, head: memoryview, payload: memoryview) -> None:
         """Take a ``CALL``, ``ANSWER`` or ``FAILURE`` frame. Raises ``MalformedFrame``."""
@@ -133,14 +134,13 @@ class Calls:
                 pass
             case _:
                 raise MalformedFrame(f"question {fields!r}")
-        kind, handler = self._services.get(name, (None, None))
-        if kind is None or handler is None:
+        service, handler = self._services.get(name, (None, None))
+        if service is None or handler is None:
             refusal: RaftlogError = InvalidRequest(f"this broker offers no service {name!r}")
-        elif self._served[kind] >= CALLS_MAX[kind]:
+        elif self._served[kind := _class_of(service, head)] >= CALLS_MAX[kind]:
             refusal = _overloaded(kind)
         else:
-            answer = partial(handler, sender, head, payload)
-            work = self._answer(sender, call_id, Service(name, kind), answer)
+            work = self._answer(sender, call_id, service, partial(handler, sender, head, payload))
             task = asyncio.get_running_loop().create_task(work)
             self._running[task] = sender, kind
             self._served[kind] += 1
@@ -194,19 +194,27 @@ class Calls:
             raise InvalidRequest(f"too large for one message between brokers: {error}") from error
 
 
+def _class_of(service: Service, head: bytes) -> CallClass:
+    try:
+        return service.kind if service.kind_of is None else service.kind_of(head)
+    except UNREADABLE:
+        return service.kind  # the handler refuses it
+
+
 def _lost(why: str) -> ConnectionLost:
     return ConnectionLost(why, sent=True)
 
 
 def _overloaded(kind: CallClass) -> Overloaded:
     return Overloaded(
-        f"too many calls of class {kind.value} between brokers are open; retry", retry_after_ms=RETRY_AFTER_MS
+        f"too many calls of class {kind.value} between brokers are open; retry",
+        retry_after_ms=RETRY_AFTER_MS[kind],
     )
 
 
 _TOO_MUCH_HELD: Final = Overloaded(
     "too many records wait for their way to the broker that was asked; retry, or ask their leader",
-    retry_after_ms=RETRY_AFTER_MS,
+    retry_after_ms=RETRY_AFTER_MS[CallClass.FETCH],
 )
 
 
@@ -238,7 +246,7 @@ def decode_body(head: bytes, kind: type[Body]) -> Body:
     """The struct in the head of a question or an answer. Raises ``InvalidRequest``."""
     try:
         return msgspec.msgpack.decode(head, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         name = getattr(kind, "__name__", str(kind))
         raise InvalidRequest(
             f"a broker of another version has sent a {name} that is not understood here: {error}"

@@ -22,6 +22,7 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.node.rpc import decode_body, encode_body
+from raftlog.node.rpc_classes import CallClass
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, Offset, TopicPartition
@@ -87,6 +88,25 @@ async def test_a_relayed_append_whose_answer_is_lost_is_in_doubt(cluster: Partit
             cluster.network.cut_both(leader.node_id, other.node_id)
     with pytest.raises(CommitUnknown):
         await asking
+
+
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_a_relayed_long_poll_takes_no_room_from_fetches_that_are_answered_at_once(
+    cluster: PartitionCluster,
+) -> None:
+    # requirement: C4
+    leader, outside = await cluster.leader(), cluster.brokers[NodeId(4)]
+    relay = min(
+        (broker for broker in cluster if broker not in (leader, outside)), key=lambda each: each.node_id
+    )
+    cluster.network.cut_both(leader.node_id, outside.node_id)
+    await append(outside, batch_of(b"a"))
+    poll = asyncio.create_task(outside.gateway.fetch(ORDERS, fetch_from(1, wait_ms=60_000)))
+    served = [broker.host.calls._served for broker in (relay, leader)]
+    await eventually(lambda: all(each[CallClass.LONG_POLL] == 1 for each in served))
+    assert not any(each[CallClass.FETCH] for each in served)
+    await append(outside, batch_of(b"b"))
+    assert values_of((await poll).data) == [b"b"]
 
 
 # requirement: T2 T7

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -25,7 +27,8 @@ from groups.requests import (
     Sync,
     Synced,
 )
-from raftlog.errors import RaftlogError, UnknownMember
+from raftlog.errors import Overloaded, RaftlogError, UnknownMember
+from raftlog.node.rpc_classes import CALLS_MAX, CallClass
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
@@ -174,6 +177,38 @@ async def test_every_broker_names_the_coordinator_of_a_group_before_the_first_gr
     assert found == {(VECTORS["mail"], *cluster.coordinators_of("mail"))}
 
 
+# requirement: C4
+@pytest.mark.parametrize("kind", [Heartbeat, Receive])
+@in_virtual_time_with(GroupCluster)
+async def test_requests_that_wait_keep_nobody_from_those_that_are_answered_at_once(
+    cluster: GroupCluster, monkeypatch: pytest.MonkeyPatch, kind: type[Request]
+) -> None:
+    bound = 20
+    for full in (CallClass.GROUPS, CallClass.GROUP_WAIT):
+        monkeypatch.setitem(CALLS_MAX, full, bound)
+    member = Member(cluster.any, "a")
+    await member.join()
+    await member.sync()
+    beat = Heartbeat(group="billing", member_id="a", generation=1, wait_ms=1_000)
+    leases = (b"%d" % number for number in itertools.count())
+    receives = (job_request(cluster.any, lease, group="shipping", wait_ms=1_000) for lease in leases)
+    waits: Iterator[Request] = itertools.repeat(beat) if kind is Heartbeat else receives
+    (coordinator,) = cluster.coordinators_of("billing")  # and of the queue
+    served = cluster.brokers[coordinator].host.calls._served
+    busy, other, _ = (broker for broker in cluster if broker.node_id != coordinator)
+    parked = [asyncio.create_task(Member(busy, "a").ask(next(waits), object)) for _ in range(bound)]
+    await eventually(lambda: served[CallClass.GROUPS] + served[CallClass.GROUP_WAIT] == bound)
+    for broker in (busy, other):  # the bound of the one that asks, and that of the coordinator
+        asking = Member(broker, "a", generation=1)
+        await asking.commit(cluster.topic.topic_id, 0, 1)
+        assert not await asking.beat()
+        with pytest.raises(Overloaded) as refused:
+            await asking.ask(next(waits), object)
+        assert refused.value.details["retry_after_ms"] == 1_000
+    await asyncio.gather(*parked)
+    await Member(busy, "a").ask(next(waits), object)
+
+
 # requirement: G7
 @in_virtual_time_with(GroupCluster)
 async def test_the_coordinator_keeps_members_and_offsets_by_heartbeats(cluster: GroupCluster) -> None:
@@ -227,18 +262,25 @@ LEASE_MS = 10_000
 QUEUE_TIMEOUT_MS = 5_000
 
 
-async def received(broker: ControlledBroker, lease: bytes, count: int = 1) -> list[tuple[int, int]]:
-    """Offsets and deliveries of the jobs that a worker gets through a broker."""
-    topic = broker.controller.image.topics["orders"]
-    ask = Receive(
-        group="crew",
+def job_request(
+    broker: ControlledBroker, lease: bytes, count: int = 1, *, group: str = "crew", wait_ms: int = 0
+) -> Receive:
+    """What a worker asks for jobs."""
+    return Receive(
+        group=group,
         topic="orders",
-        topic_id=topic.topic_id,
+        topic_id=broker.controller.image.topics["orders"].topic_id,
         lease=lease,
         count_max=count,
         lease_ms=LEASE_MS,
         deliveries_max=5,
+        wait_ms=wait_ms,
     )
+
+
+async def received(broker: ControlledBroker, lease: bytes, count: int = 1) -> list[tuple[int, int]]:
+    """Offsets and deliveries of the jobs that a worker gets through a broker."""
+    ask = job_request(broker, lease, count)
     reply = await broker.groups.service.ask(ask, timeout_ms=QUEUE_TIMEOUT_MS, creates=True)
     assert isinstance(reply, Received)
     return [(job.offset, job.deliveries) for job in reply.jobs]

@@ -15,11 +15,14 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
+from api.http.admission import Admission
+from api.http.services import Limits
 from api.resources.json_answers import PAGE_BYTES_MAX
 from api.resources.json_records import WHOLE_BYTES_MAX, decode_records
 from api.resources.json_values import JSON_BYTES_MAX, STEP_BYTES, as_it_looks
 from partitions.replica.topic_rules import BATCHES_MAX
-from raftlog.errors import InvalidRecord, RecordTooLarge
+from raftlog.errors import InvalidRecord, QuotaExceeded, RecordTooLarge
+from raftlog.node.rpc_classes import CALLS_MAX, CallClass
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import DECOMPRESSED_BYTES_MAX, check_records
@@ -111,6 +114,22 @@ def test_headers_that_take_more_than_a_record_should_are_refused_by_name() -> No
         list(decode_records(in_json(f'{{"value":1,"headers":{{{headers}}}}}'), media_types.JSON, 10))
     large = '{"value":"' + "x" * (1 << 20) + '"}'
     assert len(list(decode_records(in_json(large), media_types.JSON, 10))) == 1
+
+
+@pytest.mark.parametrize("kind", [CallClass.LONG_POLL, CallClass.GROUP_WAIT])
+def test_the_waiting_requests_of_one_address_are_a_quarter_of_the_calls_that_may_wait(
+    kind: CallClass,
+) -> None:
+    # requirement: C4
+    limits = Limits()
+    parked = Admission(limits).parked
+    parked.take("10.0.0.9", limits.parked_client_max)
+    assert CALLS_MAX[kind] >= 4 * parked.total
+    with pytest.raises(QuotaExceeded) as refused:
+        parked.take("10.0.0.9", 1)
+    assert refused.value.details["retry_after_ms"] == 1_000
+    parked.take("10.0.0.8", 1)
+    assert CALLS_MAX[kind] >= 2 * limits.parked_max, "two peers, all of whose requests wait, fill the class"
 
 
 @served(partitions=1)

@@ -6,7 +6,9 @@ import asyncio
 import random
 import weakref
 from collections.abc import Sequence
+from functools import partial
 
+import msgspec
 import pytest
 
 from raftlog.errors import ConnectionLost, InvalidRequest, Overloaded, UnknownTopic
@@ -140,7 +142,11 @@ async def test_a_lost_peer_owes_nothing_and_its_own_questions_are_dropped() -> N
 
 # requirement: C4
 @pytest.mark.parametrize("full", CallClass)
-async def test_a_class_whose_calls_all_wait_leaves_the_others_their_own(full: CallClass) -> None:
+async def test_a_class_whose_calls_all_wait_leaves_the_others_their_own(
+    monkeypatch: pytest.MonkeyPatch, full: CallClass
+) -> None:
+    bound = min(CALLS_MAX[full], 4096)
+    monkeypatch.setitem(CALLS_MAX, full, bound)
     one, two, three = await ends(ONE, TWO, THREE)
     gate = asyncio.Event()
 
@@ -148,7 +154,6 @@ async def test_a_class_whose_calls_all_wait_leaves_the_others_their_own(full: Ca
         await gate.wait()
         return head, ()
 
-    bound = CALLS_MAX[full]
     two.calls.serve(parks := Service("parks", full), waits)
     three.calls.serve(parks, echo)
     parked = [asyncio.create_task(one.calls.call(TWO, parks, b"", timeout_ms=60_000)) for _ in range(bound)]
@@ -168,6 +173,51 @@ async def test_a_class_whose_calls_all_wait_leaves_the_others_their_own(full: Ca
     gate.set()
     await asyncio.gather(*parked)
     assert (await one.calls.call(TWO, parks, b"again", timeout_ms=60_000))[0] == b"again"
+
+
+# requirement: C4
+@pytest.mark.parametrize(
+    ("kind", "waiting"),
+    [(CallClass.GROUPS, CallClass.GROUP_WAIT), (CallClass.FETCH, CallClass.LONG_POLL)],
+)
+async def test_calls_of_a_service_that_wait_do_not_refuse_those_that_are_answered_at_once(
+    monkeypatch: pytest.MonkeyPatch, kind: CallClass, waiting: CallClass
+) -> None:
+    monkeypatch.setitem(CALLS_MAX, waiting, bound := 4096)
+    one, two, three = await ends(ONE, TWO, THREE)
+    gate = asyncio.Event()
+
+    async def answer(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+        if head == b"waits":
+            await gate.wait()
+        return head, ()
+
+    asks = Service("asks", kind, lambda head: waiting if head == b"waits" else kind)
+    also = Service("also", kind)  # another service of the class, none of whose calls waits
+    for service in (asks, also):
+        two.calls.serve(service, answer)
+    parked = [
+        asyncio.create_task(one.calls.call(TWO, asks, b"waits", timeout_ms=60_000)) for _ in range(bound)
+    ]
+    while len(two.calls._running) < bound:
+        await asyncio.sleep(0.001)
+    for end in (one, three):
+        with pytest.raises(Overloaded, match=f"class {waiting.value}") as refused:
+            await end.calls.call(TWO, asks, b"waits", timeout_ms=60_000)
+        assert refused.value.details["retry_after_ms"] == 1_000
+        for service in (asks, also):
+            assert (await end.calls.call(TWO, service, b"commit", timeout_ms=60_000))[0] == b"commit"
+    gate.set()
+    await asyncio.gather(*parked)
+    assert (await one.calls.call(TWO, asks, b"waits", timeout_ms=60_000))[0] == b"waits"
+
+
+async def test_a_question_that_does_not_say_whether_it_waits_is_left_to_its_handler() -> None:
+    one, two = await ends(ONE, TWO)
+    asks = Service("asks", CallClass.GROUPS, partial(msgspec.msgpack.decode, type=CallClass))
+    two.calls.serve(asks, echo)
+    for head in (b"", b"\xc1", b"\xa1\xff", b"\x91" * 10_000):
+        assert (await one.calls.call(TWO, asks, head, timeout_ms=60_000))[0] == head
 
 
 async def test_an_answer_that_cannot_leave_waits_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
