@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from raftlog.errors import MachineFailed, Overloaded
-from raftlog.exhaustion import exhaustion, in_thread, refuse_exhausted
+from raftlog.exhaustion import exhaustion, refuse_exhausted
+from raftlog.node.threads import in_thread
 
 NO_THREAD = "can't start new thread"
 LACKS = [
