@@ -113,7 +113,6 @@ async def test_a_scrape_is_one_whole_exposition_or_ends_early(server: HttpServer
         await server.get("/metrics")
 
 
-# requirement: O2
 async def test_a_group_that_is_deleted_during_a_scrape_does_not_end_it() -> None:
     async with whole_broker(partitions=1) as broker, aiohttp.ClientSession() as session:
         for group in "gh":
