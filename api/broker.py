@@ -44,7 +44,6 @@ from partitions.routing.gateway import Gateway
 from partitions.values import Consumed, key_of
 from raftlog.clock import Clock
 from raftlog.core.membership import NOBODY, Membership
-from raftlog.exhaustion import in_thread
 from raftlog.hosting.compaction import CompactionManager
 from raftlog.hosting.coordinator import Coordinator
 from raftlog.hosting.opener import LogOpener
@@ -57,6 +56,7 @@ from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.kernel_syncs import KernelSyncs
 from raftlog.node.network.transport import Transport
 from raftlog.node.peer_disks import PeerDisks
+from raftlog.node.threads import in_thread
 from raftlog.repair.repairer import Repairer
 from raftlog.repair.scrubber import Scrubbed, Scrubber
 from raftlog.repair.service import RepairService

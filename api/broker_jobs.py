@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -22,6 +21,7 @@ from partitions.values import QUORUM, FetchRequest, FetchResult
 from raftlog.clock import Clock
 from raftlog.errors import (
     CorruptBatch,
+    InvalidRequest,
     NoLeader,
     OffsetOutOfRange,
     RecordTooLarge,
@@ -102,13 +102,12 @@ class BrokerJobs:
             failed = self._failed(bury, stored)
             try:
                 await self._store(target, failed)
-            except RecordTooLarge as error:
-                if int(str(error.details.get("limit_bytes", 0))) < _limit_of(letters):
+            except InvalidRequest as error:
+                applied = int(str(error.details.get("limit_bytes", 0)))
+                if isinstance(error, RecordTooLarge) and applied < _limit_of(letters):
                     raise  # its replicas do not know their new limit yet: it is tried again
-                # The largest record of all, and the headers of a dead letter.
-                size = len(failed.value or b"")
-                reason = f"{failed.reason} (its {size} bytes are at {failed.origin} only)"
-                await self._store(target, replace(failed, value=None, headers=(), reason=reason))
+                # The largest record of all, or most headers of all, and the headers of a dead letter.
+                await self._store(target, failed.without_contents())
 
     def _failed(self, bury: Bury, stored: StoredRecord | Batch) -> FailedRecord:
         """A record as it failed; a batch that cannot be read is a record with its bytes."""
@@ -116,7 +115,7 @@ class BrokerJobs:
             span = f"{stored.base_offset}-{stored.last_offset}".encode()
             sent = Record(bytes(stored.data), None, ((BATCH_HEADER, span),), NO_TIMESTAMP)
         else:
-            sent = Record(stored.value, stored.key, stored.headers, max(stored.timestamp_ms, NO_TIMESTAMP))
+            sent = Record(stored.value, stored.key, stored.headers, stored.timestamp_ms)
         return FailedRecord(
             origin=Origin(bury.topic, bury.partition, bury.offset),
             key=sent.key,

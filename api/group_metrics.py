@@ -142,7 +142,8 @@ def _group_metrics(shown: Mapping[str, GroupCoordinator]) -> Iterator[Metric]:
 
 
 def _group(coordinator: GroupCoordinator, name: str) -> Group:
-    return Group() if coordinator.coordinated is None else coordinator.coordinated.groups[name]
+    """A group that is deleted while a scrape is written is an empty group."""
+    return Group() if coordinator.coordinated is None else coordinator.coordinated.groups.get(name, Group())
 
 
 def _offsets(coordinator: GroupCoordinator, name: str) -> Mapping[tuple[str, int], CommittedOffset]:

@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from raftlog.errors import InvalidRequest
+from raftlog.exhaustion import refuse_exhausted
 from raftlog.wire.limits import CRON_CHARACTERS_MAX
 
 FIELDS: Final = 5
@@ -29,14 +30,11 @@ _WRONG: Final = (CronSimError, ValueError, TypeError, AssertionError)  # of the 
 
 
 def check(cron: str, time_zone: str, now_ms: int) -> None:
-    """Raises ``InvalidRequest`` for what is no expression, or no zone, or never fires."""
-    try:
-        _zone(time_zone)
-    except (OSError, ValueError):
-        raise InvalidRequest(
-            f"time_zone is {time_zone[:64]!r}; send UTC or a name of the IANA database such as Europe/Berlin",
-            field="time_zone",
-        ) from None
+    """Raises ``InvalidRequest`` for what is no expression, or no zone, or never fires.
+
+    Raises ``Overloaded`` where a zone cannot be read for now, as all functions here.
+    """
+    _zone(time_zone)
     if next_ms(cron, time_zone, now_ms) is None:
         raise InvalidRequest(
             f"cron is {cron!r}, which has no instant in the next 50 years; send one that fires", field="cron"
@@ -45,7 +43,7 @@ def check(cron: str, time_zone: str, now_ms: int) -> None:
 
 @lru_cache(maxsize=4_096)  # a rare instant takes a millisecond, and a list asks for 100 again and again
 def next_ms(cron: str, time_zone: str, after_ms: int) -> int | None:
-    """The first instant after a time, or None. Raises ``InvalidRequest``, and ``OSError`` for no zone."""
+    """The first instant after a time, or None. Raises ``InvalidRequest`` and ``Overloaded``."""
     return next(_instants(cron, time_zone, after_ms), None)
 
 
@@ -93,12 +91,17 @@ def _instants(cron: str, time_zone: str, after_ms: int) -> Iterator[int]:
 
 
 def _zone(name: str) -> tzinfo:
-    """Raises ``OSError`` or ``ValueError`` for what is no zone."""
+    """Raises ``InvalidRequest`` for what is no zone."""
     if name == "UTC":
         return UTC
-    if name in _LOCAL or len(name) > _ZONE_CHARACTERS_MAX or not name.isascii():
-        raise ValueError(name)
-    try:
-        return ZoneInfo(name)
-    except KeyError as unknown:  # ``ZoneInfoNotFoundError``
-        raise ValueError(name) from unknown
+    if name not in _LOCAL and len(name) <= _ZONE_CHARACTERS_MAX and name.isascii():
+        try:
+            return ZoneInfo(name)
+        except (OSError, MemoryError) as error:  # its file is a folder, or cannot be opened
+            refuse_exhausted(error, f"the time zone {name} cannot be read")
+        except (ValueError, KeyError):  # ``ZoneInfoNotFoundError``
+            pass
+    raise InvalidRequest(
+        f"time_zone is {name[:64]!r}; send UTC or a name of the IANA database such as Europe/Berlin",
+        field="time_zone",
+    )

@@ -49,7 +49,7 @@ from delayed.requests import (
 from delayed.state import left_as, size_of
 from delayed.tally import Tally
 from delayed.values import TopicKey
-from raftlog.errors import Conflict, InvalidRequest, UnknownSchedule
+from raftlog.errors import Conflict, InvalidRequest, Overloaded, UnknownSchedule
 from raftlog.hosting.budget import SHARE
 from raftlog.hosting.deadlines import Deadlines
 
@@ -59,7 +59,7 @@ MISSED_MAX: Final = 100  # so many of them fire at most
 LOOK_MAX: Final = 25  # schedules at a time: some milliseconds
 FIRED_BYTES_MAX: Final = 1 << 20  # at a time, and one schedule more
 PAUSE_MS: Final = 100  # after so many bytes, in which they are appended
-AGAIN_MS: Final = 1_000  # when there is no room for another message
+AGAIN_MS: Final = 1_000  # when there is no room for another message, or a time zone cannot be read for now
 SCHEDULE_HEADER: Final = "raftlog.schedule"
 INSTANT_HEADER: Final = "raftlog.scheduled_at"
 _PREFIX_BYTES: Final = 6
@@ -101,7 +101,11 @@ class Scheduling:
             name = self._due.take(self._draft.wall_ms)
             if name is None:
                 return
-            self._fire(name, self._state.schedules[name])
+            try:
+                self._fire(name, self._state.schedules[name])
+            except Overloaded as lack:  # nothing of the schedule is written
+                _log.warning("the schedule %s fires later: %s", name, lack)
+                self._look_at(name, self._draft.wall_ms + AGAIN_MS)
             if self._fired_bytes >= FIRED_BYTES_MAX:
                 self._rests_until_ms = self._draft.now_ms + PAUSE_MS
                 return
@@ -177,12 +181,14 @@ class Scheduling:
         return FoundSchedules((self._described(name, schedule),))
 
     def _pause(self, request: PauseSchedule) -> Reply:
-        schedule = self._found(request.id)
-        if request.is_paused != schedule.is_paused or (schedule.failed and not request.is_paused):
-            after_ms = max(self._draft.wall_ms, schedule.fired_ms)  # what passed in the pause never fires
-            schedule = replace(schedule, is_paused=request.is_paused, failed="", after_ms=after_ms)
+        before = schedule = self._found(request.id)
+        if request.is_paused != before.is_paused or (before.failed and not request.is_paused):
+            after_ms = max(self._draft.wall_ms, before.fired_ms)  # what passed in the pause never fires
+            schedule = replace(before, is_paused=request.is_paused, failed="", after_ms=after_ms)
+        described = self._described(request.id, schedule)  # may be refused: nothing is written then
+        if schedule != before:
             self._put(request.id, schedule)
-        return FoundSchedules((self._described(request.id, schedule),))
+        return FoundSchedules((described,))
 
     def _delete(self, name: str) -> Reply:
         if name not in self._state.schedules and left_as(name) in self._state.recent:
@@ -231,7 +237,10 @@ class Scheduling:
     # Firing.
 
     def _fire(self, name: str, schedule: Schedule) -> None:
-        """Write a message for each instant that fires, with the progress of the schedule."""
+        """Write a message for each instant that fires, with the progress of the schedule.
+
+        Raises ``Overloaded`` before anything is written.
+        """
         first_ms = _next_ms(schedule)
         if first_ms is None and schedule.is_active:
             _log.error(
@@ -251,13 +260,14 @@ class Scheduling:
         ]
         fired_ms = instants[-1] if instants else schedule.fired_ms
         after = replace(schedule, after_ms=last_ms, fired_ms=fired_ms)
+        next_ms = _next_ms(after)
         self._draft.write(*rows, Row(ScheduleKey(name), after))
         for row in rows:
             assert isinstance(row.key, MessageKey)
             self._add(row.key.id)
         self._tally.fired += len(rows)
         self._fired_bytes += len(rows) * (len(schedule.value or b"") + len(schedule.key or b""))
-        self._look_at(name, _next_ms(after))
+        self._look_at(name, next_ms)
 
     def _instants(self, name: str, schedule: Schedule, first_ms: int) -> tuple[list[int], int]:
         """Those that fire now, and the newest that has passed."""
@@ -277,7 +287,7 @@ def _next_ms(schedule: Schedule) -> int | None:
         return None
     try:
         return cron.next_ms(schedule.cron, schedule.time_zone, schedule.after_ms)
-    except (InvalidRequest, OSError):  # this broker has another database of time zones
+    except InvalidRequest:  # this broker has another database of time zones
         return None
 
 

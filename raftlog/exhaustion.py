@@ -10,14 +10,10 @@ a replica that is opened again.
 
 from __future__ import annotations
 
-import asyncio
 import errno
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from raftlog.errors import MachineFailed, Overloaded
-
-Result = TypeVar("Result")
 
 RETRY_MS: Final = 1000
 NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
@@ -54,11 +50,3 @@ def refuse_exhausted(error: Exception, cannot: str) -> None:
     if (lack := exhaustion(error)) is not None:
         why = _LACKS[lack.errno or errno.ENOMEM]
         raise Overloaded(f"{cannot} for now: {why}; retry", retry_after_ms=RETRY_MS) from error
-
-
-async def in_thread(work: Callable[[], Result]) -> Result:
-    """Run ``work`` on a thread, as ``asyncio.to_thread``; an exhaustion is raised as an ``OSError``."""
-    try:
-        return await asyncio.to_thread(work)
-    except (MemoryError, RuntimeError) as error:
-        raise exhaustion(error) or error from error

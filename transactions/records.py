@@ -26,6 +26,8 @@ _HANDLE: Final = re.compile(
     rf"(?P<name>{TRANSACTIONAL_ID})@(?P<producer>[0-9]{{1,19}})\.(?P<epoch>[0-9]{{1,5}})"
 )
 
+_PRODUCER_ID_MAX: Final = (1 << 63) - 1
+
 Participant = tuple[str, int]
 """A partition that takes part: topic and number."""
 
@@ -73,7 +75,10 @@ class Handle(msgspec.Struct, frozen=True, array_like=True, order=True):
     def parse(cls, text: str) -> Handle | None:
         """What ``str`` has written; None for every other text."""
         found = _HANDLE.fullmatch(text)
-        return None if found is None else cls(found["name"], int(found["producer"]), int(found["epoch"]))
+        if found is None:
+            return None
+        handle = cls(found["name"], int(found["producer"]), int(found["epoch"]))
+        return handle if handle.producer_id <= _PRODUCER_ID_MAX and handle.epoch <= EPOCH_MAX else None
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from raftlog.errors import InvalidRequest, RecordTooLarge
-from raftlog.wire.decoding import decoder_of
+from raftlog.wire.decoding import UNREADABLE, decoder_of
 from raftlog.wire.limits import VALUES_MAX
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def decode_json(
         raise error(
             f"{pointer or 'the body'}: {what}", errors=[f"{pointer}: {what}"], field=pointer
         ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
+    except UNREADABLE as wrong:
         what = "nested too deeply" if isinstance(wrong, RecursionError) else str(wrong)
         if _BLANK.fullmatch(body):
             what = "it is empty"

@@ -23,10 +23,10 @@ import msgspec
 
 from partitions.values import FetchResult
 from raftlog.errors import CorruptBatch, InvalidRecord, InvalidRequest
-from raftlog.records.batch import NO_TIMESTAMP, split_batches
-from raftlog.records.builder import TIMESTAMP_MAX
+from raftlog.records.batch import split_batches
 from raftlog.records.failures import FailedRecord, origin_of
 from raftlog.records.reader import StoredRecord, iter_opened, open_batch
+from raftlog.wire.decoding import UNREADABLE
 from raftlog.wire.limits import DEAD_LETTERS_MAX
 
 URL_LETTERS_MAX: Final = 100  # in a cursor that is a part of a URL
@@ -88,7 +88,7 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
         try:
             padded = text.encode() + b"=" * (-len(text) % 4)
             return msgspec.msgpack.decode(base64.b64decode(padded, b"-_", validate=True), type=cls)
-        except (msgspec.MsgspecError, binascii.Error, ValueError):
+        except (*UNREADABLE, binascii.Error, ValueError):
             raise InvalidRequest(
                 f"cursor is {text[:64]!r}; send the `next` of the previous response unchanged",
                 field="cursor",
@@ -212,9 +212,8 @@ def letter_of(stored: StoredRecord) -> FailedRecord | None:
     """The dead letter, or ``None`` for a tombstone and for any other record."""
     if stored.value is None:
         return None
-    time_ms = min(max(stored.timestamp_ms, NO_TIMESTAMP), TIMESTAMP_MAX)
     try:
-        letter = FailedRecord.from_dead_letter(stored.value, stored.headers, time_ms)
+        letter = FailedRecord.from_dead_letter(stored.value, stored.headers, stored.timestamp_ms)
     except InvalidRecord:
         return None
     numbers = (*letter.origin[1:], letter.attempts, letter.failed_ms, letter.redrives)

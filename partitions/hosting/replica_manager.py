@@ -34,7 +34,6 @@ from partitions.replica.replica import PartitionReplica
 from partitions.routing import rpc
 from partitions.values import NOTHING_CONSUMED, Consumed, key_of
 from raftlog.errors import InvalidRequest, RaftlogError
-from raftlog.exhaustion import in_thread
 from raftlog.hosting.hosted_replica import HostedState
 from raftlog.hosting.opener import LogOpener
 from raftlog.hosting.supervisor import Supervisor
@@ -42,6 +41,7 @@ from raftlog.node.blocking import RunBlocking
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
 from raftlog.node.rpc import decode_body, encode_body
+from raftlog.node.threads import in_thread
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition

@@ -16,11 +16,11 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Final
 
 from raftlog.errors import LogCorrupt, MachineFailed
-from raftlog.exhaustion import in_thread
 from raftlog.hosting.hosted_replica import HostedReplica, HostedState
 from raftlog.hosting.tenant import NotYet, Tenant
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.group_host import GroupHost
+from raftlog.node.threads import in_thread
 from raftlog.repair.repairer import Repairer
 from raftlog.repair.scheduler import FailedReplica, RepairScheduler
 from raftlog.repair.target import RepairTarget

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, Self
 
 from raftlog.errors import InvalidRecord
 from raftlog.records.batch import NO_TIMESTAMP
-from raftlog.records.builder import Record
+from raftlog.records.builder import TIMESTAMP_MAX, Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
 Settled = Literal["redriven", "discarded"]
@@ -30,6 +30,7 @@ MESSAGE_BYTES_MAX: Final = 16 << 20  # the largest limit that a topic may have
 LIMIT: Final = "max.message.bytes"  # the setting of a topic
 _REASON_CHARACTERS_MAX: Final = 1000
 _HEADERS_BYTES: Final = 64 << 10  # room for the headers of a failed record
+_KEY_BYTES_MAX: Final = _HEADERS_BYTES // 2  # of a record without its contents
 
 
 def retry_topic(topic: str, group: str) -> str:
@@ -71,7 +72,8 @@ class FailedRecord:
     """A record as its producer sent it, and how it failed.
 
     ``attempts`` counts calls of the handler since the last redrive. ``timestamp_ms`` (of the record) and
-    ``failed_ms`` are milliseconds since 1970.
+    ``failed_ms`` are milliseconds since 1970. A foreign record may have a timestamp that cannot be sent: it
+    is stored with the nearest one that can.
     """
 
     origin: Origin
@@ -93,9 +95,21 @@ class FailedRecord:
         """The record as a redrive sends it to the retry topic: its attempts begin again."""
         return replace(self, attempts=0, redrives=self.redrives + 1)
 
+    def without_contents(self) -> FailedRecord:
+        """The record without value, headers and a large key, which its topic refuses; the reason says so."""
+        headers = f" and {len(self.headers)} headers" if self.headers else ""
+        where = f" (its {len(self.value or b'')} bytes{headers} are at {self.origin} only)"
+        return replace(
+            self,
+            key=self.key if len(self.key or b"") <= _KEY_BYTES_MAX else None,
+            value=None,
+            headers=(),
+            reason=self.reason[: _REASON_CHARACTERS_MAX - len(where)] + where,
+        )
+
     def as_retry(self) -> Record:
         """The record of the retry topic."""
-        return Record(self.value, self.key, self.headers + self._described(), self.timestamp_ms)
+        return Record(self.value, self.key, self.headers + self._described(), _sendable(self.timestamp_ms))
 
     def as_dead_letter(self) -> Record:
         """The record of the dead-letter topic. Its key is ``id``."""
@@ -104,7 +118,7 @@ class FailedRecord:
             ours += ((KEY, self.key),)
         if self.value is None:
             ours += ((NO_VALUE, b""),)
-        return Record(self.value or b"", self.id.encode(), self.headers + ours, self.timestamp_ms)
+        return Record(self.value or b"", self.id.encode(), self.headers + ours, _sendable(self.timestamp_ms))
 
     @classmethod
     def from_retry(cls, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> Self:
@@ -128,7 +142,7 @@ class FailedRecord:
                 key=sent.key,
                 value=sent.value,
                 headers=sent.headers,
-                timestamp_ms=NO_TIMESTAMP if sent.timestamp_ms is None else sent.timestamp_ms,
+                timestamp_ms=NO_TIMESTAMP if sent.timestamp_ms is None else _sendable(sent.timestamp_ms),
                 attempts=int(texts[ATTEMPTS]),
                 reason=texts[REASON],
                 failed_ms=int(texts[FAILED_AT]),
@@ -170,6 +184,11 @@ def _split(headers: Headers) -> tuple[dict[str, bytes | None], Headers]:
         raise InvalidRecord(f"the record is no failed record: it has no header {ORIGIN}")
     begin = len(names) - 1 - names[::-1].index(ORIGIN)
     return dict(headers[begin:]), headers[:begin]
+
+
+def _sendable(timestamp_ms: int) -> int:
+    """The nearest timestamp that a producer may send."""
+    return min(max(timestamp_ms, NO_TIMESTAMP), TIMESTAMP_MAX)
 
 
 def _is_number(text: str) -> bool:

@@ -116,8 +116,9 @@ def read_rows(
     No Python code runs for a record, and nothing else is allocated for it, if ``make`` is compiled.
     """
     header = batch.header
+    opened = open_batch(batch, decompressed_bytes_max)
     try:
-        offsets, timestamps, keys, values, headers = tee(_opened(batch, decompressed_bytes_max), 5)
+        offsets, timestamps, keys, values, headers = tee(DefaultRecordBatch(opened), 5)
         found = list(
             map(
                 make,
@@ -132,6 +133,9 @@ def read_rows(
         )
     except _UNREADABLE as error:
         raise _corrupt(error) from error
+    except MemoryError:
+        _check_lengths(opened)
+        raise
     _check_sentinel(header, found.pop())
     _check_offsets(header, [*map(_OFFSET, found)])
     return found
@@ -145,12 +149,9 @@ def iter_records(batch: Batch, first: int = 0) -> Iterator[StoredRecord]:
     return iter_opened(batch.header, open_batch(batch), first)
 
 
-def open_batch(batch: Batch) -> bytes:
+def open_batch(batch: Batch, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """The batch without compression, for ``iter_opened``. Raises ``CorruptBatch``."""
-    try:
-        return _readable(batch.header, _body(batch, DECOMPRESSED_BYTES_MAX))
-    except _UNREADABLE as error:
-        raise _corrupt(error) from error
+    return _readable(batch.header, _body(batch, decompressed_bytes_max))
 
 
 def iter_opened(header: BatchHeader, opened: bytes, first: int = 0) -> Iterator[StoredRecord]:
@@ -167,6 +168,9 @@ def iter_opened(header: BatchHeader, opened: bytes, first: int = 0) -> Iterator[
                 yield _fields(record)
     except _UNREADABLE as error:
         raise _corrupt(error) from error
+    except MemoryError:
+        _check_lengths(opened)
+        raise
 
 
 def check_records(batch: Batch, *, requires_keys: bool = False) -> int:
@@ -180,22 +184,25 @@ def check_records(batch: Batch, *, requires_keys: bool = False) -> int:
     header = batch.header
     if not (requires_keys or header.attributes & CODEC_MASK) and _are_few_and_plain(batch):
         return len(batch.data) - HEADER_BYTES
+    opened = open_batch(batch)
     try:
-        readable = open_batch(batch)
-        opened = DefaultRecordBatch(readable)
+        records = DefaultRecordBatch(opened)
         fields = _OFFSET_AND_KEY if requires_keys else _OFFSET
-        found = list(map(fields, islice(opened, header.record_count)))
-        sentinel = next(opened)
-        next(opened, None)  # raises when bytes follow
+        found = list(map(fields, islice(records, header.record_count)))
+        sentinel = next(records)
+        next(records, None)  # raises when bytes follow
     except _UNREADABLE as error:
         raise _corrupt(error) from error
+    except MemoryError:
+        _check_lengths(opened)
+        raise
     _check_sentinel(header, _fields(sentinel))
     offsets = [offset for offset, _ in found] if requires_keys else found
     if offsets != list(range(header.base_offset, header.last_offset + 1)):
         raise CorruptBatch(f"records: their offsets must count from 0 to {header.last_offset_delta}")
     if requires_keys:
         _check_keys([key for _, key in found])
-    return len(readable) - HEADER_BYTES - len(_SENTINEL)
+    return len(opened) - HEADER_BYTES - len(_SENTINEL)
 
 
 def _are_few_and_plain(batch: Batch) -> bool:
@@ -242,8 +249,7 @@ def _check_keys(keys: Sequence[bytes | None]) -> None:
 
 def encoded_records(header: BatchHeader, opened: bytes) -> Iterator[memoryview]:
     """The bytes of each record, from the result of ``open_batch``. Raises ``CorruptBatch``."""
-    body = memoryview(opened)[HEADER_BYTES : len(opened) - len(_SENTINEL)]
-    at = 0
+    body, at = _body_of(opened), 0
     try:
         for _ in range(header.record_count):
             length, following = _varint(body, at)
@@ -266,11 +272,6 @@ def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
 
 def _corrupt(error: Exception) -> CorruptBatch:
     return CorruptBatch(f"records: {str(error).removeprefix(_PREFIX)}")
-
-
-def _opened(batch: Batch, decompressed_bytes_max: int) -> DefaultRecordBatch:
-    """The records to iterate over, and the sentinel after them. Raises ``CorruptBatch``."""
-    return DefaultRecordBatch(_readable(batch.header, _body(batch, decompressed_bytes_max)))
 
 
 def _body(batch: Batch, decompressed_bytes_max: int) -> Buffer:
@@ -299,9 +300,39 @@ def _readable(header: BatchHeader, body: Buffer) -> bytes:
     return b"".join((head, body, _SENTINEL))
 
 
+def _body_of(opened: bytes) -> memoryview:
+    """The encoded records in the result of ``open_batch``."""
+    return memoryview(opened)[HEADER_BYTES : len(opened) - len(_SENTINEL)]
+
+
+def _check_lengths(opened: bytes) -> None:
+    """Raise ``CorruptBatch`` for a record that is shorter than its fields. Copies nothing.
+
+    The compiled parser adds lengths in 64 bits: it takes a length near 2^63 for one that fits, and asks for
+    so much memory.
+    """
+    body = _body_of(opened)
+    try:
+        for count, at, following in _header_counts(body):
+            for _ in range(2 * count):  # names and values
+                size, at = _varint(body, at)
+                at += max(size, 0)
+                _check_end(at, following)
+    except IndexError as error:
+        raise CorruptBatch("records: the last one does not end") from error
+
+
 def _header_count(body: Buffer) -> int:
     """The number of headers in the records of a body. Copies nothing, and does not parse headers."""
-    total, at, end = 0, 0, len(body)
+    return sum(count for count, _, _ in _header_counts(body))
+
+
+def _header_counts(body: Buffer) -> Iterator[tuple[int, int, int]]:
+    """The number of headers of each record, where these begin, and where the record ends.
+
+    Raises ``CorruptBatch``.
+    """
+    at, end = 0, len(body)
     try:
         while at < end:
             length, at = _varint(body, at)
@@ -312,13 +343,18 @@ def _header_count(body: Buffer) -> int:
                 size, at = _varint(body, at)
                 at += max(size, 0)
             count, at = _varint(body, at)
-            if not at <= following or count < 0:
-                raise CorruptBatch(f"records: one of {length} bytes is not as long as its fields")
-            total += count
+            _check_end(at, following)
+            if count < 0:
+                raise CorruptBatch(f"records: one has {count} headers")
+            yield count, at, following
             at = following
     except IndexError as error:
         raise CorruptBatch("records: the last one does not end") from error
-    return total
+
+
+def _check_end(at: int, following: int) -> None:
+    if at > following:
+        raise CorruptBatch("records: one is shorter than its fields")
 
 
 def _varint(body: Buffer, at: int) -> tuple[int, int]:

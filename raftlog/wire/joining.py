@@ -21,6 +21,7 @@ from msgspec import structs
 
 from raftlog.errors import InvalidRequest
 from raftlog.wire.bodies import Answer, BrokerId, Request, matching
+from raftlog.wire.decoding import UNREADABLE
 from raftlog.wire.limits import RACK_CHARACTERS_MAX
 
 PREFIX: Final = "raftlog-join"
@@ -120,7 +121,7 @@ def _parts(text: str) -> tuple[bytes, str]:
         content = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
         msgspec.json.decode(content, type=JoinToken)
         is_whole = prefix == PREFIX and mac.isascii()
-    except (binascii.Error, ValueError, msgspec.DecodeError):
+    except (*UNREADABLE, binascii.Error, ValueError):
         is_whole = False
     if not is_whole:
         raise InvalidRequest(

@@ -6,12 +6,12 @@ import contextlib
 import os
 import resource
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from raftlog.storage.os_filesystem import OsFilesystem
+from tests.helpers.few_descriptors import few_descriptors
 
 
 def test_an_append_that_the_system_cuts_short_leaves_the_file_as_it_was(tmp_path: Path) -> None:
@@ -62,19 +62,6 @@ def test_a_replacement_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert filesystem.read_file(f"{tmp_path}/a") == b"old"
     assert filesystem.list_directory(str(tmp_path)) == ["a"]
-
-
-@contextlib.contextmanager
-def few_descriptors(count: int) -> Iterator[None]:
-    """This process may open so many more files."""
-    spare = os.open(os.devnull, os.O_RDONLY)
-    os.close(spare)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (spare + count, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_held_files_are_closed_where_descriptors_are_short(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -20,8 +21,10 @@ from raftlog.records.batch import (
     validate_produced,
 )
 from raftlog.records.builder import BatchBuilder, Record, build_batch
+from raftlog.records.compression import compress
 from raftlog.records.control import control_type
-from raftlog.records.reader import read_records
+from raftlog.records.reader import check_records, iter_records, read_records
+from tests.helpers.raw_records import raw_record
 
 BYTES_MAX = 1 << 20
 SOUND = {
@@ -32,6 +35,7 @@ SOUND = {
     )
     for codec in Codec
 }
+EXTREMES = (-(2**63), -(2**31), -2, 2**31, 2**62, *(2**63 - below for below in (200, 100, 64, 40, 34, 33, 1)))
 
 timestamps = st.integers(min_value=-1, max_value=2**63 - 2)
 optional_bytes = st.none() | st.binary(max_size=300)
@@ -79,6 +83,19 @@ def look_at_everything(data: bytes) -> None:
 def test_random_bytes_are_a_batch_or_corrupt(data: bytes) -> None:
     # requirement: M3
     look_at_everything(data)
+
+
+# requirement: M3
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD], ids=lambda codec: codec.name)
+@pytest.mark.parametrize("number", EXTREMES)
+@pytest.mark.parametrize("field", ["length", "key", "value", "header_count", "header_name", "header_value"])
+def test_an_extreme_length_is_corrupt(field: str, number: int, codec: Codec) -> None:
+    body = raw_record() + raw_record(1, **{field: number})
+    header = parse_header(SOUND[codec])._replace(record_count=2, last_offset_delta=1)
+    (batch,) = split_batches(encode_batch(header, compress(codec, body)))
+    for look in (read_records, check_records, lambda batch: list(iter_records(batch))):
+        with pytest.raises(CorruptBatch):
+            look(batch)
 
 
 @given(codecs, st.binary(max_size=300), st.integers(-1, 60))

@@ -12,7 +12,8 @@ import pytest
 
 from api.freed_memory import Returning
 from raftlog.errors import MachineFailed, Overloaded
-from raftlog.exhaustion import exhaustion, in_thread, refuse_exhausted
+from raftlog.exhaustion import exhaustion, refuse_exhausted
+from raftlog.node.threads import in_thread
 
 NO_THREAD = "can't start new thread"
 LACKS = [

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, Protocol
 
 from raftlog.client.admin import AsyncTopics
@@ -88,30 +87,40 @@ class Failures:
                     _check_pauses(self._options.retry, found)
 
     async def put_aside(self, failed: FailedRecord, error: Exception) -> None:
-        """Store a failed record in the topic where it belongs. Raises ``error`` if it belongs nowhere."""
+        """Store a failed record in the topic where it belongs. Raises ``error`` if it belongs nowhere.
+
+        A record that the retry topic refuses is given up.
+        """
         retry, group = self._options.retry, self._options.consumer.group
         topic = failed.origin.topic
         if retry is not None and failed.attempts < retry.attempts and not isinstance(error, InvalidRecord):
             pause_ms = retry.pause_ms(failed.attempts, self._rng)
             _log.info("%s failed, attempt %d: %s", failed.origin, failed.attempts, failed.reason)
-            await self._store(retry_topic(topic, group), failed, failed.as_retry(), pause_ms)
-        elif self._options.dead_letter:
+            try:
+                await self._store(retry_topic(topic, group), failed, failed.as_retry(), pause_ms)
+                return
+            except InvalidRequest as refusal:
+                error = refusal
+        if self._options.dead_letter:
             _log.warning("%s is given up, attempt %d: %s", failed.origin, failed.attempts, failed.reason)
             await self._give_up(dead_letter_topic(topic, group), failed)
         else:
             raise error
 
     async def _give_up(self, topic: str, failed: FailedRecord) -> None:
-        """Store a dead letter; without its value if no topic could take that with the headers of a letter."""
+        """Store a dead letter; without its contents if the topic refuses them with a letter's headers."""
         try:
             await self._store(topic, failed, failed.as_dead_letter(), 0)
-        except RecordTooLarge:
-            reason = f"{failed.reason} (its {len(failed.value or b'')} bytes are at {failed.origin} only)"
-            letter = replace(failed, value=None, headers=(), reason=reason)
-            await self._store(topic, failed, letter.as_dead_letter(), 0)
+        except InvalidRequest as error:
+            _log.warning("%s is given up without its contents: %s", failed.origin, error)
+            await self._store(topic, failed, failed.without_contents().as_dead_letter(), 0)
 
     async def _store(self, topic: str, failed: FailedRecord, record: Record, delay_ms: int) -> None:
-        """Until it is stored, also while brokers are down or have no room. A repeat may store it twice."""
+        """Until it is stored, also while brokers are down or have no room. A repeat may store it twice.
+
+        A delayed record is sent as JSON, whose limits are narrower than those of a batch: what is refused is
+        stored at once. Raises ``InvalidRequest`` if that is refused, too.
+        """
         attempts = 0
         while True:
             try:
@@ -119,10 +128,10 @@ class Failures:
                 return await self._append_wider(topic, partition, record, delay_ms, failed.origin.topic)
             except PartitionDecommissioned as error:  # the failed records of a source stay together
                 self.partition_counts[topic] = max(1, int(str(error.details.get("partitions", 1))))
-            except RecordTooLarge:
+            except InvalidRequest as error:
                 if not delay_ms:
                     raise
-                _log.warning("%s is too large to be delayed: it is tried again at once", failed.origin)
+                _log.warning("%s cannot be delayed, and is tried again at once: %s", failed.origin, error)
                 delay_ms = 0
             except RaftlogError as error:
                 if not error.retryable and not isinstance(error, NotSent | Unknown):

@@ -154,6 +154,16 @@ async def test_a_wrong_query_parameter_is_named(server: HttpServer, query: str, 
     assert (refused.status, refused.code, refused.json["field"]) == (422, "invalid_request", field)
 
 
+@pytest.mark.parametrize("number", ["9223372036854775808.1", "5.32768", "9999999999999999999.99999"])
+@served(partitions=1)
+async def test_a_transaction_with_a_number_that_none_has_is_named(server: HttpServer, number: str) -> None:
+    headers = JSON | {"Raftlog-Transaction": f"copy@{number}"}
+    for path in (TOPIC, PATH):
+        refused = await server.call("POST", path, b'{"records":[{"value":1}]}', headers)
+        assert (refused.status, refused.code) == (422, "invalid_request"), refused
+        assert refused.json["field"] == "Raftlog-Transaction"
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 
 import pytest
@@ -177,7 +178,8 @@ def test_a_scan_goes_on_where_the_log_begins_and_ends_where_it_is_cut() -> None:
 
 
 def test_records_are_not_wrapped_in_cursor_text_that_no_broker_sent() -> None:
-    for text in ("", "x", "AAAA", "é", "\ud800", str(Cursor(0))[:-1], str(Cursor(0, end=-2))):
+    nested = base64.urlsafe_b64encode(b"\x96\0\0\0\0\x90" + b"\x91" * 90_000 + b"\xc0").decode()
+    for text in ("", "x", "AAAA", "é", "\ud800", str(Cursor(0))[:-1], str(Cursor(0, end=-2)), nested):
         with pytest.raises(InvalidRequest) as refused:
             Cursor.parse(text)
         assert refused.value.details["field"] == "cursor"

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from api.broker_metrics import BrokerMetrics
 from api.delayed_metrics import DelayedMetrics
 from api.exposition import PAUSE, SLICE_S, exposition
+from api.group_metrics import GroupMetrics
 from api.loop_delay import INTERVAL_S, LoopDelay, waited_for_processor_s
 from api.resources.metrics import Answered
 from delayed.coordinator import DelayedCoordinator
@@ -110,6 +111,21 @@ async def test_a_scrape_is_one_whole_exposition_or_ends_early(server: HttpServer
     server.cluster.services.registry.register(Failing())
     with pytest.raises(aiohttp.ClientPayloadError):
         await server.get("/metrics")
+
+
+async def test_a_group_that_is_deleted_during_a_scrape_does_not_end_it() -> None:
+    async with whole_broker(partitions=1) as broker, aiohttp.ClientSession() as session:
+        for group in "gh":
+            offsets = {"offsets": [{"topic": TOPIC, "partition": 0, "offset": 0}]}
+            async with session.put(f"{broker.url}/v1/groups/{group}/offsets", json=offsets) as reply:
+                assert reply.status == 204
+        named: list[str] = []
+        for metric in GroupMetrics(broker.broker.groups, 100).collect():
+            if metric.name == "raftlog_groups":
+                async with session.delete(f"{broker.url}/v1/groups/g") as reply:
+                    assert reply.status == 204
+            named += [sample.labels["group"] for sample in metric.samples if "group" in sample.labels]
+        assert {"g", "h"} == {*named}
 
 
 def reported(*coordinators: DelayedCoordinator) -> dict[str, float]:

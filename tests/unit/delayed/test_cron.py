@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from delayed import cron
-from raftlog.errors import InvalidRequest
+from raftlog.errors import InvalidRequest, Overloaded
+from tests.helpers.few_descriptors import few_descriptors
 
 ZONES = (
     "UTC",
@@ -117,6 +118,21 @@ def test_what_is_no_time_zone_is_refused(zone: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         cron.check("0 0 * * *", zone, 0)
     assert refused.value.details["field"] == "time_zone"
+
+
+# requirement: A5
+def test_a_zone_that_cannot_be_read_for_now_is_not_refused_for_good() -> None:
+    expression, zone, now_ms = "0 0 * * *", "America/New_York", at("2026-01-01T00:00")
+    ZoneInfo.clear_cache()
+    cron.next_ms.cache_clear()
+    with few_descriptors(0):
+        with pytest.raises(Overloaded, match="no file descriptor"):
+            cron.check(expression, zone, now_ms)
+        with pytest.raises(Overloaded, match="no file descriptor"):
+            cron.next_ms(expression, zone, now_ms)
+        with pytest.raises(Overloaded, match="no file descriptor"):
+            cron.newest(expression, zone, 0, now_ms, 1)
+    cron.check(expression, zone, now_ms)
 
 
 # requirement: A5

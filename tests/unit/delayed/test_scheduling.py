@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from zoneinfo import ZoneInfo
 
 import pytest
 from msgspec.structs import replace
 
+from delayed import cron
 from delayed.recent import RECENT_MS
 from delayed.records import Missed, Schedule
 from delayed.requests import (
@@ -24,10 +26,11 @@ from delayed.requests import (
 from delayed.scheduling import FIRED_BYTES_MAX, MISSED_MAX, PAUSE_MS, SCHEDULES_MAX
 from delayed.state import DelayedState
 from delayed.tally import Tally
-from raftlog.errors import Conflict, InvalidRequest, UnknownSchedule
+from raftlog.errors import Conflict, InvalidRequest, Overloaded, UnknownSchedule
 from raftlog.hosting.budget import SHARE
 from raftlog.hosting.deadlines import STALE_MIN
 from tests.helpers.decided_delays import MINUTE_MS, Coordinator, LaneKey, add, create, new, schedule
+from tests.helpers.few_descriptors import few_descriptors
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 BEGIN_MS = 20_000 * DAY_MS  # a midnight
@@ -293,6 +296,36 @@ def test_a_schedule_waits_for_room_as_every_message_does() -> None:
     coordinator.advance(1_000)
     coordinator.deliver()
     assert len(coordinator.targets[LaneKey("orders", 0)].delivered) == 1 + MISSED_MAX + 1
+
+
+# requirement: A5
+@pytest.mark.parametrize("leads_anew", [False, True])
+def test_a_schedule_whose_zone_cannot_be_read_for_now_fires_later(leads_anew: bool) -> None:
+    coordinator = begun(wanted=schedule(zone="Europe/Berlin"))
+    ZoneInfo.clear_cache()
+    other = create("new", schedule(zone="America/New_York"))
+    with few_descriptors(0):
+        if leads_anew:
+            cron.next_ms.cache_clear()
+            coordinator.lead()
+        coordinator.advance(MINUTE_MS)
+        assert isinstance(coordinator.ask(other), Overloaded)
+    assert fired(coordinator) == []
+    coordinator.advance(1_000)
+    assert fired(coordinator) == [MINUTE_MS]
+    assert isinstance(coordinator.ask(other), FoundSchedules)
+
+
+# requirement: A5
+def test_a_schedule_whose_zone_cannot_be_read_for_now_stays_paused() -> None:
+    coordinator = begun(wanted=schedule(zone="Europe/Berlin"))
+    coordinator.ask(PauseSchedule(id="s", is_paused=True))
+    ZoneInfo.clear_cache()
+    cron.next_ms.cache_clear()
+    coordinator.wall_ms += MINUTE_MS
+    with few_descriptors(0):
+        assert isinstance(coordinator.ask(PauseSchedule(id="s", is_paused=False)), Overloaded)
+    assert described(coordinator).state == "paused"
 
 
 # requirement: A5

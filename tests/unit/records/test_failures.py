@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +41,27 @@ def test_a_record_comes_back_from_both_topics(failed: FailedRecord) -> None:
     retry = failed.as_retry()
     assert (retry.key, retry.value) == (failed.key, failed.value)
     assert FailedRecord.from_retry(retry.key, retry.value, retry.headers, failed.timestamp_ms) == failed
+
+
+# requirement: A7
+@pytest.mark.parametrize(("stored", "sent"), [(-(2**63), -1), (-2, -1), (2**63 - 1, 2**63 - 2)])
+def test_a_timestamp_that_cannot_be_sent_becomes_the_nearest(stored: int, sent: int) -> None:
+    failed = FailedRecord(Origin("orders", 0, 1), None, b"v", (), stored, 1, "bad", 5)
+    retry, dead = failed.as_retry(), failed.as_dead_letter()
+    assert (retry.timestamp_ms, dead.timestamp_ms) == (sent, sent)
+    assert FailedRecord.from_retry(None, b"v", retry.headers, stored).timestamp_ms == sent
+    assert FailedRecord.from_dead_letter(b"v", dead.headers, stored).timestamp_ms == sent
+
+
+# requirement: A7
+@given(failed_records)
+def test_a_record_without_its_contents_says_where_they_are(failed: FailedRecord) -> None:
+    letter = replace(failed, key=b"k" * (1 << 20)).without_contents()
+    assert (letter.key, letter.value, letter.headers) == (None, None, ())
+    assert letter.reason.endswith(f"are at {failed.origin} only)")
+    dead = letter.as_dead_letter()
+    assert FailedRecord.from_dead_letter(b"", dead.headers, letter.timestamp_ms) == letter
+    assert failed.without_contents().key == failed.key
 
 
 @pytest.mark.parametrize("origin", [b"", b"orders", b"orders/1", b"orders/x/1", b"orders/1/-1", b"/1/1"])

@@ -12,8 +12,9 @@ from raftlog.records.batch import CONTROL_BIT, HEADER_BYTES, Batch, Codec, encod
 from raftlog.records.builder import BatchBuilder, Record, build_batch
 from raftlog.records.compression import compress, decompress
 from raftlog.records.control import ControlType, control_type, leader_change_batch
-from raftlog.records.reader import check_records, iter_records, read_records
+from raftlog.records.reader import StoredRecord, check_records, iter_records, read_records, read_rows
 from raftlog.types import NodeId
+from tests.helpers.raw_records import raw_record
 from tests.unit.records.samples import RECORDS, one_batch, ours
 
 LIMIT = 1 << 20
@@ -188,6 +189,30 @@ def test_a_few_compressed_bytes_do_not_claim_gigabytes(pattern: bytes) -> None:
     record = encoded_length + after_length
     with pytest.raises(CorruptBatch):
         read_records(with_body(compress(Codec.ZSTD, record), record_count=1, attributes=Codec.ZSTD))
+
+
+# requirement: M3
+@pytest.mark.parametrize("field", ["key", "value", "header_name", "header_value"])
+def test_a_length_near_the_end_of_64_bits_is_damage_and_no_lack_of_memory(field: str) -> None:
+    batch = with_body(raw_record() + raw_record(1, **{field: 2**63 - 40}), record_count=2)
+    with pytest.raises(CorruptBatch):
+        read_records(batch)
+    with pytest.raises(CorruptBatch):
+        check_records(batch)
+    found = iter_records(batch)
+    assert next(found).value == b"value"
+    with pytest.raises(CorruptBatch):
+        next(found)
+
+
+# requirement: M3
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD], ids=lambda codec: codec.name)
+def test_a_lack_of_memory_is_no_damage(codec: Codec) -> None:
+    def make(*fields: object) -> StoredRecord:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        read_rows(make, one_batch(ours(codec)))
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD], ids=lambda codec: codec.name)

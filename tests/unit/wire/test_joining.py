@@ -22,6 +22,8 @@ from raftlog.wire.joining import (
 SECRET, OTHER = b"s" * 32, b"t" * 32
 TOKEN = JoinToken("c" * 32, ("http://log1.example:7070",), 1_700_000_000_000, "n" * 32)
 
+NESTED = b'{"cluster_id":"a","urls":[],"expires_at":1,"nonce":"x","z":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
+
 
 def request(token: str) -> AdmitBroker:
     return AdmitBroker(
@@ -55,6 +57,7 @@ def test_a_changed_token_is_not_signed() -> None:
         "other." + "e30.00",
         "raftlog-join.%%%.00",
         "ü.ü.ü",
+        f"raftlog-join.{base64.urlsafe_b64encode(NESTED).decode().rstrip('=')}.00",
     ],
 )
 def test_what_is_no_token_is_refused_with_the_remedy(text: str) -> None:
