@@ -1,8 +1,8 @@
 """Lines of a file or a pipe as records, or all of it as one.
 
 Decides: the end of a line (a line feed, which is not part of the record) and the record in its bytes, with a
-key
-separator or as JSON. Bytes are decoded only where needed: values may be binary.
+key separator or
+as JSON. Bytes are decoded only where needed: values may be binary.
 """
 
 from __future__ import annotations
@@ -106,6 +106,21 @@ def bounded(parse: Parse) -> Parse:
         return parse(line)
 
     return parse_bounded
+
+
+def with_keys(parse: Parse) -> Parse:
+    """A parser that raises ``InvalidRecord`` for records without a key, which compacted topics refuse."""
+
+    def parse_with_key(line: bytes) -> Fields | None:
+        fields = parse(line)
+        if fields is not None and fields[1] is None:
+            raise InvalidRecord(
+                "no key, and the topic is compacted: send a key with every record, or set cleanup.policy of "
+                "the topic to delete"
+            )
+        return fields
+
+    return parse_with_key
 
 
 def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:

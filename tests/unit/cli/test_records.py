@@ -175,6 +175,69 @@ def test_rejected_lines_are_in_a_file_and_all_others_are_stored(raftlog: Records
     assert "there is no column 'id'" in raftlog.produce("rows", b"a\n1\n", *how, code=1)
 
 
+# requirement: A12
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_of_a_compacted_topic_only_lines_without_a_key_are_rejected(raftlog: Records, delivery: str) -> None:
+    topic = f"compacted-{delivery}"
+    raftlog.topic(topic, cleanup_policy="compact,delete")
+    rows = b'{"key": "a", "value": 1}\n{"value": 2}\n{"key": "b", "value": 3}\n{"key": "a", "value": 4}\n'
+    rejected = raftlog.directory / "without-key.jsonl"
+    how = ("--json", "--delivery", delivery)
+    raftlog.produce(topic, rows, *how, "--rejects", str(rejected), code=5)
+    assert raftlog.consume(topic, "--format", r"%k %v\n") == b"a 1\nb 3\na 4\n"
+    (entry,) = map(json.loads, rejected.read_text().splitlines())
+    assert (entry["line"], entry["input"]) == (2, '{"value": 2}')
+    assert "no key, and the topic is compacted" in entry["reason"]
+
+
+def test_a_line_without_the_key_of_a_compacted_topic_is_named_and_what_precedes_it_is_stored(
+    raftlog: Records,
+) -> None:
+    raftlog.topic("keyed", cleanup_policy="compact")
+    raftlog.produce("keyed", b"a:1\nb:2\n", "--key-separator", ":")
+    told = raftlog.produce("keyed", b'{"key": "c", "value": 3}\n{"value": 4}\n', "--json", code=1)
+    assert told.startswith("1 record, ")
+    assert "the first of them, line 2: no key, and the topic is compacted" in told
+    assert raftlog.consume("keyed") == b"1\n2\n3\n"
+
+
+# requirement: A12
+def test_lines_that_are_refused_as_a_batch_are_not_rejected_one_by_one(raftlog: Records) -> None:
+    raftlog.topic("batched", max_message_bytes="2000")
+    rejected = raftlog.directory / "batched.jsonl"
+    how = ("--batch-bytes", "1MiB", "--rejects", str(rejected))
+    told = raftlog.produce("batched", lines(100), *how, code=1)
+    assert "records refused: 100; the first of them, line 1: the batch of 100 records has" in told
+    assert rejected.read_bytes() == b""
+
+
+# requirement: A12
+def test_rejected_lines_replace_no_file_before_the_first_line_is_sent(raftlog: Records) -> None:
+    raftlog.topic("kept-files")
+    kept = raftlog.directory / "kept.jsonl"
+    kept.write_bytes(b"1\n{bad\n")
+    linked = raftlog.directory / "linked.jsonl"
+    linked.symlink_to(kept)
+    how = ("kept-files", str(kept), "--json", "--rejects")
+    for name in (kept, linked):
+        assert "--rejects" in invoke(raftlog.url, "produce", *how, str(name), code=2).stderr
+    into = ("/dev/null", "--rejects", str(kept))
+    invoke("http://127.0.0.1:9", "produce", "kept-files", *into, code=4)
+    invoke(raftlog.url, "produce", "none-such", *into, code=1)
+    invoke(raftlog.url, "produce", "kept-files", *into, "--preset", "fast", code=2)
+    assert kept.read_bytes() == b"1\n{bad\n"
+    invoke(raftlog.url, "produce", "kept-files", *into)
+    assert kept.read_bytes() == b""
+
+
+def test_a_file_that_cannot_be_opened_ends_with_nothing_sent(raftlog: Records) -> None:
+    raftlog.topic("unopened")
+    missing = str(raftlog.directory / "missing" / "file")
+    assert "No such file" in invoke(raftlog.url, "produce", "unopened", missing, code=1).stderr
+    assert "No such file" in raftlog.produce("unopened", b"a\n", "--rejects", missing, code=1)
+    assert raftlog.consume("unopened") == b""
+
+
 def test_a_produce_prints_its_totals_as_json(raftlog: Records) -> None:
     raftlog.topic("totals")
     rows = raftlog.directory / "totals.csv"
