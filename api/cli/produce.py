@@ -67,7 +67,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The options about lines: their file and format, what all records have, and the file for rejected lines."""
+    """The options about lines: their file and format, what all records have, the file of rejected lines."""
 
     file: Path
     format: InputFormat
@@ -91,10 +91,15 @@ class Input:
 PathArgument = Annotated[
     Path, Argument(metavar="[FILE|-]", help="The file with the lines; - is standard input.")
 ]
-KeyOption = Annotated[str | None, Option("--key", "-k", help="One key for all records.")]
+KeyOption = Annotated[str | None, Option("--key", "-k", help="One key for all records.", takes_bytes=True)]
 KeySeparatorOption = Annotated[
     str | None,
-    Option("--key-separator", "-K", help="Lines are key, separator, value; \\t is a tabulator."),
+    Option(
+        "--key-separator",
+        "-K",
+        help="Lines are key, separator, value; \\t is a tabulator.",
+        takes_bytes=True,
+    ),
 ]
 LinesOption = Annotated[
     Lines,
