@@ -16,12 +16,15 @@ from click.testing import Result
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire import media_types
+from raftlog.wire.limits import INT64_MAX
 from raftlog.wire.paths import partition_records
 from tests.helpers.async_tests import beside
 from tests.helpers.command_line import RAFTLOG, Commands, invoke
 from tests.helpers.http_server import serve
 from tests.helpers.real_cluster import call
 from tests.helpers.undecodable_batch import SECOND_RECORD, undecodable_batch
+
+NOWHERE = "http://127.0.0.1:9"
 
 
 class Records(Commands):
@@ -222,7 +225,7 @@ def test_rejected_lines_replace_no_file_before_the_first_line_is_sent(raftlog: R
     for name in (kept, linked):
         assert "--rejects" in invoke(raftlog.url, "produce", *how, str(name), code=2).stderr
     into = ("/dev/null", "--rejects", str(kept))
-    invoke("http://127.0.0.1:9", "produce", "kept-files", *into, code=4)
+    invoke(NOWHERE, "produce", "kept-files", *into, code=4)
     invoke(raftlog.url, "produce", "none-such", *into, code=1)
     invoke(raftlog.url, "produce", "kept-files", *into, "--preset", "fast", code=2)
     assert kept.read_bytes() == b"1\n{bad\n"
@@ -307,6 +310,33 @@ def test_from_and_to_take_times_durations_and_offsets(raftlog: Records) -> None:
         (["--to", "latest", "-p", "0"], b"old\nmiddle\nnew\n"),
     ):
         assert raftlog.consume("timed", *arguments) == shown, arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("-0", "latest"),
+        ("-" + 30 * "0", str(INT64_MAX)),
+        (5_000 * "9", str(INT64_MAX)),
+        (str(INT64_MAX + 1), str(INT64_MAX)),
+        ("1969-12-31T23:59:59Z", "earliest"),
+        ("0001-01-01T00:00:00+14:00", "earliest"),
+    ],
+    ids=lambda text: text[:26],
+)
+def test_a_position_that_is_none_is_named_with_its_remedy(raftlog: Records, text: str, remedy: str) -> None:
+    told = invoke(NOWHERE, "consume", "any", "--from", text, code=2).stderr
+    assert told.startswith("error: --from ")
+    assert remedy in told
+    reset = ("group", "reset", "g", "--topic", "any", "--to", text)
+    assert invoke(raftlog.url, *reset, code=2).stderr.startswith("error: --to ")
+
+
+def test_keys_and_separators_may_be_bytes_that_are_not_utf_8(raftlog: Records) -> None:
+    raftlog.topic("of-bytes")
+    raftlog.produce("of-bytes", b"a\n", "--key", "\udcff")
+    raftlog.produce("of-bytes", b"k\xfev\n", "--key-separator", "\udcfe")
+    assert raftlog.consume("of-bytes", "--format", "%k\udcfd%v\\n") == b"\xff\xfda\nk\xfdv\n"
 
 
 def test_an_offset_above_the_end_is_refused_unless_it_is_waited_for(raftlog: Records) -> None:
