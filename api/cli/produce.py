@@ -337,6 +337,7 @@ def _was_interrupted(
         with _progress(records.source) as advance, producer, transaction or nullcontext(producer) as sender:
             _send_all(sender, records, tally, advance)
             if transaction is not None and tally.has_failed:
+                tally.wait()  # else records fail because of the abort
                 transaction.abort()
     except KeyboardInterrupt:
         producer.close(0)  # at a second Ctrl-C, which ends the wait for outcomes

@@ -75,6 +75,13 @@ class Tally:
             while self._open and all(one is None or one.done() for one in self._open[0].pending):
                 self._settle(self._open.popleft())
 
+    def wait(self) -> None:
+        """Wait until every record has its outcome."""
+        for block in self._open:
+            for pending in block.pending:
+                if pending is not None:
+                    pending.exception()
+
     def refuse(self, line: int, error: RaftlogError) -> None:
         """One line that could not be sent."""
         code = exit_code(error, changing=True)

@@ -193,6 +193,16 @@ def test_of_a_compacted_topic_only_lines_without_a_key_are_rejected(raftlog: Rec
     assert "no key, and the topic is compacted" in entry["reason"]
 
 
+# requirement: D4
+def test_a_line_that_is_no_record_aborts_a_transaction_and_is_its_only_error(raftlog: Records) -> None:
+    raftlog.topic("aborted")
+    rows = b'{"value": 1}\n{oops\n'
+    told = raftlog.produce("aborted", rows, "--json", "--delivery", "exactly_once", code=1)
+    said, error = told.splitlines()
+    assert said == "the transaction is aborted: no record is visible"
+    assert "the first of them, line 2: " in error
+
+
 def test_a_line_without_the_key_of_a_compacted_topic_is_named_and_what_precedes_it_is_stored(
     raftlog: Records,
 ) -> None:
