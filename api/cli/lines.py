@@ -13,7 +13,7 @@ from io import BufferedReader
 
 from api.http.json_bodies import decode_json
 from api.resources.json_records import record_of
-from raftlog.errors import InvalidRecord, RecordTooLarge
+from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 from raftlog.wire import bodies
 
 BLOCK_BYTES = 1 << 20
@@ -79,8 +79,13 @@ class Json:
             raise InvalidRecord(f"{error}{_hint(line)}", **error.details) from None
         if read.delay is not None or read.deliver_at is not None:
             raise InvalidRecord("it has a delay: send it with raftlog delayed send", errors=["/delay"])
+        try:
+            record = record_of(read)
+        except InvalidRequest as error:
+            field = f"/{error.details.get('field', '')}"
+            raise InvalidRecord(f"{field}: {error}", errors=[f"{field}: {error}"]) from None
         is_free = read.offset is not None and not self.keeps_partitions
-        record, partition = record_of(read), None if is_free else read.partition
+        partition = None if is_free else read.partition
         return record.value, record.key, record.headers, record.timestamp_ms, partition
 
 
