@@ -17,7 +17,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Final
 
-from api.cli.closed_streams import replace_closed_streams
+from api.cli.closed_streams import escape_unknown_characters, replace_closed_streams
 from api.stop_signals import interrupt_on_signals
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ VARIABLE: Final = "_RAFTLOG_COMPLETE"
 def main() -> None:
     """Entry point of the ``raftlog`` script."""
     replace_closed_streams()
+    escape_unknown_characters()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during imports ends the process silently
     try:

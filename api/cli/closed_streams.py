@@ -1,7 +1,8 @@
-"""Standard streams of a command that was started without them, as by ``raftlog consume orders >&-``."""
+"""Standard streams that are closed, as by ``raftlog consume orders >&-``, or that have few characters."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Final
@@ -20,6 +21,13 @@ def replace_closed_streams() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     if sys.stdout is None:
         sys.stdout = ClosedOutput()
+
+
+def escape_unknown_characters() -> None:
+    """Have standard output and error write characters that their encoding lacks as ``\\u65e5``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 class OutputClosed(OSError):

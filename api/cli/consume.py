@@ -58,6 +58,7 @@ FormOption = Annotated[
         metavar="FORMAT",
         help="value, json, or a text with %t (time) %T (topic) %p (partition) %o (offset) %k (key) "
         "%v (value) %h (headers) %s (size); -o json is --format json.  [default: value]",
+        takes_bytes=True,
     ),
 ]
 SkipOption = Annotated[

@@ -47,6 +47,7 @@ def add(
         broker_urls(url)
         with changed_contexts() as contexts:
             contexts.add(name, url)
+    with errors_reported(changing=True):
         done(f"added {name} to {contexts_path()}", name=name, url=url)
 
 
@@ -57,10 +58,10 @@ def use(name: NameArgument) -> None:
     Example:
       raftlog context use production
     """
-    with errors_reported(), options_checked():
-        with changed_contexts() as contexts:
-            url = contexts.url(name)
-            contexts.current = name
+    with errors_reported(), options_checked(), changed_contexts() as contexts:
+        url = contexts.url(name)
+        contexts.current = name
+    with errors_reported(changing=True):
         done(f"commands without --server use {name} ({url})", name=name, url=url)
 
 
@@ -87,12 +88,12 @@ def remove(name: NameArgument) -> None:
     Example:
       raftlog context remove production
     """
-    with errors_reported(), options_checked():
-        with changed_contexts() as contexts:
-            contexts.url(name)
-            del contexts.by_name[name]
-            if contexts.current == name:
-                contexts.current = None
+    with errors_reported(), options_checked(), changed_contexts() as contexts:
+        contexts.url(name)
+        del contexts.by_name[name]
+        if contexts.current == name:
+            contexts.current = None
+    with errors_reported(changing=True):
         done(f"removed {name}", removed=name)
 
 

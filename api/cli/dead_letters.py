@@ -160,7 +160,7 @@ def _settle(
         settled = settle(
             topic, group, ids=ids or None, reason=reason, key=key, all=is_all, limit=limit, dry_run=dry_run
         )
-    _show(settled, has_value=False)
+        _show(settled, has_value=False)
     note(f"{len(settled)} would be {how}; nothing was changed" if dry_run else f"{len(settled)} {how}")
     missing = {*(ids or ())} - {letter.id for letter in settled}
     if missing and limit is None:

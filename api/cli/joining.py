@@ -82,9 +82,9 @@ def join(
             machine = _machine(host, http_port, rpc_port)
         joining = _Joining(token.strip(), secret_file, machine, broker, rack, replace, server)
         admitted, path = _join(joining, data)
-    place = {"host": machine.host, "http": machine.url, "directory": str(path.parent)}
-    text = " ".join(f"{name}={value}" for name, value in {"broker": admitted.broker_id, **place}.items())
-    printed(text, broker=admitted.broker_id, **place)
+        place = {"host": machine.host, "http": machine.url, "directory": str(path.parent)}
+        text = " ".join(f"{name}={value}" for name, value in {"broker": admitted.broker_id, **place}.items())
+        printed(text, broker=admitted.broker_id, **place)
     note(f"start it: raftlog serve --config {path}")
 
 

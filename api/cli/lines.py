@@ -1,8 +1,8 @@
 """Lines of a file or a pipe as records, or all of it as one.
 
 Decides: the end of a line (a line feed, which is not part of the record) and the record in its bytes, with a
-key
-separator or as JSON. Bytes are decoded only where needed: values may be binary.
+key separator or
+as JSON. Bytes are decoded only where needed: values may be binary.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from io import BufferedReader
 
 from api.http.json_bodies import decode_json
 from api.resources.json_records import record_of
-from raftlog.errors import InvalidRecord, RecordTooLarge
+from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 from raftlog.wire import bodies
 
 BLOCK_BYTES = 1 << 20
@@ -79,8 +79,13 @@ class Json:
             raise InvalidRecord(f"{error}{_hint(line)}", **error.details) from None
         if read.delay is not None or read.deliver_at is not None:
             raise InvalidRecord("it has a delay: send it with raftlog delayed send", errors=["/delay"])
+        try:
+            record = record_of(read)
+        except InvalidRequest as error:
+            field = f"/{error.details.get('field', '')}"
+            raise InvalidRecord(f"{field}: {error}", errors=[f"{field}: {error}"]) from None
         is_free = read.offset is not None and not self.keeps_partitions
-        record, partition = record_of(read), None if is_free else read.partition
+        partition = None if is_free else read.partition
         return record.value, record.key, record.headers, record.timestamp_ms, partition
 
 
@@ -106,6 +111,21 @@ def bounded(parse: Parse) -> Parse:
         return parse(line)
 
     return parse_bounded
+
+
+def with_keys(parse: Parse) -> Parse:
+    """A parser that raises ``InvalidRecord`` for records without a key, which compacted topics refuse."""
+
+    def parse_with_key(line: bytes) -> Fields | None:
+        fields = parse(line)
+        if fields is not None and fields[1] is None:
+            raise InvalidRecord(
+                "no key, and the topic is compacted: send a key with every record, or set cleanup.policy of "
+                "the topic to delete"
+            )
+        return fields
+
+    return parse_with_key
 
 
 def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:

@@ -135,10 +135,10 @@ def init(
         if per_host is not None:
             wrong_usage("--per-host needs --host; on this machine alone, --brokers says how many")
         count = 3 if brokers is None else brokers
-        for path in create_cluster(
-            data, brokers=count, http_port=http_port, rpc_port=rpc_port, racks=rack or []
-        ):
-            printed_now(f"raftlog serve --config {path}", config=str(path))
+        paths = create_cluster(data, brokers=count, http_port=http_port, rpc_port=rpc_port, racks=rack or [])
+        with errors_reported(changing=True):
+            for path in paths:
+                printed_now(f"raftlog serve --config {path}", config=str(path))
 
 
 def _init_machines(
@@ -151,10 +151,11 @@ def _init_machines(
     # The hosts repeat, and with them their racks, in the order in which racks are given out.
     racks = list(islice(cycle(labels), len(given)))
     paths = create_machines(data, found, racks)
-    for broker, (machine, path) in enumerate(zip(found, paths, strict=True), 1):
-        text = f"broker={broker} host={machine.host} http={machine.url} directory={path.parent}"
-        place = {"host": machine.host, "http": machine.url, "directory": str(path.parent)}
-        printed_now(text, broker=broker, **place)
+    with errors_reported(changing=True):
+        for broker, (machine, path) in enumerate(zip(found, paths, strict=True), 1):
+            text = f"broker={broker} host={machine.host} http={machine.url} directory={path.parent}"
+            place = {"host": machine.host, "http": machine.url, "directory": str(path.parent)}
+            printed_now(text, broker=broker, **place)
     note(
         "copy each directory to its host, and start the broker there: raftlog serve --config raftlog.toml\n"
         "the cluster answers once all of its brokers have started"

@@ -40,8 +40,12 @@ class Parameter:
         envvar: str | None = None,
         path: click.Path[Path] | None = None,
         completes: str | None = None,
+        takes_bytes: bool = False,
     ) -> None:
-        """``completes`` is the kind of the names that shells complete, such as ``topics``."""
+        """``completes`` is the kind of the names that shells complete, such as ``topics``.
+
+        With ``takes_bytes`` a text need not be in UTF-8: other bytes are in it as ``os.fsencode`` takes them.
+        """
         self.names = names
         self.help = help
         self.min = min
@@ -49,6 +53,7 @@ class Parameter:
         self.envvar = envvar
         self.path = path or click.Path(path_type=Path)
         self.completes = completes
+        self.takes_bytes = takes_bytes
 
     def complete(self) -> Complete | None:
         """The function that completes a value in a shell; ``None`` leaves that to the type."""
@@ -79,6 +84,18 @@ class Choice(click.Choice[enum.StrEnum]):
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
         return str(choice)
+
+
+class _Text(click.types.StringParamType):
+    """Text in UTF-8. Other bytes of an argument could not be sent."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
+        text = str(super().convert(value, param, ctx))
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.fail(f"{text!r} is not UTF-8.", param, ctx)
+        return text
 
 
 class _WholeNumber(click.IntRange):
@@ -157,4 +174,4 @@ def _type_of(kind: object, declared: Parameter) -> click.ParamType[object]:
     if isinstance(kind, type) and issubclass(kind, enum.StrEnum):
         return Choice(list(kind))
     assert kind is str, f"no parameter is declared as {kind}"
-    return click.STRING
+    return click.STRING if declared.takes_bytes else _Text()

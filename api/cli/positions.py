@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from api.cli.output import wrong_usage
 from raftlog.units import duration_ms
+from raftlog.wire.limits import INT64_MAX
 
 if TYPE_CHECKING:
     from raftlog.client.partition import Position
 
+_OFFSET: Final = re.compile("-?[0-9]+")
+_OFFSET_CHARACTERS_MAX: Final = len(str(-INT64_MAX))
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _NAMES = {
     "earliest": "earliest",
     "latest": "latest",
@@ -24,8 +29,8 @@ def parse_position(option: str, text: str) -> Position:
     """The position in a text. Anything else is wrong usage."""
     if text in _NAMES:
         return _NAMES[text]
-    if text.removeprefix("-").isdecimal() and text.isascii():
-        return int(text)
+    if _OFFSET.fullmatch(text):
+        return _offset(option, text)
     ago_ms = duration_ms(text)
     if ago_ms is not None:
         return _ago(option, text, ago_ms)
@@ -38,11 +43,21 @@ def parse_position(option: str, text: str) -> Position:
         )
     if when.tzinfo is None:
         wrong_usage(f"{option} {text!r} has no time zone; write {when.isoformat()}Z for UTC")
+    if when < _EPOCH:
+        wrong_usage(f"{option} {text!r} is before 1970; write earliest for the first record")
     return when
+
+
+def _offset(option: str, text: str) -> int:
+    if len(text) > _OFFSET_CHARACTERS_MAX or abs(int(text)) > INT64_MAX:
+        wrong_usage(f"{option} is a number above {INT64_MAX}, the largest offset")
+    if text.startswith("-") and not int(text):
+        wrong_usage(f"{option} {text!r} means no record; write latest for new records only, 0 for all")
+    return int(text)
 
 
 def _ago(option: str, text: str, ago_ms: int) -> datetime:
     try:
-        return max(datetime.now(UTC) - timedelta(milliseconds=ago_ms), datetime.fromtimestamp(0, UTC))
+        return max(datetime.now(UTC) - timedelta(milliseconds=ago_ms), _EPOCH)
     except OverflowError:
         wrong_usage(f"{option} {text!r} is out of range")

@@ -10,10 +10,10 @@ import gc
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from io import BufferedReader
+from dataclasses import dataclass, replace
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -66,6 +66,18 @@ class Sending:
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """The options about lines: their file and format, what all records have, the file of rejected lines."""
+
+    file: Path
+    format: InputFormat
+    headers: Headers
+    partition: int | None
+    rejects: Path | None
+    max_rejects: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Input:
     """The lines of a source and their format; what all records have, and what becomes of rejected lines."""
 
@@ -79,10 +91,15 @@ class Input:
 PathArgument = Annotated[
     Path, Argument(metavar="[FILE|-]", help="The file with the lines; - is standard input.")
 ]
-KeyOption = Annotated[str | None, Option("--key", "-k", help="One key for all records.")]
+KeyOption = Annotated[str | None, Option("--key", "-k", help="One key for all records.", takes_bytes=True)]
 KeySeparatorOption = Annotated[
     str | None,
-    Option("--key-separator", "-K", help="Lines are key, separator, value; \\t is a tabulator."),
+    Option(
+        "--key-separator",
+        "-K",
+        help="Lines are key, separator, value; \\t is a tabulator.",
+        takes_bytes=True,
+    ),
 ]
 LinesOption = Annotated[
     Lines,
@@ -206,39 +223,57 @@ def produce(
     from api.cli.input_formats import input_format
 
     made = input_format(Lines.JSON if as_json else form, own)
+    given = Given(file, made, _headers(header), partition, rejects, max_rejects)
     with errors_reported(changing=True):
-        _produce(
-            topic, server, _opened(file, made, _headers(header), partition, rejects, max_rejects), sending
-        )
+        _produce(topic, server, given, sending)
 
 
-def _produce(topic: str, server: str, opened: AbstractContextManager[Input], sending: Sending) -> NoReturn:
-    with opened as records, connected(server) as client:
-        raise click.exceptions.Exit(_run(_producer(client, topic, sending), records, sending))
-
-
-@contextmanager
-def _opened(
-    file: Path,
-    form: InputFormat,
-    headers: Headers,
-    partition: int | None,
-    rejects: Path | None,
-    max_rejects: int | None,
-) -> Iterator[Input]:
-    """The input, and the file for rejected lines."""
+def _produce(topic: str, server: str, given: Given, sending: Sending) -> NoReturn:
+    """Send the lines. The file for rejected lines is replaced only when nothing but sending is left."""
     from api.cli.rejects import Rejects
 
+    with _source(given.file) as source:
+        _check_apart(source, given.rejects)
+        with connected(server) as client:
+            config = client.topics.describe(topic).config
+            producer = _producer(client, topic, sending, config["max.message.bytes"])
+            with _replaced(given.rejects) as rejected:
+                rejects = Rejects(rejected, given.max_rejects)
+                form = _of_topic(given.format, config)
+                records = Input(source, form, given.headers, given.partition, rejects)
+                raise click.exceptions.Exit(_run(producer, records, sending))
+
+
+def _source(file: Path) -> BufferedReader:
     is_input = str(file) == "-"
-    with (
-        open(0 if is_input else file, "rb", closefd=not is_input) as source,
-        nullcontext() if rejects is None else rejects.open("wb") as rejected,
-    ):
-        yield Input(source, form, headers, partition, Rejects(rejected, max_rejects))
+    with errors_reported():  # nothing was sent
+        return open(0 if is_input else file, "rb", closefd=not is_input)
 
 
-def _producer(client: Client, topic: str, sending: Sending) -> Producer:
-    bytes_max = client.topics.describe(topic).config["max.message.bytes"]
+def _check_apart(source: BufferedReader, rejects: Path | None) -> None:
+    if rejects is None or not rejects.exists():
+        return
+    status = os.fstat(source.fileno())
+    if stat.S_ISREG(status.st_mode) and os.path.samestat(status, rejects.stat()):
+        wrong_usage(f"--rejects {rejects} is the file with the lines; name another file")
+
+
+def _replaced(rejects: Path | None) -> AbstractContextManager[BufferedIOBase | None]:
+    if rejects is None:
+        return nullcontext()
+    with errors_reported():  # nothing was sent
+        return rejects.open("wb")
+
+
+def _of_topic(form: InputFormat, config: Mapping[str, int | str]) -> InputFormat:
+    """The format with the checks of the topic that concern single lines, where a broker refuses a batch."""
+    from api.cli.lines import with_keys
+
+    is_compacted = "compact" in str(config["cleanup.policy"]).split(",")
+    return replace(form, parse=with_keys(form.parse)) if is_compacted else form
+
+
+def _producer(client: Client, topic: str, sending: Sending, bytes_max: int | str) -> Producer:
     with options_checked():
         return client.producer(
             topic,
@@ -302,6 +337,7 @@ def _was_interrupted(
         with _progress(records.source) as advance, producer, transaction or nullcontext(producer) as sender:
             _send_all(sender, records, tally, advance)
             if transaction is not None and tally.has_failed:
+                tally.wait()  # else records fail because of the abort
                 transaction.abort()
     except KeyboardInterrupt:
         producer.close(0)  # at a second Ctrl-C, which ends the wait for outcomes

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from api.cli.output import REFUSED, UNKNOWN, UNREACHABLE, exit_code
@@ -52,6 +53,7 @@ class Tally:
         self._open: deque[_Block] = deque()
         self._failed: Counter[int] = Counter()  # by exit code likewise: the lowest line and its error
         self._first: dict[int, tuple[int, RaftlogError]] = {}  # likewise: the lowest line and its error
+        self._of_batches: set[RaftlogError] = set()  # each the outcome of several records
         self._started_at = time.monotonic()
         self._steps: Counter[int] = Counter()
 
@@ -72,6 +74,13 @@ class Tally:
         with _interrupts_held():
             while self._open and all(one is None or one.done() for one in self._open[0].pending):
                 self._settle(self._open.popleft())
+
+    def wait(self) -> None:
+        """Wait until every record has its outcome."""
+        for block in self._open:
+            for pending in block.pending:
+                if pending is not None:
+                    pending.exception()
 
     def refuse(self, line: int, error: RaftlogError) -> None:
         """One line that could not be sent."""
@@ -125,19 +134,27 @@ class Tally:
         return lines
 
     def _settle(self, block: _Block) -> None:
+        failed = []
         for line, (content, pending) in enumerate(
             zip(block.lines, block.pending, strict=False), block.first_line
         ):
             error = None if pending is None else pending.exception()
             if error is not None:
-                self._end(line, content, error)
+                failed.append((line, content, error))
             elif pending is not None:
                 self.stored += 1
                 self.stored_bytes += len(content)
+        if failed:
+            self._end(block, failed)
 
-    def _end(self, line: int, content: bytes, error: RaftlogError) -> None:
-        if not self._rejects.takes(line, content, error):
-            self.refuse(line, error)
+    def _end(self, block: _Block, failed: Sequence[tuple[int, bytes, RaftlogError]]) -> None:
+        """A record that was refused alone is rejected. Of a refused batch any record may be the wrong one."""
+        pending = chain(block.pending, *(each.pending for each in self._open))  # a batch may be in several
+        outcomes = Counter(one.exception() for one in pending if one is not None and one.done())
+        self._of_batches |= {error for error, count in outcomes.items() if error is not None and count > 1}
+        for line, content, error in failed:
+            if error in self._of_batches or not self._rejects.takes(line, content, error):
+                self.refuse(line, error)
 
     def _acknowledged(self, sent_at: float, receipt: Receipt | None, error: RaftlogError | None) -> None:
         """Runs on the client's thread."""

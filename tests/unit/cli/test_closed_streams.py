@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +35,39 @@ def test_a_closed_stream_is_no_traceback(arguments: str, closed: str, code: int,
     assert done.returncode == code, done.stderr
     assert done.stderr.startswith(said)
     assert done.stderr.count("\n") == bool(said)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """The files of a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("output", [">/dev/full", ">&-"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "context add b --url http://a:1",
+        "context use a",
+        "context remove a",
+        "cluster init --data made",
+        "cluster init --data made --host log1.example",
+    ],
+)
+def test_what_has_changed_without_output_has_an_unknown_outcome(
+    tmp_path: Path, words: str, output: str
+) -> None:
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
+    add = [*RAFTLOG, "context", "add", "a", "--url", "http://a:1"]
+    subprocess.run(add, env=environment, check=True, timeout=60)
+    before = contents(tmp_path)
+    done = subprocess.run(
+        ["sh", "-c", f"{shlex.join(RAFTLOG)} {words} -o json {output}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert contents(tmp_path) != before

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +15,7 @@ from click.testing import Result
 from raftlog.records.failures import FailedRecord
 from raftlog.wire import media_types, paths
 from tests.helpers.async_tests import beside
-from tests.helpers.command_line import Commands
+from tests.helpers.command_line import RAFTLOG, Commands
 from tests.helpers.dead_letters import DEAD, RETRY, batch, ids, letter
 from tests.helpers.http_server import serve
 from tests.helpers.real_cluster import call, create_topic, produce
@@ -221,6 +224,40 @@ def test_dead_letters_are_redriven_and_discarded(dlq: DeadLetters) -> None:
     )
     assert dlq.run("list").stderr == "there are no dead letters\n"
     assert "dlq list" in dlq.run("show", "orders/0/1", code=1).stderr
+
+
+@pytest.mark.parametrize("output", [">/dev/full", ">&-"])
+def test_letters_that_are_discarded_without_output_have_an_unknown_outcome(
+    dlq: DeadLetters, output: str
+) -> None:
+    discard = shlex.join([*RAFTLOG, "dlq", "discard", "orders", "-g", "mail", "--all", "--url", dlq.url])
+    done = subprocess.run(["sh", "-c", f"{discard} {output}"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert dlq.open() == []
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_characters_that_the_output_cannot_have_are_escaped(commands: DeadLetters, encoding: str) -> None:
+    commands.topic(DEAD, **{"cleanup.policy": "compact"})
+    commands.add(letter(1, reason="ValueError: 利用者"))
+    words = ("list", "discard --all", "list")
+    shown = [
+        subprocess.run(
+            [*RAFTLOG, "dlq", *word.split(), "orders", "-g", "mail", "--url", commands.url],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+        )
+        for word in words
+    ]
+    assert [(each.returncode, r"\u5229\u7528\u8005" in each.stdout) for each in shown] == [
+        (0, True),
+        (0, True),
+        (0, False),
+    ]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--limit", "5"), ("--all", "--key", "u1")])

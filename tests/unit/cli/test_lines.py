@@ -12,7 +12,7 @@ from msgspec.structs import astuple, replace
 from api.cli.lines import LINE_BYTES_MAX, Json, Keyed, Plain, blocks_of_lines, whole
 from api.cli.message_format import renderer
 from raftlog.client.messages import Message
-from raftlog.errors import InvalidRequest
+from raftlog.errors import InvalidRecord, InvalidRequest
 from raftlog.records.builder import Record
 
 
@@ -80,10 +80,12 @@ def test_a_line_of_json_is_a_record_as_in_a_json_produce() -> None:
         (b"{}", "value"),
         (b"[1]", "object"),
         (b'{"value":"\xff"}', "UTF-8"),
+        (b'{"value":1,"timestamp":-5}', "/timestamp: is out of range"),
+        (b'{"value":"?","encoding":"base64"}', "/value"),
     ],
 )
 def test_garbage_in_place_of_json_is_named(line: bytes, word: str) -> None:
-    with pytest.raises(InvalidRequest, match=word):
+    with pytest.raises(InvalidRecord, match=word):
         Json()(line)
 
 

@@ -16,12 +16,15 @@ from click.testing import Result
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire import media_types
+from raftlog.wire.limits import INT64_MAX
 from raftlog.wire.paths import partition_records
 from tests.helpers.async_tests import beside
 from tests.helpers.command_line import RAFTLOG, Commands, invoke
 from tests.helpers.http_server import serve
 from tests.helpers.real_cluster import call
 from tests.helpers.undecodable_batch import SECOND_RECORD, undecodable_batch
+
+NOWHERE = "http://127.0.0.1:9"
 
 
 class Records(Commands):
@@ -175,6 +178,79 @@ def test_rejected_lines_are_in_a_file_and_all_others_are_stored(raftlog: Records
     assert "there is no column 'id'" in raftlog.produce("rows", b"a\n1\n", *how, code=1)
 
 
+# requirement: A12
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_of_a_compacted_topic_only_lines_without_a_key_are_rejected(raftlog: Records, delivery: str) -> None:
+    topic = f"compacted-{delivery}"
+    raftlog.topic(topic, cleanup_policy="compact,delete")
+    rows = b'{"key": "a", "value": 1}\n{"value": 2}\n{"key": "b", "value": 3}\n{"key": "a", "value": 4}\n'
+    rejected = raftlog.directory / "without-key.jsonl"
+    how = ("--json", "--delivery", delivery)
+    raftlog.produce(topic, rows, *how, "--rejects", str(rejected), code=5)
+    assert raftlog.consume(topic, "--format", r"%k %v\n") == b"a 1\nb 3\na 4\n"
+    (entry,) = map(json.loads, rejected.read_text().splitlines())
+    assert (entry["line"], entry["input"]) == (2, '{"value": 2}')
+    assert "no key, and the topic is compacted" in entry["reason"]
+
+
+# requirement: D4
+def test_a_line_that_is_no_record_aborts_a_transaction_and_is_its_only_error(raftlog: Records) -> None:
+    raftlog.topic("aborted")
+    rows = b'{"value": 1}\n{oops\n'
+    told = raftlog.produce("aborted", rows, "--json", "--delivery", "exactly_once", code=1)
+    said, error = told.splitlines()
+    assert said == "the transaction is aborted: no record is visible"
+    assert "the first of them, line 2: " in error
+
+
+def test_a_line_without_the_key_of_a_compacted_topic_is_named_and_what_precedes_it_is_stored(
+    raftlog: Records,
+) -> None:
+    raftlog.topic("keyed", cleanup_policy="compact")
+    raftlog.produce("keyed", b"a:1\nb:2\n", "--key-separator", ":")
+    told = raftlog.produce("keyed", b'{"key": "c", "value": 3}\n{"value": 4}\n', "--json", code=1)
+    assert told.startswith("1 record, ")
+    assert "the first of them, line 2: no key, and the topic is compacted" in told
+    assert raftlog.consume("keyed") == b"1\n2\n3\n"
+
+
+# requirement: A12
+def test_lines_that_are_refused_as_a_batch_are_not_rejected_one_by_one(raftlog: Records) -> None:
+    raftlog.topic("batched", max_message_bytes="2000")
+    rejected = raftlog.directory / "batched.jsonl"
+    how = ("--batch-bytes", "1MiB", "--rejects", str(rejected))
+    told = raftlog.produce("batched", lines(100), *how, code=1)
+    assert "records refused: 100; the first of them, line 1: the batch of 100 records has" in told
+    assert rejected.read_bytes() == b""
+
+
+# requirement: A12
+def test_rejected_lines_replace_no_file_before_the_first_line_is_sent(raftlog: Records) -> None:
+    raftlog.topic("kept-files")
+    kept = raftlog.directory / "kept.jsonl"
+    kept.write_bytes(b"1\n{bad\n")
+    linked = raftlog.directory / "linked.jsonl"
+    linked.symlink_to(kept)
+    how = ("kept-files", str(kept), "--json", "--rejects")
+    for name in (kept, linked):
+        assert "--rejects" in invoke(raftlog.url, "produce", *how, str(name), code=2).stderr
+    into = ("/dev/null", "--rejects", str(kept))
+    invoke(NOWHERE, "produce", "kept-files", *into, code=4)
+    invoke(raftlog.url, "produce", "none-such", *into, code=1)
+    invoke(raftlog.url, "produce", "kept-files", *into, "--preset", "fast", code=2)
+    assert kept.read_bytes() == b"1\n{bad\n"
+    invoke(raftlog.url, "produce", "kept-files", *into)
+    assert kept.read_bytes() == b""
+
+
+def test_a_file_that_cannot_be_opened_ends_with_nothing_sent(raftlog: Records) -> None:
+    raftlog.topic("unopened")
+    missing = str(raftlog.directory / "missing" / "file")
+    assert "No such file" in invoke(raftlog.url, "produce", "unopened", missing, code=1).stderr
+    assert "No such file" in raftlog.produce("unopened", b"a\n", "--rejects", missing, code=1)
+    assert raftlog.consume("unopened") == b""
+
+
 def test_a_produce_prints_its_totals_as_json(raftlog: Records) -> None:
     raftlog.topic("totals")
     rows = raftlog.directory / "totals.csv"
@@ -244,6 +320,33 @@ def test_from_and_to_take_times_durations_and_offsets(raftlog: Records) -> None:
         (["--to", "latest", "-p", "0"], b"old\nmiddle\nnew\n"),
     ):
         assert raftlog.consume("timed", *arguments) == shown, arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("-0", "latest"),
+        ("-" + 30 * "0", str(INT64_MAX)),
+        (5_000 * "9", str(INT64_MAX)),
+        (str(INT64_MAX + 1), str(INT64_MAX)),
+        ("1969-12-31T23:59:59Z", "earliest"),
+        ("0001-01-01T00:00:00+14:00", "earliest"),
+    ],
+    ids=lambda text: text[:26],
+)
+def test_a_position_that_is_none_is_named_with_its_remedy(raftlog: Records, text: str, remedy: str) -> None:
+    told = invoke(NOWHERE, "consume", "any", "--from", text, code=2).stderr
+    assert told.startswith("error: --from ")
+    assert remedy in told
+    reset = ("group", "reset", "g", "--topic", "any", "--to", text)
+    assert invoke(raftlog.url, *reset, code=2).stderr.startswith("error: --to ")
+
+
+def test_keys_and_separators_may_be_bytes_that_are_not_utf_8(raftlog: Records) -> None:
+    raftlog.topic("of-bytes")
+    raftlog.produce("of-bytes", b"a\n", "--key", "\udcff")
+    raftlog.produce("of-bytes", b"k\xfev\n", "--key-separator", "\udcfe")
+    assert raftlog.consume("of-bytes", "--format", "%k\udcfd%v\\n") == b"\xff\xfda\nk\xfdv\n"
 
 
 def test_an_offset_above_the_end_is_refused_unless_it_is_waited_for(raftlog: Records) -> None:

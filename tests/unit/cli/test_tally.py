@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from api.cli.rejects import Rejects
 from api.cli.tally import Tally, percentile
 from raftlog.client.receipts import Batch, BlockingPendingReceipt, Durability, Stored
 from raftlog.errors import CommitUnknown, NotSent, RaftlogError, RecordTooLarge
@@ -81,6 +82,20 @@ def test_the_gravest_failure_decides_how_it_ends(errors: list[RaftlogError], cod
     assert tally.has_failed
     assert tally.exit_code == code
     assert len(tally.complaints()) == len(errors)
+
+
+def test_only_a_record_that_is_refused_alone_is_rejected() -> None:
+    rejects = Rejects(limit=10)
+    tally = Tally(rejects)
+    batch = sent(tally, 1, 1)
+    tally.block(2, [b"0123456789"]).append(BlockingPendingReceipt(batch, 1))
+    sent(tally, 3, 1).finish(RecordTooLarge("alone"))
+    batch.finish(RecordTooLarge("two together"))
+    tally.count()
+    assert rejects.count == 1
+    assert tally.complaints() == [
+        "error (record_too_large): records refused: 2; the first of them, line 1: two together"
+    ]
 
 
 def test_a_complaint_names_the_first_line() -> None:
