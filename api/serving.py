@@ -38,6 +38,7 @@ def services_of(broker: Broker, rng: random.Random, archive: Archive | None = No
         broker_id=broker.node_id,
         controller=broker.controller,
         gateway=past or broker.gateway,
+        log=broker.gateway,
         archive=past or NoArchive(),
         admin=broker.admin,
         groups=broker.groups.service,

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from raftlog import Client, Consumer
+from raftlog import Client, Consumer, Queue
 from raftlog.client.messages import Message
-from raftlog.errors import ArchiveDamaged, ArchiveUnavailable, OffsetOutOfRange
+from raftlog.errors import ArchiveDamaged, ArchiveUnavailable, Conflict, OffsetOutOfRange
+from raftlog.testing.waits import eventually
 from spark_io.archive import catalogue
 from spark_io.archive.fetching import ArchiveReader
 from spark_io.archive.storage import DirectoryStorage
@@ -337,3 +338,43 @@ def test_metrics_count_reads_of_the_archive(trimmed: Past) -> None:
     assert values["raftlog_archived_read_records_total"] == len(below)
     assert values['raftlog_archived_reads_total{outcome="ok"}'] > 1
     assert values["raftlog_archived_read_bytes_total"] > 20 * len(below)
+
+
+def until_buried(queue: Queue) -> None:
+    """Return once no dead job waits to be stored in the dead-letter topic."""
+    eventually(lambda: not any(part.dead for part in queue.describe().partitions), what="the burial")
+
+
+# requirement: A7
+def test_a_dead_letter_stays_open_while_only_the_archive_has_its_record(it: Past) -> None:
+    it.send(10)
+    queue = it.client.queue("orders", group="crew")
+    (job,) = queue.poll(wait="5s", max_deliveries=1)
+    job.nack(reason="first")
+    until_buried(queue)
+    it.archive()
+    it.delete_before(8)
+    (letter,) = it.client.dead_letters.list("orders", "crew")
+    assert letter.offset < 8
+    with pytest.raises(Conflict, match="not in the topic any more"):
+        it.client.dead_letters.redrive("orders", "crew", all=True)
+    assert [one.reason for one in it.client.dead_letters.list("orders", "crew")] == ["first"]
+
+
+# requirement: A7
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_job_that_only_the_archive_has_is_not_delivered_and_stops_no_queue(
+    it: Past, is_damaged: bool
+) -> None:
+    it.send(10)
+    queue = it.client.queue("orders", group="crew")
+    (job,) = queue.poll(wait="5s")
+    job.nack()
+    it.archive()
+    it.delete_before(8)
+    if is_damaged:
+        (file,) = it.folder.rglob("*.parquet")
+        file.write_bytes(file.read_bytes()[:-1])
+    assert min(one.message.offset for one in queue.poll(max=10, wait="5s")) >= 8
+    (part, _) = queue.describe().partitions
+    assert part.waiting == 0
