@@ -27,6 +27,7 @@ def services_of(broker: Broker, rng: random.Random, archive: Archive | None = No
     """The parts of a broker as handlers use them, with an archive that has records below log starts."""
     registry = CollectorRegistry()
     past = None if archive is None else _with_archive(broker, archive, registry)
+    broker.groups.topics.archive = kept = past or NoArchive()
     settings = broker.settings
     limits = settings.limits
     registry.register(BrokerMetrics(broker))
@@ -39,7 +40,7 @@ def services_of(broker: Broker, rng: random.Random, archive: Archive | None = No
         controller=broker.controller,
         gateway=past or broker.gateway,
         log=broker.gateway,
-        archive=past or NoArchive(),
+        archive=kept,
         admin=broker.admin,
         groups=broker.groups.service,
         group_offsets=broker.groups.offsets,

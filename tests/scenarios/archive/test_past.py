@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from raftlog import Client, Consumer, Queue
+from groups.ports import Extent, Place
+from raftlog import Client, Consumer, Queue, aio
 from raftlog.client.messages import Message
 from raftlog.errors import ArchiveDamaged, ArchiveUnavailable, Conflict, OffsetOutOfRange
 from raftlog.testing.waits import eventually
@@ -23,10 +24,10 @@ from spark_io.archive.storage import DirectoryStorage
 from spark_io.archive.writing import TopicWriter, write_options
 from spark_io.discovery import batch_ranges, discover, offset_asked
 from spark_io.options import SERVERS, read_options
-from tests.helpers.archives import ORDERS
-from tests.helpers.async_tests import beside
+from tests.helpers.archives import ORDERS, archived
+from tests.helpers.async_tests import beside, in_real_time
 from tests.helpers.command_line import invoke
-from tests.helpers.whole_broker import whole_broker
+from tests.helpers.whole_broker import send_numbers, whole_broker
 
 # requirement: A8
 
@@ -338,6 +339,30 @@ def test_metrics_count_reads_of_the_archive(trimmed: Past) -> None:
     assert values["raftlog_archived_read_records_total"] == len(below)
     assert values['raftlog_archived_reads_total{outcome="ok"}'] > 1
     assert values["raftlog_archived_read_bytes_total"] > 20 * len(below)
+
+
+# requirement: C7
+@in_real_time
+async def test_what_groups_can_read_begins_where_the_archive_does(tmp_path: Path) -> None:
+    storage = Gated(tmp_path)
+    async with (
+        whole_broker(2, archive=ArchiveReader(storage)) as whole,
+        aio.Client(whole.url) as client,
+    ):
+        topics = whole.broker.groups.topics
+        topic_id = str(topics.topic_id("orders"))
+        trimmed, whole_log = Place("orders", topic_id, 0), Place("orders", topic_id, 1)
+        await send_numbers(client, 9)
+        archived(storage, 0, (2, 9), topic_id=topic_id)
+        await client.topics.delete_before("orders", partition=0, offset=6)
+        storage.gate.clear()
+        assert [*await topics.extents([trimmed, whole_log])] == [whole_log], "the archive does not answer"
+        storage.gate.set()
+        found = await topics.extents([trimmed, whole_log])
+        assert found == {trimmed: Extent(2, await topics.end("orders", 0)), whole_log: Extent(0, 0)}
+        await client.topics.delete_before("orders", partition=0, offset=9)
+        assert (await topics.extents([trimmed]))[trimmed] == Extent(2, await topics.end("orders", 0))
+        assert (await topics.extent("orders", 0)).start == 9, "lags count records of the log"
 
 
 def until_buried(queue: Queue) -> None:
