@@ -16,7 +16,7 @@ from raftlog.types import TopicPartition
 from spark_io.archive import catalogue
 from spark_io.archive.compacting import compact
 from spark_io.archive.data_source import ArchiveDataSource
-from spark_io.archive.entries import Gap, manifest_path, reach
+from spark_io.archive.entries import GENERATIONS, Gap, manifest_path, reach
 from spark_io.archive.files import FileWriter, read_batches
 from spark_io.archive.options import archive_read_options
 from spark_io.archive.source import selected
@@ -347,3 +347,22 @@ def test_a_batch_that_is_committed_while_files_are_joined_counts(storage: Storag
     assert not catalogue.commit_generation(storage, before, [file_of(storage, range(10))]), (
         "another one was faster"
     )
+
+
+class Repeating(DirectoryStorage):
+    """A store whose client repeats each request once: the answer of the first one was lost."""
+
+    def create(self, path: str, data: bytes) -> None:
+        for _ in range(2):
+            super().create(path, data)
+
+
+# requirement: A8
+def test_a_store_that_repeats_requests_is_no_other_writer(tmp_path: Path) -> None:
+    storage = Repeating(tmp_path)
+    assert archived(storage, 1, (0, 10))
+    assert archived(storage, 2, (10, 20))
+    assert compact(storage) == (2, 1)
+    assert catalogue.load(storage).generation == 1
+    assert storage.names(GENERATIONS) == [f"{1:020}.json"]
+    assert offsets(storage) == [*range(20)]
