@@ -12,7 +12,7 @@ from typing import Final
 
 from api.broker_jobs import BrokerJobs
 from api.http.routes import CONFIRM_MS
-from api.http.services import ControllerPort, GatewayPort
+from api.http.services import ArchivePort, ControllerPort, GatewayPort, NoArchive
 from api.internal_topics import CreatedTopic
 from api.settings import Groups
 from groups.coordinator import GroupCoordinator
@@ -53,7 +53,7 @@ class BrokerGroups:
         self._settings = settings
         self._clock = clock
         self.coordinators: dict[int, GroupCoordinator] = {}  # by partition of ``__offsets``
-        self._topics = ConsumedTopics(controller, gateway)
+        self._topics = self.topics = ConsumedTopics(controller, gateway)
         self._jobs = BrokerJobs(controller, gateway, clock)
         self._offsets_topic = offsets_topic = CreatedTopic(
             TOPIC,
@@ -101,6 +101,7 @@ class ConsumedTopics:
     def __init__(self, controller: ControllerPort, gateway: GatewayPort) -> None:
         self._controller = controller
         self._gateway = gateway
+        self.archive: ArchivePort = NoArchive()  # which has records below log starts
         self._seen: object = None
         self._gone: set[str] = set()  # ids of topics that the controller does not have; ids never come again
         self.known = KnownTopics({})
@@ -157,12 +158,18 @@ class ConsumedTopics:
     async def _asked(self, place: Place) -> tuple[bool, Extent | None]:
         try:
             if await self.exists(place.topic, place.topic_id):
-                return True, await self.extent(place.topic, place.partition)
+                return True, await self._with_archive(place)
         except UnknownPartition:
             return True, None
         except RaftlogError:
             return False, None
         return True, None
+
+    async def _with_archive(self, place: Place) -> Extent:
+        """What can be read: the extent of the log, and what the archive has below without a gap."""
+        log = await self.extent(place.topic, place.partition)
+        archived_from = await self.archive.archived_from(TopicPartition(place.topic, place.partition))
+        return log if archived_from is None else Extent(min(archived_from, log.start), log.end)
 
     async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
         """See the port. It steps over control records, compacted and aborted ones."""

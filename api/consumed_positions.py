@@ -27,7 +27,7 @@ Target = tuple[str, int]  # topic and partition
 def slowest_of(positions: Mapping[str, Offset | None]) -> Consumed:
     """The group that has consumed least; None stands for a group of which no offset is known."""
     slowest = min(positions, key=lambda group: positions[group] or NOTHING)
-    return Consumed(positions[slowest] or NOTHING, slowest)
+    return Consumed(positions[slowest] or NOTHING, slowest, tuple(positions))
 
 
 class ConsumedPositions:

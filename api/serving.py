@@ -27,6 +27,7 @@ def services_of(broker: Broker, rng: random.Random, archive: Archive | None = No
     """The parts of a broker as handlers use them, with an archive that has records below log starts."""
     registry = CollectorRegistry()
     past = None if archive is None else _with_archive(broker, archive, registry)
+    broker.groups.topics.archive = kept = past or NoArchive()
     settings = broker.settings
     limits = settings.limits
     registry.register(BrokerMetrics(broker))
@@ -38,7 +39,8 @@ def services_of(broker: Broker, rng: random.Random, archive: Archive | None = No
         broker_id=broker.node_id,
         controller=broker.controller,
         gateway=past or broker.gateway,
-        archive=past or NoArchive(),
+        log=broker.gateway,
+        archive=kept,
         admin=broker.admin,
         groups=broker.groups.service,
         group_offsets=broker.groups.offsets,

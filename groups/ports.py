@@ -24,7 +24,9 @@ class KnownTopics:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The offsets of a partition that can be read: from the log start to the high watermark, excluded."""
+    """The offsets of a partition that can be read, as a rule from the log start to the high watermark,
+    excluded.
+    """
 
     start: int
     end: int
@@ -62,7 +64,7 @@ class Topics(Protocol):
         """Where a partition begins and ends. Raises ``RaftlogError``."""
 
     async def extents(self, places: Collection[Place]) -> Extents:
-        """Where these partitions begin and end."""
+        """What can be read of these partitions, with what an archive has below their log starts."""
 
     async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
         """Offset and timestamp in milliseconds of the first committed record at or after an offset. Without

@@ -174,10 +174,18 @@ class FetchResult(Struct, frozen=True, kw_only=True):
 
 
 class Consumed(NamedTuple):
-    """Up to which offset, excluded, all named groups have consumed a partition, and the slowest of them."""
+    """Up to which offset, excluded, these groups have all consumed a partition, and the slowest of them."""
 
     offset: Offset
     group: str
+    groups: tuple[str, ...]
+
+
+def consumed_by(groups: tuple[str, ...], known: Consumed | None) -> Consumed | None:
+    """What these groups have consumed: nothing while it is known of other groups; None without groups."""
+    if not groups:
+        return None
+    return known if known is not None and known.groups == groups else Consumed(Offset(0), groups[0], groups)
 
 
 NOTHING_CONSUMED: Final[Mapping[GroupId, Consumed]] = MappingProxyType({})

@@ -268,6 +268,7 @@ class Services:
     broker_id: NodeId
     controller: ControllerPort
     gateway: GatewayPort
+    log: GatewayPort  # without the archive: what queues read
     admin: AdminPort
     groups: GroupService
     group_offsets: GroupOffsets

@@ -1,7 +1,7 @@
 """The records of jobs, as they are in a response.
 
-Decides: how many bytes a response has, and which jobs have no record any more. Leaves to others: which jobs
-(``groups``), the representation of a record (``json_answers``).
+Decides: how many bytes a response has, and which jobs have no record any more: queues read the log alone, not
+an archive. Leaves to others: which jobs (``groups``), the representation of a record (``json_answers``).
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ async def _read(
         request = FetchRequest(position=Offset(first), bytes_max=BYTES_PER_READ, **tag_fields(view.wanted))
         have: dict[int, bodies.FetchedRecord] = {}
         try:
-            result = await read_in_turn(partial(read_at_once, call, target), request, turn)
+            read_log = partial(read_at_once, call, target, gateway=call.services.log)
+            result = await read_in_turn(read_log, request, turn)
             page = await view.page(result, turn)
             wanted = set(missing)
             have = {record.offset: record for record in page.records if record.offset in wanted}

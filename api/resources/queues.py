@@ -91,7 +91,13 @@ async def nack(call: Call) -> web.StreamResponse:
     """Jobs are delivered again."""
     wanted = await read_json(call, wire.NackJobs)
     delay_ms = milliseconds(wanted.delay, "delay", (0, wire.PAUSE_MS_MAX))
-    return await _answered(call, wanted.receipts, "nack", delay_ms, wanted.reason)
+    if wanted.undelivered and (delay_ms or wanted.reason):
+        raise InvalidRequest(
+            "undelivered: such jobs can be received at once and have not failed; leave out delay and reason",
+            field="undelivered",
+        )
+    how: How = "release" if wanted.undelivered else "nack"
+    return await _answered(call, wanted.receipts, how, delay_ms, wanted.reason)
 
 
 async def extend(call: Call) -> web.StreamResponse:
@@ -267,7 +273,9 @@ ROUTES = (
         paths.QUEUE_NACK,
         nack,
         "Give jobs back",
-        "They are delivered again, after `delay`; or go to the dead-letter topic after `max_deliveries`.",
+        "They are delivered again, after `delay`; or go to the dead-letter topic after `max_deliveries`. "
+        "With `undelivered` they were handed to nobody: this delivery does not count; without `delay` and "
+        "`reason`.",
         wire.NackJobs,
     ),
     _settling(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from api.http.answers_in_flight import Turn
 from api.http.errors import with_detail
 from api.http.routes import Call
+from api.http.services import GatewayPort
 from api.resources.json_answers import Page, View, is_shown_fast
 from partitions.replica.selection import LOOKED_AT_BYTES_MAX
 from partitions.values import FetchRequest, FetchResult
@@ -60,10 +61,12 @@ async def first_page(
         request = replace(request, position=Offset(page.next_offset), wait_ms=left_ms)
 
 
-async def read_at_once(call: Call, target: TopicPartition, request: FetchRequest) -> FetchResult:
+async def read_at_once(
+    call: Call, target: TopicPartition, request: FetchRequest, gateway: GatewayPort | None = None
+) -> FetchResult:
     """The same, uncounted. Errors have what only this side knows: the offset, or the leader's address."""
     try:
-        return await call.services.gateway.fetch(target, request)
+        return await (gateway or call.services.gateway).fetch(target, request)
     except NotLeader as error:
         leader = call.services.gateway.leader_of(target)
         with_detail(error, leader=leader, leader_http=call.services.http_address(leader))

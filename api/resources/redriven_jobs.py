@@ -1,7 +1,7 @@
 """Dead letters of a queue that are tried again: the queue delivers their records where they are.
 
-Decides: which of them can be: the topic must still have the record, with tags that the queue selects. Leaves
-to others: the jobs (``groups.work_queue``), and settling the dead letters (``dead_letters``).
+Decides: which of them can be: the log must still have the record, with tags that the queue selects. Leaves to
+others: the jobs (``groups.work_queue``), and settling the dead letters (``dead_letters``).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class RedrivenJobs:
         target = TopicPartition(self.topic, record.origin.partition)
         request = FetchRequest(position=Offset(record.origin.offset), bytes_max=1)
         try:
-            result = await self.call.services.gateway.fetch(target, request)
+            result = await self.call.services.log.fetch(target, request)
         except (OffsetOutOfRange, UnknownPartition):
             return False
         return any(

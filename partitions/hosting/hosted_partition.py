@@ -16,7 +16,7 @@ from partitions.replica.derived import Derive
 from partitions.replica.participant import JoinTransaction
 from partitions.replica.producer_admission import ProducerAdmission
 from partitions.replica.replica import PartitionReplica
-from partitions.values import Consumed, TopicConfig
+from partitions.values import Consumed, TopicConfig, consumed_by
 from raftlog.clock import Clock
 from raftlog.hosting.tenant import CompactionRules
 from raftlog.node.blocking import RunBlocking
@@ -120,8 +120,9 @@ class HostedPartition:
         )
 
     def _consumed_up_to(self, config: TopicConfig) -> Index | None:
-        consumed = self._environment.consumed.get(self.group_id)
-        return Index(consumed.offset) if consumed is not None and topic_config.consumers(config) else None
+        known = self._environment.consumed.get(self.group_id)
+        consumed = consumed_by(topic_config.consumers(config), known)
+        return None if consumed is None else Index(consumed.offset)
 
     @property
     def compaction(self) -> CompactionRules | None:

@@ -85,7 +85,7 @@ class PartitionReplica:
         self._derived_epoch: Term | None = None  # in which the derived state may write
         self._clock = clock
         self._admission = admission  # without one, every producer is taken
-        self._config = config
+        self.config = config
         self._rules = TopicRules.of(config, len(self.replicas))
         self._in_flight: InFlight[Proposal[None]] = InFlight(self.machine.producers)
         self._participant = Participant(self.machine.transactions)
@@ -153,7 +153,7 @@ class PartitionReplica:
 
     def reconfigure(self, config: TopicConfig) -> None:
         """The topic's configuration is new; pending requests continue with the old one."""
-        self._config = config
+        self.config = config
         self._rules = TopicRules.of(config, len(self.replicas))
 
     def want_seal(self, seal: Seal, writable: int) -> None:
@@ -350,7 +350,7 @@ class PartitionReplica:
                 f"topic {self.target.topic} is the system's own; its records cannot be deleted", field="topic"
             )
         now_ms = self._clock.wall_ms()
-        return await self._deletion.delete_before(offset, self._config, now_ms=now_ms, timeout_ms=timeout_ms)
+        return await self._deletion.delete_before(offset, self.config, now_ms=now_ms, timeout_ms=timeout_ms)
 
     async def set_archived(self, archived: Archived, *, timeout_ms: int) -> Offset:
         """Set up to which offset the partition is archived; see ``Archiving.set_archived``."""
@@ -562,7 +562,7 @@ class PartitionReplica:
         voters = self._in_order(membership.voters)
         if voters and voters != self.replicas:
             self.replicas = voters
-            self._rules = TopicRules.of(self._config, len(voters))
+            self._rules = TopicRules.of(self.config, len(voters))
 
     def _in_order(self, voters: frozenset[NodeId]) -> tuple[NodeId, ...]:
         known = [node for node in self.replicas if node in voters]

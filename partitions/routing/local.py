@@ -12,11 +12,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from partitions.metadata.topic_config import consumers
 from partitions.replica.bounded_reads import PROOF_S, AskReadIndex
 from partitions.replica.replica import PartitionReplica
 from partitions.routing import rpc
 from partitions.routing.rpc import Place
-from partitions.values import NO_RECORD, Acks, Consumed, PartitionStatus, key_of
+from partitions.values import Acks, Consumed, PartitionStatus, consumed_by, key_of
 from raftlog.errors import NoLeader, NotLeader, Overloaded
 from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.records.batch import Buffer
@@ -100,13 +101,11 @@ class LocalReplicas:
             replica = self.here(place)
             status = replica.status()
             if replica.group.stopped is None:
-                consumed = self._consumed.get(place[1], Consumed(NO_RECORD, ""))
-                return replace(
-                    status,
-                    awaiting_archive_bytes=self._awaiting_archive(place[1]),
-                    consumed_up_to=consumed.offset,
-                    held_back_by=consumed.group,
-                )
+                status = replace(status, awaiting_archive_bytes=self._awaiting_archive(place[1]))
+                consumed = consumed_by(consumers(replica.config), self._consumed.get(place[1]))
+                if consumed is None:
+                    return status
+                return replace(status, consumed_up_to=consumed.offset, held_back_by=consumed.group)
         except (NotLeader, NoLeader):
             status = PartitionStatus.unknown(target.partition)
         return replace(status, offline=((self._node_id, self._why_offline(target)[:REASON_CHARS_MAX]),))

@@ -107,7 +107,8 @@ class AsyncQueue:
         """Jobs without end, or until there was none for ``idle``, 50 seconds at most.
 
         Up to ``max`` are leased at a time, and the leases of all of them begin at once. Jobs that were not
-        handed out when the loop ends go back. While no broker can answer it tries again. See ``poll``.
+        handed out when the loop ends go back, and count as not delivered. While no broker can answer it tries
+        again. See ``poll``.
         """
         wanted = wire.ReceiveJobs(
             max=max,
@@ -142,13 +143,13 @@ class AsyncQueue:
                 await asyncio.sleep(pause_s(error, attempts, self._session.rng))
 
     async def _give_back(self, ahead: deque[AsyncJob]) -> None:
-        """Others get these jobs at once, and not when their leases end."""
+        """Others get these jobs at once, as if this worker had not received them."""
         receipts = [job.receipt for job in ahead]
         ahead.clear()
         if receipts and self._session.is_open:
             with contextlib.suppress(RaftlogError, TimeoutError):
                 async with asyncio.timeout(GIVE_BACK_S):
-                    await self.nack(*receipts)
+                    await self._settle(paths.QUEUE_NACK, wire.NackJobs(receipts, undelivered=True))
 
     async def poll(
         self,

@@ -61,12 +61,16 @@ class AckJobs(Request):
     receipts: Receipts
 
 
-class NackJobs(Request):
-    """Body of ``:nack``: deliver the jobs again, after a ``delay``."""
+class NackJobs(Request, omit_defaults=True):
+    """Body of ``:nack``: deliver the jobs again, after a ``delay``.
+
+    ``undelivered`` jobs were received and handed to nobody: this delivery does not count.
+    """
 
     receipts: Receipts
     delay: Duration = "0s"
     reason: Reason = ""
+    undelivered: bool = False
 
 
 class ExtendJobs(Request):

@@ -29,7 +29,7 @@ from spark_io.archive.entries import (
     manifest_path,
     number_of,
 )
-from spark_io.archive.storage import Storage
+from spark_io.archive.storage import Storage, has_created
 from spark_io.errors import ArchiveDamaged, ArchiveOverlap, InvalidOption
 from spark_io.planning import Range
 
@@ -108,11 +108,7 @@ def commit(storage: Storage, query: str, batch: int, added: Sequence[Entry], is_
     archived.check_added(added)
     gaps = {gap for one in added if (gap := gap_before(one, added, archived)) is not None}
     files = joined(added, archived, {gap: is_empty(gap) for gap in gaps})
-    try:
-        storage.create(manifest_path(query, batch), encoded(Manifest(files=tuple(files))))
-    except FileExistsError:
-        return False
-    return True
+    return has_created(storage, manifest_path(query, batch), encoded(Manifest(files=tuple(files))))
 
 
 def commit_generation(storage: Storage, before: Catalogue, files: Sequence[Entry]) -> bool:
@@ -127,11 +123,7 @@ def commit_generation(storage: Storage, before: Catalogue, files: Sequence[Entry
             raise ArchiveDamaged(
                 f"{one.path} was removed while files were joined; nothing has changed, run it again"
             )
-    try:
-        storage.create(generation_path(before.generation + 1), encoded(made))
-    except FileExistsError:
-        return False
-    return True
+    return has_created(storage, generation_path(before.generation + 1), encoded(made))
 
 
 def _newest_generation(

@@ -103,8 +103,12 @@ class Catalogue:
         return list(self._files)
 
     def of(self, target: TopicPartition) -> list[Entry]:
-        """The files of a partition, in order."""
+        """The files of a partition, in the order of their starts. The last one may end before others."""
         return self._files.get(target, [])
+
+    def end(self, target: TopicPartition) -> int:
+        """The end of the archived offsets of a partition that has files."""
+        return max(one.end for one in self.of(target))
 
     def topic_ids(self, topic: str) -> set[str]:
         """The ids of the topics with a name, as far as writers knew them."""
@@ -135,7 +139,7 @@ class Catalogue:
         """What is missing between the files of each partition."""
         found = []
         for target, files in self._files.items():
-            whole = Range(target.topic, target.partition, files[0].start, max(one.end for one in files))
+            whole = Range(target.topic, target.partition, files[0].start, self.end(target))
             found += [Gap(target, one.start, one.end) for one in self.missing(whole)]
         return found
 
@@ -195,12 +199,8 @@ def catalogue_of(
 
 def reach(archived: Catalogue, target: TopicPartition, log_start: int) -> int:
     """The first offset from which files reach the log without a gap; ``log_start`` if none do."""
-    start = log_start
-    for one in reversed(archived.of(target)):
-        if one.end < start:
-            break
-        start = min(start, one.start)
-    return start
+    missing = archived.missing(Range(target.topic, target.partition, 0, log_start))
+    return missing[-1].end if missing else 0
 
 
 def joined(added: Sequence[Entry], archived: Catalogue, is_empty: Mapping[Range, bool]) -> list[Entry]:

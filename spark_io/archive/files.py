@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from raftlog.types import TopicPartition
 from spark_io.archive.entries import Entry, data_path
-from spark_io.archive.storage import Storage
+from spark_io.archive.storage import Storage, has_created
 from spark_io.errors import ArchiveDamaged, InvalidRows
 from spark_io.planning import Range
 
@@ -81,7 +81,8 @@ def write_file(storage: Storage, target: TopicPartition, table: pa.Table) -> Ent
             f"rows of {target} between {start} and {end - 1} have the same offset; archive each record once"
         )
     path = data_path(target.topic, target.partition, start, end, uuid4().hex[:8])
-    storage.create(path, data)
+    if not has_created(storage, path, data):
+        raise FileExistsError(f"{path} is there already, and has other bytes; run it again")
     return Entry(
         path=path,
         topic=target.topic,

@@ -78,7 +78,7 @@ def selected(found: Catalogue, options: ArchiveReadOptions) -> Pieces:
             continue
         if options.partitions is not None and one.partition not in options.partitions:
             continue
-        end = found.of(one)[-1].end if options.end is None else options.end
+        end = found.end(one) if options.end is None else options.end
         pieces += found.pieces(Range(one.topic, one.partition, options.start or 0, end))
     return pieces
 

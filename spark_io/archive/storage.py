@@ -79,6 +79,18 @@ def open_storage(address: str) -> Storage:
     return HdfsStorage(filesystem, root) if scheme in _RENAMES_ONCE else ObjectStorage(filesystem, root)
 
 
+def has_created(storage: Storage, path: str, data: bytes) -> bool:
+    """Create a file. False: there is another file at this path.
+
+    A file with the same bytes counts as created here: a store may repeat a request whose answer was lost.
+    """
+    try:
+        storage.create(path, data)
+    except FileExistsError:
+        return storage.read(path) == data
+    return True
+
+
 class DirectoryStorage:
     """A directory of this machine, or one that is mounted."""
 

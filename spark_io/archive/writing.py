@@ -21,7 +21,7 @@ import pyarrow as pa
 from raftlog.client import Client
 from raftlog.types import TopicPartition
 from spark_io.archive import catalogue
-from spark_io.archive.entries import Catalogue, Entry, Manifest, check_identity
+from spark_io.archive.entries import Catalogue, Entry, check_identity
 from spark_io.archive.files import SCHEMA, FileWriter
 from spark_io.archive.reporting import first_record, report
 from spark_io.archive.storage import Storage
@@ -148,7 +148,7 @@ class TopicWriter:
             )
         except ArchiveOverlap as error:
             raise self._in_use() from error
-        if not is_new and not _is_of(catalogue.manifest_of(self._storage, query, batch), entries):
+        if not is_new:
             raise self._in_use()
 
     def _is_behind(self) -> bool:
@@ -204,9 +204,7 @@ def query_of(topic: str) -> str:
 
 def ends_of(archived: Catalogue, topic: str) -> Offsets:
     """Where the archive ends, for each partition of a topic that it has."""
-    return {
-        one: max(file.end for file in archived.of(one)) for one in archived.partitions if one.topic == topic
-    }
+    return {one: archived.end(one) for one in archived.partitions if one.topic == topic}
 
 
 def starts(
@@ -224,9 +222,3 @@ def starts(
     check_starts(known, bounds, fails)
     begin = {one: found.start for one, found in bounds.items()}
     return {**begin, **{one: max(at, begin.get(one, at)) for one, at in known.items()}}
-
-
-def _is_of(manifest: Manifest | None, entries: Sequence[Entry]) -> bool:
-    """Whether a manifest is of these files: a store may repeat a request whose answer was lost."""
-    listed = () if manifest is None else manifest.files
-    return {one.path for one in listed} == {one.path for one in entries}

@@ -377,6 +377,7 @@ def fake_cluster(
         broker_id=NodeId(1),
         controller=controller,
         gateway=gateway,
+        log=gateway,
         admin=FakeAdmin(controller, gateway),
         groups=groups,
         group_offsets=group_offsets,

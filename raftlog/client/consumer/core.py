@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Final, TypeVar
@@ -501,8 +502,9 @@ class ConsumerCore:
         async def first(target: TopicPartition) -> int:
             async with asking:
                 found = await self._open_partition(target).offsets(reset)
-            if self.options.group and found:  # records are left out, of a new group as well
-                _log.warning(NO_OFFSET, self.options.group, target, found, reset)
+            if self.options.group:  # perhaps records are left out, or come again
+                level = logging.WARNING if found else logging.INFO
+                _log.log(level, NO_OFFSET, self.options.group, target, found, reset)
             return found
 
         tasks = [asyncio.create_task(first(target)) for target in ordered]

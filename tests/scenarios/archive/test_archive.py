@@ -16,8 +16,10 @@ from raftlog.types import TopicPartition
 from spark_io.archive import catalogue
 from spark_io.archive.compacting import compact
 from spark_io.archive.data_source import ArchiveDataSource
-from spark_io.archive.entries import Gap, manifest_path
+from spark_io.archive.entries import GENERATIONS, Gap, manifest_path, reach
 from spark_io.archive.files import FileWriter, read_batches
+from spark_io.archive.options import archive_read_options
+from spark_io.archive.source import selected
 from spark_io.archive.storage import DirectoryStorage, Storage, open_storage
 from spark_io.archive.verifying import verify
 from spark_io.errors import ArchiveDamaged, ArchiveOverlap, ArchiveUnreachable, InvalidOption, InvalidRows
@@ -267,6 +269,31 @@ def test_offsets_that_two_files_have_are_read_once(storage: Storage) -> None:
     assert len([one for one in problems(storage) if "has offsets of" in one]) == 2
 
 
+# requirement: A8
+@pytest.mark.parametrize("inner", [((6, 9),), ((4, 8), (8, 12)), ((4, 8), (8, 14)), ((4, 14),)])
+def test_files_within_another_file_hide_nothing(storage: Storage, inner: tuple[tuple[int, int], ...]) -> None:
+    def the_other_query_is_as_fast(_: Range) -> bool:
+        files = [file_of(storage, range(*one)) for one in inner]
+        return catalogue.commit(storage, "other", 1, files, lambda _: False)
+
+    archived(storage, 0, (0, 2))
+    assert catalogue.commit(storage, "q", 1, [file_of(storage, range(4, 14))], the_other_query_is_as_fast)
+    found = catalogue.load(storage)
+    assert [reach(found, ORDERS, log_start) for log_start in (0, 12, 14, 15)] == [0, 0, 0, 15]
+    pieces = selected(found, archive_read_options({"path": "unused"}))
+    assert sum(batch.num_rows for batch in read_batches(storage, pieces)) == 12
+
+
+def test_an_archive_reaches_back_to_the_newest_gap(storage: Storage) -> None:
+    archived(storage, 1, (2, 5), (7, 9))
+    archived(storage, 2, (9, 12))
+    found = catalogue.load(storage)
+    assert [reach(found, ORDERS, log_start) for log_start in (1, 2, 4, 5, 6, 10, 12, 13)] == [
+        *(1, 2, 2, 2),
+        *(6, 7, 7, 13),
+    ]
+
+
 def test_a_damaged_manifest_is_an_error_that_names_it(directory: DirectoryStorage, tmp_path: Path) -> None:
     archived(directory, 1, (0, 10))
     (tmp_path / manifest_path("q", 1)).write_text("{")
@@ -317,4 +344,25 @@ def test_a_batch_that_is_committed_while_files_are_joined_counts(storage: Storag
     archived(storage, 2, (10, 20))
     assert catalogue.commit_generation(storage, before, before.files)
     assert offsets(storage) == [*range(20)]
-    assert not catalogue.commit_generation(storage, before, before.files), "another one was faster"
+    assert not catalogue.commit_generation(storage, before, [file_of(storage, range(10))]), (
+        "another one was faster"
+    )
+
+
+class Repeating(DirectoryStorage):
+    """A store whose client repeats each request once: the answer of the first one was lost."""
+
+    def create(self, path: str, data: bytes) -> None:
+        for _ in range(2):
+            super().create(path, data)
+
+
+# requirement: A8
+def test_a_store_that_repeats_requests_is_no_other_writer(tmp_path: Path) -> None:
+    storage = Repeating(tmp_path)
+    assert archived(storage, 1, (0, 10))
+    assert archived(storage, 2, (10, 20))
+    assert compact(storage) == (2, 1)
+    assert catalogue.load(storage).generation == 1
+    assert storage.names(GENERATIONS) == [f"{1:020}.json"]
+    assert offsets(storage) == [*range(20)]

@@ -13,19 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from raftlog import Client, Consumer
+from groups.ports import Extent, Place
+from raftlog import Client, Consumer, Queue, aio
 from raftlog.client.messages import Message
-from raftlog.errors import ArchiveDamaged, ArchiveUnavailable, OffsetOutOfRange
+from raftlog.errors import ArchiveDamaged, ArchiveUnavailable, Conflict, OffsetOutOfRange
+from raftlog.testing.waits import eventually
 from spark_io.archive import catalogue
 from spark_io.archive.fetching import ArchiveReader
 from spark_io.archive.storage import DirectoryStorage
 from spark_io.archive.writing import TopicWriter, write_options
 from spark_io.discovery import batch_ranges, discover, offset_asked
 from spark_io.options import SERVERS, read_options
-from tests.helpers.archives import ORDERS
-from tests.helpers.async_tests import beside
+from tests.helpers.archives import ORDERS, archived
+from tests.helpers.async_tests import beside, in_real_time
 from tests.helpers.command_line import invoke
-from tests.helpers.whole_broker import whole_broker
+from tests.helpers.whole_broker import send_numbers, whole_broker
 
 # requirement: A8
 
@@ -337,3 +339,67 @@ def test_metrics_count_reads_of_the_archive(trimmed: Past) -> None:
     assert values["raftlog_archived_read_records_total"] == len(below)
     assert values['raftlog_archived_reads_total{outcome="ok"}'] > 1
     assert values["raftlog_archived_read_bytes_total"] > 20 * len(below)
+
+
+# requirement: C7
+@in_real_time
+async def test_what_groups_can_read_begins_where_the_archive_does(tmp_path: Path) -> None:
+    storage = Gated(tmp_path)
+    async with (
+        whole_broker(2, archive=ArchiveReader(storage)) as whole,
+        aio.Client(whole.url) as client,
+    ):
+        topics = whole.broker.groups.topics
+        topic_id = str(topics.topic_id("orders"))
+        trimmed, whole_log = Place("orders", topic_id, 0), Place("orders", topic_id, 1)
+        await send_numbers(client, 9)
+        archived(storage, 0, (2, 9), topic_id=topic_id)
+        await client.topics.delete_before("orders", partition=0, offset=6)
+        storage.gate.clear()
+        assert [*await topics.extents([trimmed, whole_log])] == [whole_log], "the archive does not answer"
+        storage.gate.set()
+        found = await topics.extents([trimmed, whole_log])
+        assert found == {trimmed: Extent(2, await topics.end("orders", 0)), whole_log: Extent(0, 0)}
+        await client.topics.delete_before("orders", partition=0, offset=9)
+        assert (await topics.extents([trimmed]))[trimmed] == Extent(2, await topics.end("orders", 0))
+        assert (await topics.extent("orders", 0)).start == 9, "lags count records of the log"
+
+
+def until_buried(queue: Queue) -> None:
+    """Return once no dead job waits to be stored in the dead-letter topic."""
+    eventually(lambda: not any(part.dead for part in queue.describe().partitions), what="the burial")
+
+
+# requirement: A7
+def test_a_dead_letter_stays_open_while_only_the_archive_has_its_record(it: Past) -> None:
+    it.send(10)
+    queue = it.client.queue("orders", group="crew")
+    (job,) = queue.poll(wait="5s", max_deliveries=1)
+    job.nack(reason="first")
+    until_buried(queue)
+    it.archive()
+    it.delete_before(8)
+    (letter,) = it.client.dead_letters.list("orders", "crew")
+    assert letter.offset < 8
+    with pytest.raises(Conflict, match="not in the topic any more"):
+        it.client.dead_letters.redrive("orders", "crew", all=True)
+    assert [one.reason for one in it.client.dead_letters.list("orders", "crew")] == ["first"]
+
+
+# requirement: A7
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_job_that_only_the_archive_has_is_not_delivered_and_stops_no_queue(
+    it: Past, is_damaged: bool
+) -> None:
+    it.send(10)
+    queue = it.client.queue("orders", group="crew")
+    (job,) = queue.poll(wait="5s")
+    job.nack()
+    it.archive()
+    it.delete_before(8)
+    if is_damaged:
+        (file,) = it.folder.rglob("*.parquet")
+        file.write_bytes(file.read_bytes()[:-1])
+    assert min(one.message.offset for one in queue.poll(max=10, wait="5s")) >= 8
+    (part, _) = queue.describe().partitions
+    assert part.waiting == 0

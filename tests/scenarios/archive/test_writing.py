@@ -207,12 +207,13 @@ def test_records_that_another_run_has_archived_and_retention_has_deleted_are_not
     assert offsets(it.storage) == [*range(20)]
 
 
-def test_a_store_that_repeats_a_request_is_not_another_run(it: Archiving) -> None:
+@pytest.mark.parametrize("part", ["_manifest", ".parquet"])
+def test_a_store_that_repeats_a_request_is_not_another_run(it: Archiving, part: str) -> None:
     def again() -> None:
         raise FileExistsError
 
     it.send(20)
-    assert len(it.write(Meddled(it.folder, "_manifest", after=again), records=10)) == 2
+    assert len(it.write(Meddled(it.folder, part, after=again), records=10)) == 2
     it.check()
 
 

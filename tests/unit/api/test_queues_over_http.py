@@ -131,6 +131,17 @@ async def test_the_jobs_of_a_client_that_disconnects_go_to_another(server: HttpS
 
 
 @served()
+async def test_a_job_that_nobody_was_handed_counts_as_not_delivered(server: HttpServer) -> None:
+    await given(server, "a")
+    for _ in range(3):
+        (job,) = await receive(server, max_deliveries=1)
+        assert job["deliveries"] == 1
+        assert (await settle(server, "nack", job["receipt"], undelivered=True)).status == 200
+        late = await settle(server, "nack", job["receipt"], undelivered=True)
+        assert (late.status, late.code) == (409, "lease_lost")
+
+
+@served()
 async def test_a_dead_letter_has_the_whole_record(server: HttpServer) -> None:
     await given(server, "a", key="u1", headers={"a": "b"}, tags=["new"])
     for _ in range(2):
@@ -168,6 +179,8 @@ async def test_a_dead_letter_has_the_whole_record(server: HttpServer) -> None:
         ("nack", {"receipts": ["A" * 32], "delay": "13h"}, "delay"),
         ("nack", {"receipts": ["A" * 32], "delay": "-1s"}, "delay"),
         ("nack", {"receipts": ["A" * 32], "reason": "x" * 1_001}, None),
+        ("nack", {"receipts": ["A" * 32], "undelivered": True, "delay": "1s"}, "undelivered"),
+        ("nack", {"receipts": ["A" * 32], "undelivered": True, "reason": "busy"}, "undelivered"),
         ("extend", {"receipts": ["A" * 32], "visibility": "7d"}, "visibility"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
@@ -125,10 +126,14 @@ async def test_deleted_records_are_no_lag_of_a_consumer() -> None:
 
 # requirement: C7
 @pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("latest", 5)])
-async def test_a_group_without_an_offset_begins_where_its_policy_says(reset: str, first: int) -> None:
+async def test_a_group_without_an_offset_begins_where_its_policy_says(
+    reset: str, first: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     async with filled(5) as (_, client), await client.consumer("g", TOPIC, reset=reset) as taken:
         await eventually(lambda: taken.is_assigned)
         assert taken.positions == {TopicPartition(TOPIC, 0): first}
+    assert f"group g has no committed offset of orders/0: it begins at {first}" in caplog.text
 
 
 # requirement: C7

@@ -65,10 +65,10 @@ async def test_jobs_that_were_not_handed_out_go_back(end: End) -> None:
             await other.send(TOPIC, str(number))
         client = VirtualClient(whole.url)
         await client.open()
-        await end(client, client.queue(TOPIC).receive(max=10, visibility="60s"))
+        await end(client, client.queue(TOPIC).receive(max=10, visibility="60s", max_deliveries=1))
         loop = asyncio.get_running_loop()
-        began, found = loop.time(), 0
-        while found < 9 and loop.time() < began + 5:
-            found += len(await other.queue(TOPIC).poll(max=10, wait="1s"))
-        assert found == 9
+        began, found = loop.time(), list[int]()
+        while len(found) < 9 and loop.time() < began + 5:
+            found += [job.deliveries for job in await other.queue(TOPIC).poll(max=10, wait="1s")]
+        assert found == [1] * 9, "what was not handed out counts as no delivery"
         await client.close()
