@@ -274,13 +274,14 @@ class Coordination:
     def _delete_offsets(self, request_id: RequestId, ask: DeleteOffsets) -> None:
         group = self._group(ask.group)
         subscribed = {topic for member in group.members.values() for topic in member.topics}
-        for topic, _ in ask.targets:
+        targets = dict.fromkeys(ask.targets)  # one may be named again and again
+        for topic, _ in targets:
             if topic in subscribed:
                 raise Conflict(f"group {ask.group} has members that consume topic {topic}; stop them first")
-        commits.check_free(self.state, ask.group, ask.targets)
-        self.queues.check_free(ask.group, {topic for topic, _ in ask.targets})
+        commits.check_free(self.state, ask.group, targets)
+        self.queues.check_free(ask.group, {topic for topic, _ in targets})
         known = self.state.offsets.get(ask.group, {})
-        rows = [(OffsetKey(ask.group, *target), None) for target in ask.targets if target in known]
+        rows = [(OffsetKey(ask.group, *target), None) for target in targets if target in known]
         if rows:
             self._outputs.write(*rows)
         self._outputs.answer(request_id, Done())

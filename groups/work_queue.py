@@ -152,8 +152,9 @@ class WorkQueue:
     def settle(self, request_id: RequestId, ask: Settle, now_ms: int, wall_ms: int) -> None:
         """All tokens whose lease counts, each for itself."""
         rows = list[Row]()
-        held = [self._settled(token, ask, rows, now_ms, wall_ms) for token in ask.tokens]
-        lost = [index for index, is_held in enumerate(held) if not is_held]
+        tokens = dict.fromkeys(ask.tokens)  # one may be named again and again
+        held = {token: self._settled(token, ask, rows, now_ms, wall_ms) for token in tokens}
+        lost = [index for index, token in enumerate(ask.tokens) if not held[token]]
         self._write(rows, {token.partition for token in ask.tokens}, wall_ms)
         self._outputs.answer(request_id, Settled(lost=tuple(lost), until_ms=wall_ms + ask.time_ms))
         self._serve(now_ms, wall_ms)

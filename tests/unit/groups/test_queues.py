@@ -93,6 +93,16 @@ def test_a_job_that_was_given_back_waits_for_its_delay(mail: WorkedOff) -> None:
     assert mail.held(mail.receive()) == [(0, 0, 2)]
 
 
+@pytest.mark.parametrize("how", ["ack", "nack", "extend", "dead"])
+def test_a_receipt_that_is_sent_again_and_again_is_written_once(mail: WorkedOff, how: str) -> None:
+    mail.produce(b"")
+    (token,) = mail.take()
+    mail.settle(how, [token] * 100, LEASE_MS)
+    jobs = [key for key, _ in mail.written[-1] if isinstance(key, JobKey)]
+    assert len(jobs) == 1
+    assert mail.settle("extend", [Token(0, 0, b"another")] * 3, LEASE_MS) == (0, 1, 2)
+
+
 def test_a_lease_that_is_extended_lasts_from_then_on(mail: WorkedOff) -> None:
     mail.produce(b"")
     tokens = mail.take()

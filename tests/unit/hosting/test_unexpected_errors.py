@@ -216,7 +216,11 @@ def receive(*, wait_ms: int = 10_000) -> Receive:
     )
 
 
-ERRORS = [MemoryError(), RuntimeError("can't start new thread"), ValueError("a record that nobody thought of")]
+ERRORS = [
+    MemoryError(),
+    RuntimeError("can't start new thread"),
+    ValueError("a record that nobody thought of"),
+]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
