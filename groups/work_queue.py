@@ -155,7 +155,8 @@ class WorkQueue:
         tokens = dict.fromkeys(ask.tokens)  # one may be named again and again
         held = {token: self._settled(token, ask, rows, now_ms, wall_ms) for token in tokens}
         lost = [index for index, token in enumerate(ask.tokens) if not held[token]]
-        self._write(rows, {token.partition for token in ask.tokens}, wall_ms)
+        places = {token.partition for token in tokens}
+        self._write(rows, places, wall_ms, frees_room=ask.how == "ack")
         self._outputs.answer(request_id, Settled(lost=tuple(lost), until_ms=wall_ms + ask.time_ms))
         self._serve(now_ms, wall_ms)
 
@@ -264,7 +265,7 @@ class WorkQueue:
         is_newest = job is not None and job.state == "dead" and job.redrives == bury.redrives
         if bury.topic_id == self._topic_id and is_newest:
             self._outputs.tally.jobs_dead += 1
-            self._write([self._closed(place)], (place[0],), wall_ms)
+            self._write([self._closed(place)], (place[0],), wall_ms, frees_room=True)
             self._serve(now_ms, wall_ms)
 
     def _serve(self, now_ms: int, wall_ms: int) -> None:
@@ -438,8 +439,13 @@ class WorkQueue:
             retry_after_ms=RETRY_AFTER_MS,
         )
 
-    def _write(self, rows: list[Row], partitions: Iterable[int], wall_ms: int) -> None:
-        """Rows of jobs, then how far the queue has come with them; then the effects that need the rows."""
+    def _write(
+        self, rows: list[Row], partitions: Iterable[int], wall_ms: int, *, frees_room: bool = False
+    ) -> None:
+        """Rows of jobs, then how far the queue has come with them; then the effects that need the rows.
+
+        Jobs that are done free room: retention may wait for them.
+        """
         for partition in sorted(set(partitions)):
             end = self._ahead.next_offset(partition)
             if end is not None:
@@ -447,7 +453,7 @@ class WorkQueue:
                 rows += self._rows.progress(
                     partition, self._row_of_queue(partition, end, wall_ms), start, wall_ms
                 )
-        self._rows.write(rows, wall_ms, self._client)
+        self._rows.write(rows, wall_ms, self._client, frees_room=frees_room)
         for burial in self._burials:
             self._outputs.perform(burial)
         self._burials.clear()
