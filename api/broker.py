@@ -193,7 +193,6 @@ class Broker:
             self.settings.groups,
             self.controller,
             self.gateway,
-            self.host.calls,
             self.host.clock,
         )
 
@@ -203,7 +202,6 @@ class Broker:
             self.settings.transactions,
             self.controller,
             self.gateway,
-            self.host.calls,
             self.host.clock,
             self.producer_ids,
             self.groups.service,
@@ -215,7 +213,6 @@ class Broker:
             self.settings.delayed,
             self.controller,
             self.gateway,
-            self.host.calls,
             self.host.clock,
             self.producer_ids,
         )

@@ -36,7 +36,6 @@ from raftlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from raftlog.node.rpc import Calls
 from raftlog.records.batch import HEADER_BYTES, Batch, Codec, split_batches
 from raftlog.records.builder import build_batch
 from raftlog.records.keys import partition_for_key
@@ -57,7 +56,6 @@ class BrokerDelays:
         settings: DelaySettings,
         controller: Controller,
         gateway: Gateway,
-        calls: Calls,
         clock: TrustedClock,
         producer_ids: ProducerIdCipher,
     ) -> None:
@@ -74,7 +72,7 @@ class BrokerDelays:
             gateway,
             partitions=settings.partitions,
         )
-        self.service = DelayedService(node_id, topic, self.coordinators, calls, self._delivery)
+        self.service = DelayedService(node_id, topic, self.coordinators, gateway.relay, self._delivery)
         self._topic_ids = frozenset[str]()  # of the newest image
         controller.subscribe(self._image_changed)
 

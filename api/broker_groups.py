@@ -29,7 +29,6 @@ from partitions.routing.gateway import Gateway
 from partitions.values import FetchRequest, Start
 from raftlog.clock import TrustedClock
 from raftlog.errors import CorruptBatch, OffsetOutOfRange, RaftlogError, UnknownPartition
-from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.reader import iter_records
 from raftlog.types import NodeId, Offset, TopicPartition
@@ -47,7 +46,6 @@ class BrokerGroups:
         settings: Groups,
         controller: Controller,
         gateway: Gateway,
-        calls: Calls,
         clock: TrustedClock,
     ) -> None:
         self._settings = settings
@@ -62,7 +60,7 @@ class BrokerGroups:
             gateway,
             partitions=settings.offsets_partitions,
         )
-        self.service = GroupService(node_id, offsets_topic, self.coordinators, calls)
+        self.service = GroupService(node_id, offsets_topic, self.coordinators, gateway.relay)
         self.offsets = GroupOffsets(self.service, self._topics, clock)
         self.lags = LagSamples(self._topics, clock)
         controller.subscribe(self._image_changed)

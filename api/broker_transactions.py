@@ -20,7 +20,6 @@ from partitions.replica.participant import TransactionName
 from partitions.routing.gateway import Gateway
 from raftlog.clock import TrustedClock
 from raftlog.errors import UnknownPartition, UnknownTopic
-from raftlog.node.rpc import Calls
 from raftlog.records.control import Marker
 from raftlog.types import NodeId, TopicPartition
 from transactions.coordinator import TransactionCoordinator
@@ -41,7 +40,6 @@ class BrokerTransactions:
         settings: TransactionSettings,
         controller: Controller,
         gateway: Gateway,
-        calls: Calls,
         clock: TrustedClock,
         producer_ids: ProducerIdCipher,
         groups: GroupService,
@@ -62,7 +60,7 @@ class BrokerTransactions:
             gateway,
             partitions=settings.partitions,
         )
-        self.service = TransactionService(node_id, topic, self.coordinators, calls, new_producer_id)
+        self.service = TransactionService(node_id, topic, self.coordinators, gateway.relay, new_producer_id)
         self.lost_markers = LostMarkers(self.service, gateway.replicas)
         self.one_shots = OneShots(node_id, self.service)
 

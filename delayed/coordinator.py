@@ -195,20 +195,18 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self.do_beside(self._carry(effect, self.decisions))
 
     async def _sweep(self, sweep: Sweep, decisions: Decisions) -> None:
-        try:
-            gone = await self._delivery.gone(sweep.lanes)
-        except RaftlogError as error:
-            _log.info("%s: lanes are looked at later: %s", self._name, error)
+        gone = await self.tried(self._delivery.gone(sweep.lanes), "a sweep of lanes")
+        if isinstance(gone, RaftlogError):
+            _log.info("%s: lanes are looked at later: %s", self._name, gone)
             return
         if gone and decisions is self.decisions:
             decisions.gone(sweep, sorted(gone))
             self.carry_out()
 
     async def _sweep_topics(self, sweep: SweepTopics, decisions: Decisions) -> None:
-        try:
-            gone = await self._delivery.deleted(sweep.topics)
-        except RaftlogError as error:
-            _log.info("%s: topics are looked at later: %s", self._name, error)
+        gone = await self.tried(self._delivery.deleted(sweep.topics), "a sweep of topics")
+        if isinstance(gone, RaftlogError):
+            _log.info("%s: topics are looked at later: %s", self._name, gone)
             return
         if decisions is self.decisions:
             decisions.topics_gone(sorted(gone), self._now_ms(), self._clock.wall_ms())
@@ -229,19 +227,20 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self, move: Move, offsets: Sequence[int], size_bytes: int, decisions: Decisions, *, is_repeated: bool
     ) -> bool:
         """False if the move is to be tried again, also after an error that nobody has thought of."""
-        try:
+
+        async def attempt() -> tuple[RaftlogError | Redirected | None, int | None]:
             async with self._room.held(size_bytes, is_repeated=is_repeated):
                 failure = await self._attempt(move, offsets)
-            producer_id: int | None = None
             if move.is_last_epoch and isinstance(failure, _NEEDS_EPOCH):
-                producer_id = await self._delivery.new_producer_id(MOVE_MS)
-        except RaftlogError as error:
-            _log.warning("%s: a batch for %s is tried again: %s", self._name, move.lane, error)
+                return failure, await self._delivery.new_producer_id(MOVE_MS)
+            return failure, None
+
+        what = f"a batch for {move.lane}"
+        outcome = await self.tried(attempt(), what)
+        if isinstance(outcome, RaftlogError):
+            _log.warning("%s: %s is tried again: %s", self._name, what, outcome)
             return False
-        except Exception:
-            _log.exception("%s: a batch for %s is tried again after this", self._name, move.lane)
-            return False
-        return self._report(move, decisions, failure, producer_id)
+        return self._report(move, decisions, *outcome)
 
     async def _attempt(self, move: Move, offsets: Sequence[int]) -> RaftlogError | Redirected | None:
         """What the target has said; raises what else has failed."""

@@ -43,8 +43,7 @@ from delayed.requests import (
     is_reading,
 )
 from raftlog.errors import UnknownDelayed, UnknownSchedule
-from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic
-from raftlog.node.rpc import Calls
+from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.records.keys import partition_for_key
 from raftlog.types import NodeId
@@ -85,7 +84,7 @@ class DelayedService:
         node_id: NodeId,
         topic: InternalTopic,
         coordinators: Mapping[int, DelayedCoordinator],
-        calls: Calls,
+        calls: PeerCalls,
         delivery: Delivery,
     ) -> None:
         """``coordinators`` has those of this broker's replicas, by partition."""

@@ -29,14 +29,15 @@ Row = tuple[OffsetKey | TransactionKey, CommittedOffset | TransactionOffsets]
 
 
 def committed_rows(state: GroupsState, ask: Commit, wall_ms: int) -> list[Row]:
-    """The rows of a plain commit. Raises ``OffsetsPending``."""
+    """The rows of a plain commit; the last offset of each partition counts. Raises ``OffsetsPending``."""
     check_free(state, ask.group, (_target(commit) for commit in ask.offsets))
     known = state.offsets.get(ask.group, {})
-    return [
-        (OffsetKey(ask.group, commit.topic, commit.partition), _committed(ask, commit, wall_ms))
+    newest = {
+        OffsetKey(ask.group, commit.topic, commit.partition): _committed(ask, commit, wall_ms)
         for commit in ask.offsets
         if ask.may_rewind or not _is_late(ask, commit, known)
-    ]
+    }
+    return [*newest.items()]
 
 
 def added_row(state: GroupsState, ask: AddOffsets, wall_ms: int) -> Row:

@@ -218,7 +218,7 @@ class Coordination:
         """Also after a rebalance, and where nothing was added: offsets may be on their way."""
         rows = commits.ended_rows(self.state, ask, wall_ms)
         if rows:
-            self._outputs.write(*rows)
+            self._outputs.write(*rows, frees_room=True)
         self._outputs.answer(request_id, Done())
 
     def _check_committer(self, ask: Commit | AddOffsets, now_ms: int) -> None:
@@ -249,8 +249,8 @@ class Coordination:
             created.append((GroupKey(group), Group(changed_ms=wall_ms, client=ask.client)))
         growth = sum(self.state.growth(key, value) for key, value in (*created, *rows))
         self._check_budget(group, ask.client, growth, now_ms)
-        if created or rows:
-            self._outputs.write(*created, *rows)
+        if created or rows:  # retention may wait for offsets that are there already
+            self._outputs.write(*created, *rows, frees_room=growth < ROW_BYTES)
 
     def _check_budget(self, group: str, client: str, growth: int, now_ms: int) -> None:
         """Raise ``QuotaExceeded`` or ``Overloaded`` if the group, or its creator, has too much state."""
@@ -274,13 +274,14 @@ class Coordination:
     def _delete_offsets(self, request_id: RequestId, ask: DeleteOffsets) -> None:
         group = self._group(ask.group)
         subscribed = {topic for member in group.members.values() for topic in member.topics}
-        for topic, _ in ask.targets:
+        targets = dict.fromkeys(ask.targets)  # one may be named again and again
+        for topic, _ in targets:
             if topic in subscribed:
                 raise Conflict(f"group {ask.group} has members that consume topic {topic}; stop them first")
-        commits.check_free(self.state, ask.group, ask.targets)
-        self.queues.check_free(ask.group, {topic for topic, _ in ask.targets})
+        commits.check_free(self.state, ask.group, targets)
+        self.queues.check_free(ask.group, {topic for topic, _ in targets})
         known = self.state.offsets.get(ask.group, {})
-        rows = [(OffsetKey(ask.group, *target), None) for target in ask.targets if target in known]
+        rows = [(OffsetKey(ask.group, *target), None) for target in targets if target in known]
         if rows:
             self._outputs.write(*rows)
         self._outputs.answer(request_id, Done())

@@ -17,7 +17,7 @@ from groups.coordination import STATE_BYTES_MAX, Coordination
 from groups.expiry import Survey
 from groups.outputs import Row
 from groups.ports import Jobs, Topics
-from groups.queue_effects import Bury, Look, Looked
+from groups.queue_effects import Bury, Look
 from groups.queue_requests import ReadQueue, Settled
 from groups.queues import DEFAULTS, QueueLimits
 from groups.records import KINDS
@@ -152,12 +152,10 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
                 self.do_beside(self._survey(effect, self.decisions))
 
     async def _look(self, look: Look, decisions: Coordination) -> None:
-        outcome: Looked | RaftlogError
-        try:
-            outcome = await self._jobs.look(look)
-        except RaftlogError as error:
-            _log.info("%s: jobs of %s/%s cannot be read: %s", self._name, look.topic, look.partition, error)
-            outcome = error
+        what = f"a look for jobs of {look.topic}/{look.partition}"
+        outcome = await self.tried(self._jobs.look(look), what)
+        if isinstance(outcome, RaftlogError):
+            _log.info("%s: %s failed: %s", self._name, what, outcome)
         if decisions is self.decisions:
             decisions.queues.looked(look, outcome, self._now_ms(), self._clock.wall_ms())
             self.carry_out()
@@ -165,20 +163,21 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
     async def _bury(self, bury: Bury, decisions: Coordination) -> None:
         """Until it is stored, also while brokers are down. A repetition may store it twice."""
         pause_s, longest_s = BURY_AGAIN_S
-        while True:
-            try:
-                await self._jobs.bury(bury)
-                break
-            except RaftlogError as error:
-                _log.warning("%s: a dead letter of %s is tried again: %s", self._name, bury.topic, error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, longest_s)
+        what = f"a dead letter of {bury.topic}"
+        while (error := await self.tried(self._jobs.bury(bury), what)) is not None:
+            _log.warning("%s: %s is tried again: %s", self._name, what, error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, longest_s)
         if decisions is self.decisions:
             decisions.queues.buried(bury, self._now_ms(), self._clock.wall_ms())
             self.carry_out()
 
     async def _survey(self, survey: Survey, decisions: Coordination) -> None:
-        extents = await self._topics.extents(survey.places)
+        """The next sweep asks again where this one has failed."""
+        extents = await self.tried(self._topics.extents(survey.places), "a survey of unused groups")
+        if isinstance(extents, RaftlogError):
+            _log.info("%s: unused groups are looked at later: %s", self._name, extents)
+            return
         trusted_ms = self._clock.trusted_ms()
         if decisions is self.decisions and trusted_ms is not None:
             for name in decisions.surveyed(extents, self._now_ms(), trusted_ms):

@@ -8,9 +8,10 @@ one before is consumed or deleted, since the time of a record never changes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from groups.backlog import Backlog, backlog
 from groups.offsets import gathered
@@ -22,6 +23,8 @@ from raftlog.errors import RaftlogError
 SAMPLE_S: Final = 5.0  # samples that are younger are not measured again
 
 Row = tuple[str, str, int]  # group, topic and partition
+Found = TypeVar("Found")
+_log = logging.getLogger("raftlog.groups")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +77,27 @@ class LagSamples:
         return self._topics.topic_id(row[1]) == committed.topic_id
 
     async def _extent(self, topic: str, partition: int) -> Extent | None:
-        try:
-            return await self._topics.extent(topic, partition)
-        except RaftlogError:
-            return None
+        return await _known(self._topics.extent(topic, partition), f"the end of {topic}/{partition}")
 
     async def _sample(self, row: Row, committed: CommittedOffset, extent: Extent | None) -> LagSample | None:
         if extent is None:
             return None
-        sample, (_, topic, partition) = self._samples.get(row), row
+        sample, (group, topic, partition) = self._samples.get(row), row
         before = sample.backlog if sample is not None and _is_same(sample, committed) else None
-        try:
-            found = await backlog(self._topics, topic, partition, committed.offset, extent, before)
-        except RaftlogError:
-            return None
-        return LagSample(committed.offset, committed.topic_id, found)
+        measured = backlog(self._topics, topic, partition, committed.offset, extent, before)
+        found = await _known(measured, f"the lag of group {group} in {topic}/{partition}")
+        return None if found is None else LagSample(committed.offset, committed.topic_id, found)
+
+
+async def _known(measured: Awaitable[Found], what: str) -> Found | None:
+    """The result; None where it is not known now, also after an error that nobody has thought of."""
+    try:
+        return await measured
+    except RaftlogError:
+        return None
+    except Exception:
+        _log.exception("%s is not known", what)
+        return None
 
 
 def _is_same(before: LagSample, committed: CommittedOffset) -> bool:

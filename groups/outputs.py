@@ -29,9 +29,9 @@ class Outputs:
         """Answer one request."""
         self.wanted.append(Answer(request_id, reply))
 
-    def write(self, *rows: Row) -> None:
+    def write(self, *rows: Row, frees_room: bool = False) -> None:
         """Write records; the state has them at once."""
-        self.wanted.append(Write(rows))
+        self.wanted.append(Write(rows, frees_room))
         for key, value in rows:
             self.tally.written(key, self.state.groups.get(key.group), value)
             self.state.put(key, value)

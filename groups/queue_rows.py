@@ -63,7 +63,7 @@ class QueueRows:
     def _queue(self, partition: int) -> Queue | None:
         return self._outputs.state.queues.get(self._group, {}).get((self._topic, partition))
 
-    def write(self, rows: Sequence[Row], wall_ms: int, client: str) -> None:
+    def write(self, rows: Sequence[Row], wall_ms: int, client: str, *, frees_room: bool = False) -> None:
         """With a row of the group, which the first job creates, and which then belongs to the client."""
         if not rows:
             return
@@ -71,7 +71,7 @@ class QueueRows:
         created: list[Row] = (
             [(GroupKey(self._group), Group(changed_ms=wall_ms, client=client))] if is_new else []
         )
-        self._outputs.write(*created, *rows)
+        self._outputs.write(*created, *rows, frees_room=frees_room)
 
     def delete(self) -> None:
         """All but the committed offsets. Cut anywhere, it leaves no partition whose jobs are gone in part."""

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+from groups.ended import EndedDeliveries, Name
 from groups.outputs import Outputs
 from groups.ports import KnownTopics
 from groups.queue_effects import Bury, Look, Looked
@@ -28,8 +29,6 @@ from groups.room import BYTES_MAX, Room
 from groups.work_queue import WorkQueue
 from raftlog.errors import Conflict, RaftlogError, UnknownQueue
 from raftlog.hosting.decisions import RequestId
-
-Name = tuple[str, str]  # group and topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,7 @@ class Queues:
         self._outputs = outputs
         self._topics = topics
         self._room = Room(limits.queue_max, limits.total_max, limits.bytes_max, outputs.state)
+        self._ended = EndedDeliveries()
         self._queues: dict[Name, WorkQueue] = {}
         self._deadlines: list[tuple[int, Name]] = []
         self._next: dict[Name, int] = {}  # the deadline of a queue that counts; others in the heap are stale
@@ -191,7 +191,7 @@ class Queues:
     def _queue(self, name: Name, now_ms: int, wall_ms: int) -> WorkQueue:
         found = self._queues.get(name)
         if found is None:
-            found = self._queues[name] = WorkQueue(*name, self._outputs, self._room)
+            found = self._queues[name] = WorkQueue(*name, self._outputs, self._room, self._ended)
             found.take_over(now_ms, wall_ms)
             found.look_at(self._topics.counts.get(name[1], 0))
         return found

@@ -18,8 +18,8 @@ from groups.coordinator import GroupCoordinator
 from groups.queue_requests import ReadQueue
 from groups.requests import MayWait, ReadGroup, Reply, Request, TopicGroup, may_wait
 from raftlog.errors import UnknownGroup
-from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic
-from raftlog.node.rpc import Calls, decode_body, encode_body
+from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
+from raftlog.node.rpc import decode_body, encode_body
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.records.batch import Buffer
 from raftlog.records.keys import partition_for_key
@@ -84,7 +84,7 @@ class GroupService:
         node_id: NodeId,
         topic: InternalTopic,
         coordinators: Mapping[int, GroupCoordinator],
-        calls: Calls,
+        calls: PeerCalls,
     ) -> None:
         """``coordinators`` has those of this broker's replicas, by partition."""
         self._node_id = node_id

@@ -16,6 +16,7 @@ from typing import Final
 
 from groups import job_steps
 from groups.agreement import check_same_tags
+from groups.ended import End, EndedDeliveries
 from groups.look_ahead import LookAhead
 from groups.open_jobs import OpenJobs, Place
 from groups.outputs import Outputs, Row
@@ -57,11 +58,14 @@ class _Waiter:
 class WorkQueue:
     """``take_over`` begins it with what is stored."""
 
-    def __init__(self, group: str, topic: str, outputs: Outputs, room: Room) -> None:
+    def __init__(self, group: str, topic: str, outputs: Outputs, room: Room, ended: EndedDeliveries) -> None:
+        """``room`` and ``ended`` are those of all queues."""
+        self._name = group, topic
         self._group = group
         self._topic = topic
         self._outputs = outputs
         self._room = room
+        self._ended = ended
         self._topic_id = ""
         self._selection: TagSelection | None = None
         self._rows = QueueRows(group, topic, outputs)
@@ -152,9 +156,11 @@ class WorkQueue:
     def settle(self, request_id: RequestId, ask: Settle, now_ms: int, wall_ms: int) -> None:
         """All tokens whose lease counts, each for itself."""
         rows = list[Row]()
-        held = [self._settled(token, ask, rows, now_ms, wall_ms) for token in ask.tokens]
-        lost = [index for index, is_held in enumerate(held) if not is_held]
-        self._write(rows, {token.partition for token in ask.tokens}, wall_ms)
+        tokens = dict.fromkeys(ask.tokens)  # one may be named again and again
+        held = {token: self._settled(token, ask, rows, now_ms, wall_ms) for token in tokens}
+        lost = [index for index, token in enumerate(ask.tokens) if not held[token]]
+        places = {token.partition for token in tokens}
+        self._write(rows, places, wall_ms, frees_room=ask.how == "ack")
         self._outputs.answer(request_id, Settled(lost=tuple(lost), until_ms=wall_ms + ask.time_ms))
         self._serve(now_ms, wall_ms)
 
@@ -261,9 +267,10 @@ class WorkQueue:
         place = bury.partition, bury.offset
         job = self._jobs.get(place)
         is_newest = job is not None and job.state == "dead" and job.redrives == bury.redrives
-        if bury.topic_id == self._topic_id and is_newest:
+        if bury.topic_id == self._topic_id and job is not None and is_newest:
             self._outputs.tally.jobs_dead += 1
-            self._write([self._closed(place)], (place[0],), wall_ms)
+            self._ended.remember(self._name, place, End(job.lease, "dead"))
+            self._write([self._closed(place)], (place[0],), wall_ms, frees_room=True)
             self._serve(now_ms, wall_ms)
 
     def _serve(self, now_ms: int, wall_ms: int) -> None:
@@ -344,6 +351,7 @@ class WorkQueue:
 
     def _opened(self, place: Place, key: bytes) -> Job:
         self._room.open.add(self._group, 1)
+        self._ended.forget(self._name, place)
         return self._jobs.open(place, key)
 
     def _leased(self, place: Place, ask: Receive, now_ms: int, wall_ms: int) -> Row:
@@ -351,17 +359,16 @@ class WorkQueue:
         assert before is not None
         if before.deliveries:
             self._outputs.tally.jobs_redelivered += 1
+        if before.state == "waiting" and before.lease:
+            self._ended.remember(self._name, place, End(before.lease, "given back"))
         return self._put(place, job_steps.leased(before, ask, wall_ms), now_ms + ask.lease_ms)
 
     def _settled(self, token: Token, ask: Settle, rows: list[Row], now_ms: int, wall_ms: int) -> bool:
         """Add the row of one token; false if its lease is over. A repetition changes nothing."""
         place = token.partition, token.offset
         job = self._jobs.get(place)
-        if job is None:
-            given = self._ahead.next_offset(token.partition)
-            return ask.how in ("ack", "dead") and given is not None and token.offset < given
-        if job.lease != token.lease:
-            return False
+        if job is None or job.lease != token.lease:
+            return self._has_ended(token, ask, is_open=job is not None)
         if job.state == "dead":
             return ask.how in ("nack", "dead")
         if ask.how == "ack":
@@ -383,6 +390,17 @@ class WorkQueue:
             again = job_steps.given_back(job, ask.time_ms, wall_ms, self._kept(ask.reason))
             rows.append(self._put(place, again, now_ms + ask.time_ms if ask.time_ms else None))
         return True
+
+    def _has_ended(self, token: Token, ask: Settle, *, is_open: bool) -> bool:
+        """Whether a delivery that no row tells of has ended as its worker says, as far as that is known."""
+        end = self._ended.get(self._name, (token.partition, token.offset))
+        is_own = end is not None and end.lease == token.lease
+        if end is not None and end.how == "dead":
+            return is_own and ask.how in ("nack", "dead")
+        if is_open or ask.how == "nack":
+            return is_own and ask.how == "nack"
+        given = self._ahead.next_offset(token.partition)
+        return ask.how in ("ack", "dead") and given is not None and token.offset < given
 
     def _died(self, place: Place, job: Job, reason: str) -> Row:
         row = self._put(place, job_steps.dead(job, self._kept(reason)), None)
@@ -442,8 +460,13 @@ class WorkQueue:
             retry_after_ms=RETRY_AFTER_MS,
         )
 
-    def _write(self, rows: list[Row], partitions: Iterable[int], wall_ms: int) -> None:
-        """Rows of jobs, then how far the queue has come with them; then the effects that need the rows."""
+    def _write(
+        self, rows: list[Row], partitions: Iterable[int], wall_ms: int, *, frees_room: bool = False
+    ) -> None:
+        """Rows of jobs, then how far the queue has come with them; then the effects that need the rows.
+
+        Jobs that are done free room: retention may wait for them.
+        """
         for partition in sorted(set(partitions)):
             end = self._ahead.next_offset(partition)
             if end is not None:
@@ -451,7 +474,7 @@ class WorkQueue:
                 rows += self._rows.progress(
                     partition, self._row_of_queue(partition, end, wall_ms), start, wall_ms
                 )
-        self._rows.write(rows, wall_ms, self._client)
+        self._rows.write(rows, wall_ms, self._client, frees_room=frees_room)
         for burial in self._burials:
             self._outputs.perform(burial)
         self._burials.clear()

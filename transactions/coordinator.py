@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
 from raftlog.clock import TrustedClock
-from raftlog.errors import RaftlogError, UnknownGroup, UnknownPartition, UnknownTopic
+from raftlog.errors import UnknownGroup, UnknownPartition, UnknownTopic
 from raftlog.hosting.coordinator import Coordinator
 from raftlog.hosting.decisions import Effect
 from raftlog.records.batch import Batch
@@ -167,14 +167,11 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     ) -> None:
         """Until the partition or the group knows the outcome, or is gone."""
         pause_s = PAUSE_MIN_S
-        while True:
-            try:
-                await tell(mark, target)
+        what = f"the outcome of {mark.transaction} for {target}"
+        while (error := await self.tried(tell(mark, target), what)) is not None:
+            if isinstance(error, UnknownTopic | UnknownPartition | UnknownGroup):
                 return
-            except (UnknownTopic, UnknownPartition, UnknownGroup):
-                return
-            except RaftlogError as error:
-                self.tally.marker_retries += 1
-                _log.info("%s does not know the outcome of %s yet: %s", target, mark.transaction, error)
+            self.tally.marker_retries += 1
+            _log.info("%s does not know the outcome of %s yet: %s", target, mark.transaction, error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)

@@ -15,8 +15,7 @@ from typing import Final
 import msgspec
 
 from raftlog.errors import OutcomeForgotten, UnknownTransaction
-from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic
-from raftlog.node.rpc import Calls
+from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.types import NodeId
 from transactions.batches import partition_of
@@ -54,7 +53,7 @@ class TransactionService:
         node_id: NodeId,
         topic: InternalTopic,
         coordinators: Mapping[int, TransactionCoordinator],
-        calls: Calls,
+        calls: PeerCalls,
         new_producer_id: NewProducerId,
     ) -> None:
         """``coordinators`` has those of this broker's replicas, by partition."""

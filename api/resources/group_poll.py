@@ -130,12 +130,13 @@ async def _acknowledge(state: _Poll) -> str:
     if not state.wanted.ack:
         return ""
     offsets = state.call.services.group_offsets
-    await state.call.hear_of_partitions((each.topic, each.partition) for each in state.wanted.ack)
+    newest = {(each.topic, each.partition): each for each in state.wanted.ack}  # the last one of each counts
+    await state.call.hear_of_partitions(newest)
     request = Commit(
         group=state.group,
         offsets=tuple(
             offsets.placed(each.topic, each.partition, each.offset, -1, "")
-            for each in state.wanted.ack
+            for each in newest.values()
             if not offsets.is_removed(each.topic, each.partition)
         ),
         member_id=state.member,

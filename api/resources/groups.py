@@ -174,7 +174,7 @@ async def _wanted(call: Call, wanted: wire.ResetOffsets, before: dict[Target, in
     """The offsets after a reset, within the partitions' bounds."""
     found: dict[Target, int] = {}
     await call.hear_of(*(wanted.topics or ()), *(each.topic for each in wanted.partitions or ()))
-    for topic, number in _targets(call, wanted, before):
+    for topic, number in dict.fromkeys(_targets(call, wanted, before)):
         target = TopicPartition(topic, number)
         call.services.group_offsets.placed(topic, number, 0, -1, "")  # it exists
         gateway = call.services.gateway

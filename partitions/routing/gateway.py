@@ -90,7 +90,7 @@ class Gateway:
         self._node_id = node_id
         self._image = image
         self.traffic = Traffic(lambda: image().topics)
-        self._relay = Relay(node_id, image, calls)
+        self.relay = Relay(node_id, image, calls)
         self.local = LocalReplicas(
             node_id,
             replicas,
@@ -104,7 +104,7 @@ class Gateway:
             TopicPartition, NodeId
         ] = {}  # the broker that answered last, where no replica here knows
         self._closest = ClosestReplicas(node_id, image, lambda: asyncio.get_running_loop().time())
-        self._statuses = Statuses(node_id, self.local, self._relay, self.leader_of)
+        self._statuses = Statuses(node_id, self.local, self.relay, self.leader_of)
 
     @property
     def replicas(self) -> Mapping[tuple[str, int], PartitionReplica]:
@@ -143,7 +143,7 @@ class Gateway:
                     buffers, acks=acks, timeout_ms=left_ms, transactional_id=transactional_id, client=client
                 )
             head = encode_body(rpc.Append(place, str(acks), left_ms, transactional_id, client))
-            answer, _ = await self._relay.call(node, rpc.APPEND, head, buffers, timeout_ms=left_ms + GRACE_MS)
+            answer, _ = await self.relay.call(node, rpc.APPEND, head, buffers, timeout_ms=left_ms + GRACE_MS)
             return decode_body(answer, AppendReceipt)
 
         def ask_here(replica: PartitionReplica) -> Awaitable[AppendReceipt]:
@@ -176,7 +176,7 @@ class Gateway:
                 await self.local.here(place).mark(marker, timeout_ms=left_ms)
                 return
             head = encode_body(rpc.Mark(place, marker, left_ms))
-            await self._relay.call(node, rpc.MARK, head, timeout_ms=left_ms + GRACE_MS)
+            await self.relay.call(node, rpc.MARK, head, timeout_ms=left_ms + GRACE_MS)
 
         await self.at_leader(target, ask, deadline, lambda: True)
 
@@ -189,7 +189,7 @@ class Gateway:
             if node == self._node_id:
                 return await self.local.here(place).delete_before(offset, timeout_ms=left_ms)
             head = encode_body(rpc.DeleteBefore(place, offset, left_ms))
-            answer, _ = await self._relay.call(node, rpc.DELETE_BEFORE, head, timeout_ms=left_ms + GRACE_MS)
+            answer, _ = await self.relay.call(node, rpc.DELETE_BEFORE, head, timeout_ms=left_ms + GRACE_MS)
             return decode_body(answer, Offset)
 
         try:
@@ -211,7 +211,7 @@ class Gateway:
             if node == self._node_id:
                 return await self.local.here(place).set_archived(archived, timeout_ms=left_ms)
             head = encode_body(rpc.SetArchived(place, archived, left_ms))
-            answer, _ = await self._relay.call(node, rpc.SET_ARCHIVED, head, timeout_ms=left_ms + GRACE_MS)
+            answer, _ = await self.relay.call(node, rpc.SET_ARCHIVED, head, timeout_ms=left_ms + GRACE_MS)
             return decode_body(answer, Offset)
 
         try:
@@ -252,7 +252,7 @@ class Gateway:
                 local = replace(request, wait_ms=left_ms)
                 return await self.local.here(place).fetch(local, self.local.read_index_of(place))
             wait_ms = min(left_ms, PARK_MS)
-            answer, data = await self._relay.call(
+            answer, data = await self.relay.call(
                 node,
                 rpc.FETCH,
                 encode_body(rpc.Fetch(place, replace(request, wait_ms=wait_ms))),
@@ -288,7 +288,7 @@ class Gateway:
                 return await self.local.here(place).offset_at(position, committed_only=committed_only)
             head = encode_body(rpc.OffsetAt(place, position, committed_only))
             timeout_ms = max(1, _ms_until(deadline)) + GRACE_MS
-            answer, _ = await self._relay.call(node, rpc.OFFSET_AT, head, timeout_ms=timeout_ms)
+            answer, _ = await self.relay.call(node, rpc.OFFSET_AT, head, timeout_ms=timeout_ms)
             return decode_body(answer, tuple[Offset, int | None])
 
         return await self.read_at_leader(target, ask, deadline)

@@ -2,7 +2,7 @@
 
 One link may be broken while both of its ends reach everybody else. Raft goes on without it, and a client may
 choose the broker that cannot reach its leader. Decides: which brokers are asked to pass a call on. Leaves to
-others: who is called, and what follows from an answer (``gateway``).
+others: who is called, and what follows from an answer (``gateway``, ``raftlog.hosting.coordinator_service``).
 
 A call is relayed only where it surely has not arrived, once, and by brokers that reach the other one.
 """
@@ -18,7 +18,7 @@ from msgspec import Struct, msgpack
 from partitions.metadata.image import MetadataImage
 from partitions.routing import rpc
 from raftlog.errors import ConnectionLost
-from raftlog.node.rpc import Calls, decode_body, encode_body
+from raftlog.node.rpc import Calls, Handler, decode_body, encode_body
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
@@ -45,14 +45,22 @@ class Relayed(Struct, frozen=True, array_like=True):
 
 
 class Relay:
-    """Calls of one broker about partitions. It passes on those of others."""
+    """Calls of one broker about partitions, and to coordinators. It passes on those of others."""
 
     def __init__(self, node_id: NodeId, image: Callable[[], MetadataImage], calls: Calls) -> None:
         self._node_id = node_id
         self._image = image
         self._calls = calls
         for service in RELAYED:
-            calls.serve(_relaying(service), partial(self._serve, service))
+            self._pass_on(service)
+
+    def serve(self, service: Service, handler: Handler) -> None:
+        """Offer a service, and pass the calls of others to the same service of another broker on."""
+        self._calls.serve(service, handler)
+        self._pass_on(service)
+
+    def _pass_on(self, service: Service) -> None:
+        self._calls.serve(_relaying(service), partial(self._serve, service))
 
     async def call(
         self,

@@ -9,7 +9,8 @@ what is written and answered (``Decisions``), which broker coordinates what (the
 
 Requests that come in one turn of the event loop share an append, and so do those that come while an append is
 under way. After an append that has failed the coordinator begins again from what is committed, and so it does
-after an error that nobody has thought of: decisions that were interrupted are not trusted any more.
+after an error that nobody has thought of: decisions that were interrupted are not trusted any more. What is
+done beside the decisions touches none of them: an error there costs that work alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -49,6 +50,7 @@ _log = logging.getLogger("raftlog.hosting")
 Row = TypeVar("Row")
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
+Found = TypeVar("Found")
 
 
 class CoordinatorLog(Protocol):
@@ -265,10 +267,11 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
         A repetition would fail, too, unless something was lacking that comes back, such as memory.
         """
-        self._answer(Answer(request_id, error if isinstance(error, RaftlogError) else self._refusal(error)))
+        is_known = isinstance(error, RaftlogError)
+        self._answer(Answer(request_id, error if is_known else self._refusal(error, "this request")))
 
-    def _refusal(self, error: Exception) -> RaftlogError:
-        cannot = f"{self._name} cannot carry out this request"
+    def _refusal(self, error: Exception, what: str) -> RaftlogError:
+        cannot = f"{self._name} cannot carry out {what}"
         try:
             refuse_exhausted(error, cannot)
         except Overloaded as refusal:
@@ -364,10 +367,26 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._waits_since_s = self._clock.monotonic()
 
     def do_beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Carry out what takes time, at most until these decisions end. It handles errors that it knows."""
+        """Carry out what takes time, at most until these decisions end.
+
+        ``work`` awaits others by ``tried`` alone; an error of what it does with the decisions is not handled.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._beside[task] = None
         task.add_done_callback(self._done_beside)
+
+    async def tried(self, work: Awaitable[Found], what: str) -> Found | RaftlogError:
+        """The result of work beside the decisions, or the error for which it failed, of memory for instance.
+
+        ``what`` names the work, for people. The caller decides whether to try again.
+        """
+        try:
+            return await work
+        except RaftlogError as error:
+            return error
+        except Exception as error:
+            _log.exception("%s: %s: an unexpected error", self._name, what)
+            return self._refusal(error, what)
 
     def _done_beside(self, task: asyncio.Task[None]) -> None:
         is_awaited = task in self._beside

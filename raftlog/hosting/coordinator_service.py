@@ -16,7 +16,7 @@ from msgspec import Struct
 from raftlog.errors import CommitUnknown, NoLeader, NotLeader
 from raftlog.hosting.coordinator import Coordinator
 from raftlog.node.leader_search import UNANSWERED, InDoubt, LeaderNotFound, LeaderSearch
-from raftlog.node.rpc import Calls, decode_body, encode_body
+from raftlog.node.rpc import Handler, decode_body, encode_body
 from raftlog.node.rpc_classes import Service
 from raftlog.records.batch import Buffer
 from raftlog.types import NodeId
@@ -51,6 +51,18 @@ class InternalTopic(Protocol):
         """The brokers that may lead a partition, the likeliest first."""
 
 
+class PeerCalls(Protocol):
+    """Calls to other brokers, and the services that this one offers to them."""
+
+    def serve(self, service: Service, handler: Handler, /) -> None:
+        """See ``Calls.serve``."""
+
+    async def call(
+        self, node: NodeId, service: Service, head: bytes, /, *, timeout_ms: int
+    ) -> tuple[bytes, memoryview]:
+        """See ``Calls.call``; a way through a third broker is a way, too."""
+
+
 class Ask(Struct, Generic[Request], frozen=True, array_like=True):
     """A request on its way to the coordinator; answered with an ``Answered``."""
 
@@ -73,7 +85,7 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         node_id: NodeId,
         topic: InternalTopic,
         coordinators: Mapping[int, AnyCoordinator],
-        calls: Calls,
+        calls: PeerCalls,
         service: Service,
         *,
         asks: type[Ask[Request]],

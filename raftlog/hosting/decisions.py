@@ -32,7 +32,8 @@ class Answer(Generic[Reply]):
 class Write(Generic[Row]):
     """Append these to the partition: in one batch, unless there are more than ``RECORDS_PER_BATCH``.
 
-    What ``frees_room`` may use the reserve of a full disk: retention stops at open transactions.
+    What ``frees_room`` may use the reserve of a full disk: retention stops at open transactions, and at
+    what groups have yet to consume.
     """
 
     rows: tuple[Row, ...]

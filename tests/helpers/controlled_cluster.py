@@ -105,7 +105,7 @@ class ControlledBroker(SimulatedBroker):
             why_offline=lambda target: self.why_offline,
             awaiting_archive=self.retention.awaiting_archive,
         )
-        parts = self.controller, self.gateway, self.host.calls, self.clock
+        parts = self.controller, self.gateway, self.clock
         self.groups = BrokerGroups(node_id, Groups(offsets_partitions=self.offsets_partitions), *parts)
         self.transactions = BrokerTransactions(
             node_id, TransactionSettings(partitions=1), *parts, PRODUCER_IDS, self.groups.service
@@ -284,13 +284,15 @@ class ControlledCluster(SimulatedBrokers[ControlledBroker]):
         await eventually(has_leader)
         return max(found, key=lambda each: each[0])[1]
 
-    async def lead(self, node: NodeId) -> None:
-        """Transfer the leadership of ``orders`` until this broker leads and is ready."""
+    async def lead(self, node: NodeId, topic: str = "orders") -> None:
+        """Transfer the leadership of a topic's partition 0 until this broker leads and is ready."""
+        await eventually(lambda: all((topic, 0) in broker.manager.replicas for broker in self))
+        groups = {broker.node_id: broker.manager.replicas[topic, 0].group for broker in self}
         async with asyncio.timeout(10):
-            while not self.brokers[node].orders.group.is_ready:
-                for other in self:
-                    if other.orders.group.is_leader:
-                        other.orders.group.transfer_leadership(node)
+            while not groups[node].is_ready:
+                for group in groups.values():
+                    if group.is_leader:
+                        group.transfer_leadership(node)
                 await asyncio.sleep(0.1)
 
     async def look_for_retention(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from groups.requests import AddOffsets, OffsetCommit
 from partitions.values import QUORUM, AppendReceipt, FetchResult
 from raftlog.records.batch import split_batches
 from raftlog.records.builder import with_producer
@@ -16,6 +17,7 @@ from transactions.requests import (
     Described,
     End,
     Ended,
+    Join,
     OfOneId,
     Open,
     Opened,
@@ -76,6 +78,19 @@ class TransactionalProducer:
             timeout_ms=TIMEOUT_MS,
             transactional_id=self.name,
         )
+
+    async def add_offset(self, group: str, offset: int) -> None:
+        """An offset of ``orders``, partition 0, which the group has once this transaction is committed."""
+        await self.ask(Join(transaction=self.handle, groups=(group,)))
+        topic_id = self.broker.controller.image.topics["orders"].topic_id
+        added = AddOffsets(
+            group=group,
+            offsets=(OffsetCommit(topic="orders", topic_id=topic_id, partition=0, offset=offset),),
+            producer_id=self.handle.producer_id,
+            epoch=self.handle.epoch,
+            transaction=str(self.handle),
+        )
+        await self.broker.groups.service.ask(added, timeout_ms=TIMEOUT_MS, creates=True)
 
     async def commit(self) -> bool:
         """Whether it was committed."""

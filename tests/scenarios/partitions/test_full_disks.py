@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from groups.requests import Commit, DeleteGroup, OffsetCommit
+from groups.queue_requests import Receive, Received, Settle, Token
+from groups.requests import Commit, DeleteGroup, OffsetCommit, Reply, Request
+from groups.state import GroupsState
 from partitions.metadata.commands import DecommissionBroker
 from partitions.values import QUORUM
 from raftlog.errors import StorageFull, UnknownGroup
@@ -22,6 +24,22 @@ TIMEOUT_MS = 5_000
 def fill(cluster: ControlledCluster) -> None:
     for broker in cluster:
         broker.has_room = False
+
+
+async def ask(cluster: ControlledCluster, request: Request) -> Reply:
+    return await cluster.any.groups.service.ask(request, timeout_ms=TIMEOUT_MS, creates=True)
+
+
+def commit(cluster: ControlledCluster, group: str, offset: int, metadata: str = "") -> Commit:
+    topic_id = cluster.any.controller.image.topics["orders"].topic_id
+    place = OffsetCommit(topic="orders", topic_id=topic_id, partition=0, offset=offset, metadata=metadata)
+    return Commit(group=group, offsets=(place,))
+
+
+def coordinated(cluster: ControlledCluster) -> GroupsState | None:
+    """The groups, at the broker that coordinates them."""
+    found = (broker.groups.coordinators[0].coordinated for broker in cluster)
+    return next((state for state in found if state is not None), None)
 
 
 @in_virtual_time_with(PartitionCluster)
@@ -51,18 +69,66 @@ async def test_replicas_move_to_a_broker_with_room(cluster: PartitionCluster) ->
 
 @in_virtual_time_with(PartitionCluster)
 async def test_a_group_is_deleted(cluster: PartitionCluster) -> None:
-    async def ask(request: Commit | DeleteGroup) -> None:
-        await cluster.any.groups.service.ask(request, timeout_ms=TIMEOUT_MS, creates=True)
-
-    topic_id = cluster.any.controller.image.topics["orders"].topic_id
-    offset = OffsetCommit(topic="orders", topic_id=topic_id, partition=0, offset=0)
-    await ask(Commit(group="g", offsets=(offset,)))
+    await ask(cluster, commit(cluster, "g", 0))
     fill(cluster)
-    with pytest.raises(StorageFull):
-        await ask(Commit(group="g", offsets=(offset,)))
-    await ask(DeleteGroup(group="g"))
+    await ask(cluster, DeleteGroup(group="g"))
     with pytest.raises(UnknownGroup):
         await cluster.any.groups.offsets.view("g", timeout_ms=TIMEOUT_MS)
+
+
+# requirement: A11
+@in_virtual_time_with(PartitionCluster)
+async def test_groups_go_on_and_no_other_begins(cluster: PartitionCluster) -> None:
+    """Retention waits for the groups that a topic names."""
+    await cluster.configure("orders", {"retention.consumed.by": "g"})
+    await ask(cluster, commit(cluster, "g", 0))
+    fill(cluster)
+    for offset in (1, 2):
+        await ask(cluster, commit(cluster, "g", offset))
+    with pytest.raises(StorageFull):
+        await ask(cluster, commit(cluster, "another", 0))
+    with pytest.raises(StorageFull):
+        await ask(cluster, commit(cluster, "g", 0, metadata="x" * 4_000))
+    await eventually(lambda: coordinated(cluster) is not None)
+    await ask(cluster, commit(cluster, "g", 3))
+    view = await cluster.any.groups.offsets.view("g", timeout_ms=TIMEOUT_MS)
+    assert [offset.offset for _, _, offset in view.offsets] == [3]
+
+
+# requirement: A11
+@in_virtual_time_with(PartitionCluster)
+async def test_a_job_that_is_done_is_acknowledged(cluster: PartitionCluster) -> None:
+    await (await cluster.leader()).append(batch_of(b"v"))
+    topic_id, lease = cluster.any.controller.image.topics["orders"].topic_id, b"worker-1"
+    receive = Receive(
+        group="g",
+        topic="orders",
+        topic_id=topic_id,
+        lease=lease,
+        count_max=1,
+        wait_ms=2_000,
+        lease_ms=30_000,
+        deliveries_max=3,
+    )
+    received = await ask(cluster, receive)
+    assert isinstance(received, Received)
+    assert len(received.jobs) == 1
+    fill(cluster)
+    await ask(cluster, Settle(group="g", topic="orders", tokens=(Token(0, 0, lease),), how="ack"))
+    view = await cluster.any.groups.offsets.view("g", timeout_ms=TIMEOUT_MS)
+    assert [offset.offset for _, _, offset in view.offsets] == [1]
+
+
+# requirement: A11
+@in_virtual_time_with(PartitionCluster)
+async def test_a_transaction_ends_in_its_groups(cluster: PartitionCluster) -> None:
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.add_offset("g", 7)
+    fill(cluster)
+    assert await producer.commit()
+    state = coordinated(cluster)
+    assert state is not None
+    await eventually(lambda: state.offsets["g"]["orders", 0].offset == 7)
 
 
 @in_virtual_time_with(PartitionCluster)

@@ -345,7 +345,7 @@ async def test_without_room_on_any_disk_nothing_is_leased_or_lost(cluster: Parti
         broker.has_room = False
     for ask in (
         partial(received, cluster.any, b"worker-2"),
-        partial(lost, cluster.any, "ack", b"worker-1", 0),
+        partial(lost, cluster.any, "nack", b"worker-1", 0),
         partial(lost, cluster.any, "dead", b"worker-1", 1),
     ):
         with pytest.raises(RaftlogError) as refusal:

@@ -10,6 +10,7 @@ import pytest
 
 from api.cli.health import Health
 from api.transaction_metrics import TransactionMetrics
+from groups.records import TOPIC as OFFSETS
 from partitions.values import QUORUM, Acks, AtTime, FetchRequest, LastRecords, Start
 from raftlog.errors import (
     InvalidRequest,
@@ -52,6 +53,30 @@ async def test_a_reader_of_committed_records_sees_committed_transactions(cluster
     result = await committed(cluster.any)
     assert visible_values(result) == [b"a", b"b"]
     assert (result.next_offset, result.last_stable_offset) == (3, 3)
+
+
+# requirement: P4
+@in_virtual_time_with(PartitionCluster)
+async def test_a_broken_link_between_the_leader_and_the_coordinators_stops_no_transaction(
+    cluster: PartitionCluster,
+) -> None:
+    """The partition joins, and the group takes its offsets and hears of the end, through the third broker."""
+    client = await cluster.controller_broker()
+    leader, coordinator = (broker for broker in cluster if broker is not client)
+    producer = await TransactionalProducer(client).open()
+    await client.groups.service.ready(timeout_ms=5_000)
+    await cluster.lead(coordinator.node_id, TOPIC)
+    await cluster.lead(leader.node_id, OFFSETS)
+    await cluster.lead(leader.node_id)
+    cluster.network.cut_both(leader.node_id, coordinator.node_id)
+    await producer.write(b"a")
+    await producer.add_offset("g", 7)
+    assert await producer.commit()
+    assert visible_values(await committed(client)) == [b"a"]
+    for broker in cluster:
+        view = await broker.groups.offsets.view("g", timeout_ms=5_000)
+        assert [offset.offset for _, _, offset in view.offsets] == [7]
+        assert [found.group for found in await broker.groups.service.list_groups()] == ["g"]
 
 
 @in_virtual_time_with(PartitionCluster)

@@ -9,8 +9,9 @@ import gc
 import json
 import tracemalloc
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -302,3 +303,39 @@ async def test_what_follows_a_request_and_is_no_http_is_not_kept() -> None:
             tracemalloc.stop()
             gc.enable()
     assert held < 10 * len(junk) / 2
+
+
+async def asked_of_partitions(server: HttpServer, path: str, body: object, answered: set[int]) -> int:
+    """How often the leaders of partitions are asked for one request."""
+    gateway, asked = server.cluster.gateway, list[object]()
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("fetch", "offset_at"):
+            ask = getattr(gateway, name)
+
+            async def counted(*args: object, ask: Callable[..., Any] = ask, **named: object) -> object:
+                asked.append(args)
+                return await ask(*args, **named)
+
+            patched.setattr(gateway, name, counted)
+        assert (await server.post(path, body)).status in answered
+    return len(asked)
+
+
+# requirement: N2
+@served()
+async def test_a_partition_that_is_named_again_and_again_is_asked_once(server: HttpServer) -> None:
+    await server.topic(partitions=1)
+    acks = [{"topic": "orders", "partition": 0, "offset": 7}]
+    poll = {
+        "topics": ["orders"],
+        "wait": "0s",
+        "positions": [{"topic": "orders", "partition": 0, "offset": 0}],
+    }
+    reset = {"to": "earliest", "partitions": [{"topic": "orders", "partitions": [0]}]}
+    many = {"to": "earliest", "partitions": [{"topic": "orders", "partitions": [0] * 1_000}]}
+    for path, once, often in (
+        ("/v1/groups/g/members/m:poll", {**poll, "ack": acks}, {**poll, "ack": acks * 1_000}),
+        ("/v1/groups/h/offsets:reset", reset, many),
+    ):
+        expected = await asked_of_partitions(server, path, once, {200, 416})
+        assert await asked_of_partitions(server, path, often, {200, 416}) == expected > 0

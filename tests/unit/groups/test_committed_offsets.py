@@ -15,6 +15,7 @@ from groups.ports import Extent, Place
 from groups.records import TransactionOffsets
 from groups.requests import (
     AddOffsets,
+    Commit,
     DeleteGroup,
     DeleteOffsets,
     Done,
@@ -150,6 +151,18 @@ def test_offsets_of_topics_that_members_consume_are_not_deleted(groups: Coordina
     groups.ask(DeleteOffsets(group="g", targets=(("orders", 0),)), Conflict)
     groups.leave("a")
     groups.ask(DeleteOffsets(group="g", targets=(("orders", 0), ("orders", 1))), Done)
+    assert groups.offset() is None
+
+
+def test_a_partition_that_is_named_again_and_again_is_written_once(groups: CoordinatedGroups) -> None:
+    offsets = tuple(
+        OffsetCommit(topic="orders", topic_id="t1", partition=0, offset=offset) for offset in range(100)
+    )
+    groups.ask(Commit(group="g", offsets=offsets), Done)
+    assert len(groups.written[-1]) == 2, "the group and one offset"
+    assert groups.offset() == 99, "the last one counts"
+    groups.ask(DeleteOffsets(group="g", targets=(("orders", 0),) * 100), Done)
+    assert len(groups.written[-1]) == 1
     assert groups.offset() is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -157,6 +158,28 @@ def test_what_is_not_known_has_no_sample() -> None:
     asyncio.run(samples.measure([(row(partition=1), committed(3)), (row(), committed(3, "earlier topic"))]))
     assert samples.lag_of(row(partition=1), committed(3)) is None
     assert samples.lag_of(row(), committed(3, "earlier topic")) is None
+
+
+class UnreadableTopics(Topics):
+    """Records that no code has thought of, at offset 4 and in all of partition 1."""
+
+    async def extent(self, topic: str, partition: int) -> Extent:
+        if partition == 1:
+            raise MemoryError
+        return await super().extent(topic, partition)
+
+    async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
+        if offset == 4:
+            raise ValueError("a record")
+        return await super().first_record(topic, partition, offset)
+
+
+def test_a_group_that_cannot_be_read_costs_no_other_group_its_lag(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "raftlog.groups")
+    samples = LagSamples(UnreadableTopics(), ShiftedClock())
+    rows = [(row("bad"), committed(4)), (row("good", 1), committed(3)), (row("good"), committed(7))]
+    asyncio.run(samples.measure(rows))
+    assert [samples.lag_of(*each) is None for each in rows] == [True, True, False]
 
 
 def test_a_commit_after_the_sample_lowers_the_lag() -> None:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
 from groups.coordinator import GroupCoordinator
-from groups.ports import KnownTopics
+from groups.expiry import Survey
+from groups.ports import Extents, KnownTopics, Place
+from groups.queue_effects import Bury, Found, Look, Looked
+from groups.queue_requests import Receive, Received, Settle, Settled, Token
 from groups.requests import Commit, Done, OffsetCommit
 from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RecordTooLarge
 from raftlog.hosting import coordinator as coordinator_module
 from raftlog.records.batch import Batch
-from tests.helpers.instant_groups import NoJobs, TopicsOnly
+from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly
+from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.virtual_time import VirtualClock
+from transactions.coordinator import TransactionCoordinator
+from transactions.outputs import Mark
+from transactions.records import Handle
 
 Append = asyncio.Future[None]
 TOO_LARGE = 1 << 64  # for a row
@@ -160,4 +167,159 @@ async def test_a_step_that_fails_costs_no_later_request(
     coordinator.step(breaks)
     await asyncio.sleep(AGAIN_S)
     assert await coordinator.ask(commit_of("after"), 1_000) == Done()
+    coordinator.leads(None)
+
+
+class FailingJobs:
+    """One job. The first looks and burials raise an error that is no ``RaftlogError``."""
+
+    def __init__(self, error: Exception, *, looks: int = 0, burials: int = 0) -> None:
+        self.error = error
+        self.looks, self.burials = looks, burials  # that are yet to fail
+        self.buried: list[Bury] = []
+
+    async def look(self, look: Look) -> Looked:
+        """A record at offset 0, and then the end."""
+        if self.looks:
+            self.looks -= 1
+            raise self.error
+        if look.offset == 0:
+            return Looked(0, 1, (Found(0),))
+        await asyncio.sleep(look.wait_ms / 1000)
+        return Looked(1, 1)
+
+    async def bury(self, bury: Bury) -> None:
+        """Remember it."""
+        if self.burials:
+            self.burials -= 1
+            raise self.error
+        self.buried.append(bury)
+
+
+def queue_of(jobs: FailingJobs) -> GroupCoordinator:
+    topics = TopicsOnly(KnownTopics({"orders": 1}))
+    made = GroupCoordinator("__offsets/0", VirtualClock(), topics, jobs, offsets_retention_ms=1 << 40)
+    made.leads(InstantLog(made))
+    return made
+
+
+def receive(*, wait_ms: int = 10_000) -> Receive:
+    return Receive(
+        group="queue",
+        topic="orders",
+        topic_id="t1",
+        lease=b"one",
+        count_max=1,
+        lease_ms=30_000,
+        deliveries_max=5,
+        wait_ms=wait_ms,
+    )
+
+
+ERRORS = [
+    MemoryError(),
+    RuntimeError("can't start new thread"),
+    ValueError("a record that nobody thought of"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+async def test_a_look_that_fails_costs_no_other_group_its_coordinator(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator = queue_of(FailingJobs(error, looks=1_000_000))
+    decisions = coordinator.decisions
+    receiving = asyncio.create_task(coordinator.ask(receive(wait_ms=500), 5_000))
+    for _ in range(5):
+        await asyncio.sleep(1)
+        assert await coordinator.ask(commit_of("another"), 1_000) == Done()
+    with pytest.raises(RaftlogError, match="cannot"):
+        await receiving
+    assert coordinator.decisions is decisions
+    assert caplog.records[0].exc_info is not None, "operators need the stack"
+    coordinator.leads(None)
+
+
+@pytest.mark.parametrize("error", ERRORS[:2], ids=repr)
+async def test_a_look_for_which_there_was_no_memory_is_tried_again(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "raftlog.hosting")
+    coordinator = queue_of(FailingJobs(error, looks=1))
+    received = await coordinator.ask(receive(), 20_000)
+    assert isinstance(received, Received)
+    assert [job.offset for job in received.jobs] == [0]
+    coordinator.leads(None)
+
+
+# requirement: A7
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+async def test_a_dead_letter_that_fails_costs_no_other_group_its_coordinator(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "raftlog.hosting")
+    jobs = FailingJobs(error, burials=3)
+    coordinator = queue_of(jobs)
+    decisions = coordinator.decisions
+    await coordinator.ask(receive(), 20_000)
+    dead = Settle(group="queue", topic="orders", tokens=(Token(0, 0, b"one"),), how="dead")
+    assert isinstance(await coordinator.ask(dead, 1_000), Settled)
+    await asyncio.sleep(5)
+    assert len(jobs.buried) == 1
+    assert coordinator.decisions is decisions
+    coordinator.leads(None)
+
+
+class UnreadableTopics(TopicsOnly):
+    """Whose partitions cannot be asked."""
+
+    asked = 0
+
+    async def extents(self, places: Collection[Place]) -> Extents:
+        """Fails every time."""
+        self.asked += 1
+        raise MemoryError
+
+
+async def test_a_survey_that_fails_costs_no_group_its_coordinator(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "raftlog.hosting")
+    topics = UnreadableTopics(KnownTopics({"orders": 1}))
+    coordinator = GroupCoordinator("__offsets/0", VirtualClock(), topics, NoJobs(), offsets_retention_ms=1)
+    coordinator.leads(InstantLog(coordinator))
+    decisions = coordinator.decisions
+    await coordinator.ask(commit_of("unused"), 1_000)
+    coordinator.perform(Survey((Place("orders", "t1", 0),)))
+    await asyncio.sleep(AGAIN_S)
+    assert topics.asked == 1
+    assert coordinator.decisions is decisions
+    coordinator.leads(None)
+
+
+class FailingMarkers(InstantMarkers):
+    """The first ones raise an error that is no ``RaftlogError``."""
+
+    failures = 3
+
+    async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
+        """Fails a few times."""
+        if self.failures:
+            self.failures -= 1
+            raise MemoryError
+
+
+async def test_an_outcome_that_fails_costs_no_other_transaction_its_coordinator(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "raftlog.hosting")
+    markers = FailingMarkers()
+    coordinator = TransactionCoordinator(
+        "__transactions/0", VirtualClock(), markers, id_retention_ms=1 << 40, key_retention_ms=1 << 40
+    )
+    coordinator.leads(InstantLog(coordinator))
+    decisions = coordinator.decisions
+    coordinator.perform(Mark(Handle("copy", 7, 0), is_commit=True, partitions=(), groups=("g",)))
+    await asyncio.sleep(5)
+    assert not markers.failures
+    assert coordinator.tally.markers_unwritten == 0
+    assert coordinator.decisions is decisions
     coordinator.leads(None)
