@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from delayed.records import Message
+from delayed.requests import Described
+from delayed.service import MessageId
+from raftlog.errors import NoLeader
 from tests.helpers.http_server import HttpServer, Reply, served
 from tests.helpers.producing import BINARY, PARTITION, TOPIC, one_batch
 
@@ -135,6 +139,26 @@ async def test_a_change_that_cannot_hold_is_refused(server: HttpServer) -> None:
         assert (await server.call("DELETE", path)).status == 204
     for unknown in ("x", "0000" + "00" * 12, "ffff" + "00" * 12):
         assert (await server.call("DELETE", f"{DELAYED}/{unknown}")).code == "delayed_not_found"
+
+
+# requirement: A5
+@served(partitions=3)
+async def test_a_message_that_cannot_be_read_is_not_rescheduled(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipt = await delayed(server)
+    path = f"{DELAYED}/{receipt['delayed_id']}"
+
+    async def message(which: MessageId, found: Described, timeout_ms: int) -> Message:
+        raise NoLeader("__delayed/0 has no leader")
+
+    monkeypatch.setattr(server.cluster.services.delayed, "message", message)
+    assert (await server.call("PATCH", path, {"delay": "1h"})).code == "no_leader"
+    monkeypatch.undo()
+    assert (await server.get(path)).json["deliver_at"] == receipt["deliver_at"], "nothing is done"
+    changed = await server.call("PATCH", path, {"delay": "1h"})
+    assert changed.json == (await server.get(path)).json
+    assert changed.json["deliver_at"] != receipt["deliver_at"]
 
 
 SCHEDULES = "/v1/schedules"
