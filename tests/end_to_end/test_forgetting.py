@@ -18,7 +18,6 @@ from tests.helpers.real_cluster import call, eventually
 pytestmark = pytest.mark.e2e
 
 
-
 def is_down(client: Client, broker: int) -> bool:
     """Whether the metadata say so; False while the controller moves."""
     try:

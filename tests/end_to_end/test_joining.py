@@ -23,7 +23,6 @@ from tests.helpers.real_cluster import create_topic, eventually, produce_surely,
 pytestmark = pytest.mark.e2e
 
 
-
 @pytest.fixture
 def three(directory: Path) -> Iterator[Cluster]:
     """Three brokers of the test's own."""
