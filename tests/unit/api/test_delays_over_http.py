@@ -193,6 +193,38 @@ async def test_a_schedule_is_created_described_and_listed(server: HttpServer) ->
 
 
 # requirement: A5
+@pytest.mark.parametrize(
+    ("method", "path", "change"),
+    [
+        ("POST", "/v1/topics/orders/partitions:add", {"count": 5}),
+        ("POST", "/v1/topics/orders/partitions:decommission", {"partitions": [1, 2]}),
+        ("PATCH", "/v1/topics/orders/config", {"config": {"max.message.bytes": 1_024}}),
+    ],
+)
+@pytest.mark.parametrize("place", [{"key": "u1"}, {"partition": 2}, {}])
+@served(partitions=3)
+async def test_a_schedule_is_the_same_after_its_topic_has_changed(
+    server: HttpServer, place: dict[str, object], method: str, path: str, change: object
+) -> None:
+    record = {"value": "x" * 2_000, **place}
+    made = await create(server, record=record)
+    assert (await server.call(method, path, change)).status in (200, 202)
+    again = await create(server, record=record)
+    assert (again.status, again.json) == (201, made.json)
+    other = await create(server, record={**record, "value": "y" * 2_000})
+    assert other.status in (409, 413, 422), other
+
+
+# requirement: A5
+@served(partitions=3)
+async def test_a_schedule_of_another_partition_is_another_one(server: HttpServer) -> None:
+    assert (await create(server, record={"value": 1, "partition": 0})).status == 201
+    for place in ({"partition": 2}, {"partition": 1, "key": "u1"}):
+        other = await create(server, record={"value": 1, **place})
+        assert (other.status, other.code) == (409, "conflict")
+
+
+# requirement: A5
 @served(partitions=3)
 async def test_a_broker_chooses_an_id_and_lists_have_pages(server: HttpServer) -> None:
     made = [await server.call("POST", SCHEDULES, NIGHTLY) for _ in range(3)]
