@@ -316,7 +316,7 @@ class PartitionReplica:
 
         A refusal for good needs the proof that no other broker leads, and has stored them.
         """
-        known: Known[Proposal[None]] | Begun | None = None
+        begun: Begun | None = None
         headers = [batch.header for batch in batches_of(body)]
         if not headers or min(header.producer_id for header in headers) < 0:
             return None
@@ -328,7 +328,8 @@ class PartitionReplica:
                 known = self._in_flight.check(headers)
                 if isinstance(known, Known):
                     return self._placed_before(known)
-        return known
+                begun = known
+        return begun
 
     async def mark(self, marker: Marker, *, timeout_ms: int) -> None:
         """End a transaction here; return once its marker is committed, perhaps that of an earlier call.
