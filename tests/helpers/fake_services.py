@@ -43,6 +43,7 @@ from raftlog.errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
     PartitionDecommissioned,
+    RecordTooLarge,
     UnknownPartition,
     UnknownTopic,
 )
@@ -118,10 +119,13 @@ class FakeGateway:
                 f"{target} is decommissioned", topic=target.topic, partition=target.partition
             )
         rules = TopicRules.of(complete(topic.config, topic.replication_factor), topic.replication_factor)
-        checked = batches_of(batches)
-        if not checked or _before(log, checked[0].header) is None:  # what is known is not judged again
+        try:
             checked = rules.validated(batches, in_transaction=transactional_id is not None)
             await rules.check_records(checked)
+        except RecordTooLarge:
+            checked = batches_of(batches)
+            if _before(log, checked[0].header) is None:  # what is stored was not too large then
+                raise
         await self._replicated(timeout_ms / 1000)
         header = checked[0].header
         if (before := _before(log, header)) is not None:
