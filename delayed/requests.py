@@ -79,12 +79,14 @@ class ReadMany(msgspec.Struct, tag="list", frozen=True, kw_only=True):
 class CreateSchedule(msgspec.Struct, tag="create-schedule", frozen=True, kw_only=True):
     """Begin a schedule; again with the same contents is the same. ``NeedsProducerId`` as for ``Add``.
 
-    The times of ``schedule`` are set by the coordinator.
+    The times of ``schedule`` are set by the coordinator. Its partition is a part of the contents if
+    ``names_partition``: else a broker has chosen it, by the partitions that the topic had.
     """
 
     id: str
     schedule: Schedule
     new_producer_id: int = -1
+    names_partition: bool = False
 
 
 class PauseSchedule(msgspec.Struct, tag="pause-schedule", frozen=True, kw_only=True):

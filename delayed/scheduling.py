@@ -157,7 +157,7 @@ class Scheduling:
             return NeedsProducerId()
         before = self._state.schedules.get(name)
         if before is not None:
-            if _contents(before) != _contents(wanted):
+            if not is_same(before, request):
                 raise Conflict(f"there is another schedule {name}: delete it first, or choose another id")
             return FoundSchedules((self._described(name, before),))
         if self._names.get(_prefix(name)) is not None:
@@ -305,12 +305,17 @@ def _id_of(name: str, instant_ms: int) -> bytes:
     return _prefix(name) + instant_ms.to_bytes(ID_BYTES - _PREFIX_BYTES, "big")
 
 
+def is_same(schedule: Schedule, request: CreateSchedule) -> bool:
+    """Whether a request has asked for this schedule."""
+    wanted = request.schedule
+    if request.names_partition and schedule.partition != wanted.partition:
+        return False
+    return _contents(schedule) == _contents(wanted)
+
+
 def _contents(schedule: Schedule) -> Schedule:
-    """What somebody has asked for; records without a key may be for any partition."""
-    partition = -1 if schedule.key is None else schedule.partition
-    return replace(
-        schedule, partition=partition, created_ms=0, after_ms=0, fired_ms=-1, is_paused=False, failed=""
-    )
+    """What somebody has asked for, without the partition."""
+    return replace(schedule, partition=-1, created_ms=0, after_ms=0, fired_ms=-1, is_paused=False, failed="")
 
 
 def _message(name: str, schedule: Schedule, instant_ms: int, wall_ms: int) -> Message:

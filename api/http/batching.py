@@ -6,7 +6,8 @@ request is not delayed, and cost per request falls with load. Leaves to others: 
 (``json_records``), and the append itself (the gateway).
 
 A request is never split over batches, and gets its own offsets. The error of a shared append applies to every
-request in it, except for its size: a batch that is too large is sent again request by request.
+request in it, except where it refuses a record: the halves are sent again, until the request with that record
+is alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from msgspec.structs import replace
 
 from api.http.services import GatewayPort
 from partitions.values import QUORUM, AppendReceipt
-from raftlog.errors import RecordTooLarge
+from raftlog.errors import InvalidRequest
 from raftlog.records.batch import Codec
 from raftlog.records.builder import BatchBuilder, Record
 from raftlog.types import Offset, TopicPartition
@@ -84,14 +85,13 @@ class RequestBatcher:
             receipt = await self._gateway.append(
                 target, [_batch_of(parts)], acks=QUORUM, timeout_ms=self._timeout_ms
             )
-        except RecordTooLarge as error:
-            if len(parts) == 1:
+        except Exception as error:
+            if len(parts) == 1 or not isinstance(error, InvalidRequest):
                 _fail(parts, error)
                 return
-            for part in parts:
-                await self._send(topic, [target.partition], [part])
-        except Exception as error:
-            _fail(parts, error)
+            middle = len(parts) // 2
+            for some in (parts[:middle], parts[middle:]):
+                await self._send(topic, [target.partition], some)
         else:
             _share(parts, receipt)
 

@@ -18,6 +18,7 @@ from aiohttp import web
 from api.http import parameters
 from api.http.bodies import read_json
 from api.http.routes import CONFIRM_MS, TOPIC, Call, Parameter, Route, json_answer, json_response
+from api.http.steps import Steps
 from api.resources import json_records
 from api.resources.dead_letter_pages import Bodies, Letter, Pages, Use
 from api.resources.dead_letter_scan import (
@@ -101,7 +102,8 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
         letter_bytes_max=SETTLED_BYTES_MAX,
         cursor_letters_max=wanted.limit,
     )
-    redriver = await _redriver(call) if how == "redriven" else None
+    steps = Steps()
+    redriver = await _redriver(call, steps) if how == "redriven" else None
     left = 0
 
     async def settle(scan: Scan, letters: Sequence[Letter]) -> Bodies:
@@ -112,9 +114,9 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
             letters = found
         if letters and not wanted.dry_run:
             if redriver is not None:
-                await redriver.redrive(letters)
+                await steps.take(redriver.redrive(letters))
             tombstones = [tombstone(letter.record.id, how) for letter in letters]
-            await _append(call, pages.source, scan.cursor.partition, tombstones)
+            await steps.take(_append(call, pages.source, scan.cursor.partition, tombstones))
         return _bodies(scan.cursor.partition, letters, None)
 
     await _collect(pages, wanted.cursor, settle)
@@ -130,13 +132,14 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
     )
 
 
-async def _redriver(call: Call) -> RedrivenJobs | Retries:
+async def _redriver(call: Call, steps: Steps) -> RedrivenJobs | Retries:
     """A queue gets its jobs back; members of a group get records in their retry topic."""
     topic, group = call.match_info["topic"], name_of(call, "group")
     jobs = await RedrivenJobs.of(call, topic, group)
     if jobs is not None:
         return jobs
-    return Retries(call, await _topic(call, retry_topic(topic, group), "where records are tried again"))
+    retries = await _topic(call, retry_topic(topic, group), "where records are tried again")
+    return Retries(call, retries, steps)
 
 
 async def _source(call: Call) -> TopicInfo:
@@ -187,6 +190,7 @@ class Retries:
 
     call: Call
     topic: TopicInfo
+    steps: Steps
 
     async def redrive(self, letters: Sequence[Letter]) -> None:
         """Append the records, each to the partition of its origin."""
@@ -196,7 +200,7 @@ class Retries:
 
         for partition, some in itertools.groupby(sorted(letters, key=partition_of), partition_of):
             records = [each.record.redriven().as_retry() for each in some]
-            await _append(self.call, self.topic, partition, records)
+            await self.steps.take(_append(self.call, self.topic, partition, records))
 
 
 async def _append(call: Call, topic: TopicInfo, partition: int, records: Sequence[Record]) -> AppendReceipt:
@@ -316,7 +320,8 @@ ROUTES = (
         "works off the topic as a queue, its jobs are delivered again instead; dead letters whose records "
         "are not in the topic any more, or have other tags than the queue, stay open: `left` counts them. "
         "With `dry_run` only shows what would "
-        "change. Repeat it after an unknown outcome: what is settled is not selected again.",
+        "change. Repeat it after an unknown outcome (504): what is settled is not selected again, a "
+        "record that was appended before is tried twice.",
         (TOPIC, GROUP),
         {media_types.JSON: wire.SettleDeadLetters},
         {200: json_answer("what was redriven", wire.DeadLettersSettled)},

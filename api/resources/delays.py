@@ -101,7 +101,8 @@ async def get_message(call: Call) -> web.StreamResponse:
     """One message with its record."""
     which, timeout_ms = _named(call), call.services.limits.control_timeout_ms
     found = await call.services.delayed.read(which, timeout_ms)
-    return json_response(await _whole_body(call, which, found))
+    message = await call.services.delayed.message(which, found, timeout_ms)
+    return json_response(_whole_body(which, found, message))
 
 
 async def reschedule(call: Call) -> web.StreamResponse:
@@ -112,6 +113,7 @@ async def reschedule(call: Call) -> web.StreamResponse:
         raise InvalidRequest("send delay or deliver_at", field="deliver_at")
     service, timeout_ms = call.services.delayed, call.services.limits.control_timeout_ms
     before = await service.read(which, timeout_ms)
+    message = await service.message(which, before, timeout_ms)  # no step behind the change may fail
     topic = call.services.controller.image.topics.get(before.waiting.topic)
     found = await service.reschedule(
         which,
@@ -119,7 +121,7 @@ async def reschedule(call: Call) -> web.StreamResponse:
         delay_ms_max=-1 if topic is None else _retention_ms(call, topic),
         timeout_ms=timeout_ms,
     )
-    return json_response(await _whole_body(call, which, found))
+    return json_response(_whole_body(which, found, message))
 
 
 async def cancel(call: Call) -> web.StreamResponse:
@@ -228,8 +230,7 @@ def _body(which: MessageId, found: Described, message: Message) -> wire.DelayedB
     )
 
 
-async def _whole_body(call: Call, which: MessageId, found: Described) -> wire.DelayedRecordBody:
-    message = await call.services.delayed.message(which, found, call.services.limits.control_timeout_ms)
+def _whole_body(which: MessageId, found: Described, message: Message) -> wire.DelayedRecordBody:
     short = _body(which, found, message)
     value, encoding = ABSENT if message.value is None else SHOW["auto"](message.value, 0)
     plain, tags, raw = headers_in_json(message.headers)

@@ -19,6 +19,7 @@ from api.http.routes import (
     json_answer,
     json_response,
 )
+from api.http.steps import Steps
 from api.resources import partition_bodies
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog import errors
@@ -72,10 +73,11 @@ async def unsafe_recover(call: Call) -> web.StreamResponse:
     """Makes the survivor's log the log of the partition."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.UnsafeRecover)
-    admin = call.services.admin
-    await admin.recover_unsafely(target, wanted.confirm, call.services.limits.control_timeout_ms)
-    await admin.until_led(target, LEADER_WAIT_MS)
-    return json_response(await partition_bodies.described(call, target))
+    admin, steps = call.services.admin, Steps()
+    timeout_ms = call.services.limits.control_timeout_ms
+    await steps.take(admin.recover_unsafely(target, wanted.confirm, timeout_ms))
+    await steps.take(admin.until_led(target, LEADER_WAIT_MS))
+    return json_response(await steps.take(partition_bodies.described(call, target)))
 
 
 async def delete_before(call: Call) -> web.StreamResponse:
@@ -113,10 +115,11 @@ async def _records_of(call: Call, partition: int, refusal: str) -> TopicPartitio
 
 async def _move(call: Call, target: TopicPartition, wish: MoveReplicas) -> web.StreamResponse:
     limits = call.services.limits
-    wait_ms = call.wait_ms()
-    await call.services.admin.change_replicas(wish, limits.control_timeout_ms)
-    is_settled = await call.services.admin.until_settled(target, wait_ms)
-    return json_response(await partition_bodies.described(call, target), 200 if is_settled else 202)
+    wait_ms, admin, steps = call.wait_ms(), call.services.admin, Steps()
+    await steps.take(admin.change_replicas(wish, limits.control_timeout_ms))
+    is_settled = await steps.take(admin.until_settled(target, wait_ms))
+    body = await steps.take(partition_bodies.described(call, target))
+    return json_response(body, 200 if is_settled else 202)
 
 
 _WAIT = duration("wait", "how long to wait until the move is complete, such as `30s`", lambda _: 0)

@@ -31,6 +31,7 @@ from raftlog.errors import InvalidRecord, InvalidRequest, RaftlogError
 from raftlog.node.computing import computed
 from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.builder import Record
+from raftlog.records.failures import MESSAGE_BYTES_MAX
 from raftlog.types import TopicPartition
 from raftlog.wire import bodies, headers, media_types, paths
 from raftlog.wire.limits import KEYED_RECORDS_MAX
@@ -56,15 +57,16 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
             raise unsupported(media_type, media_types.PRODUCE)
         body = await read_body(request, held, services.limits)
         is_short = len(body) <= json_records.WHOLE_BYTES_MAX
-        placed = await computed(
-            partial(_records_of, call, topic, only, media_type, body, records_max(call, key)),
-            is_short=is_short,
-        )
-        if is_delayed or any(item.due for item in placed):
-            return await delays.produce(call, topic, placed, acks=acks, timeout_ms=timeout_ms)
         claim = None
         if key is not None:  # a topic that is created again has other keys
             claim = await claimed(call, key, body, scope=f"{request.path} {topic.topic_id}")
+        place = partial(_records_of, call, topic, only, media_type, body, records_max(call, key))
+        try:
+            placed = await computed(place, is_short=is_short)
+        except InvalidRequest as error:
+            return await first_answer_or(call, error, claim)
+        if is_delayed or any(item.due for item in placed):
+            return await delays.produce(call, topic, placed, acks=acks, timeout_ms=timeout_ms)
         now_ms = services.clock.wall_ms()
         part = None
         is_usual = acks == QUORUM and timeout_ms == services.limits.produce_timeout_ms_default
@@ -72,11 +74,11 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
             part = _shared_part(placed, services.batch_bytes_max(topic), now_ms)
         if part is not None:
             return await _append_with_others(call, topic, placed, part)
-        del body
+        del body, place
         groups = json_records.spread(placed, topic.writable_partitions, services.rng)
-        build = partial(
-            _batches_of, placed, groups, services.batch_bytes_max(topic), now_ms=now_ms, producer=producer
-        )
+        is_sequenced = producer is not None and producer.is_sequenced  # its leader knows what is stored
+        bytes_max = MESSAGE_BYTES_MAX if is_sequenced else services.batch_bytes_max(topic)
+        build = partial(_batches_of, placed, groups, bytes_max, now_ms=now_ms, producer=producer)
         try:
             batches = await computed(build, is_short=is_short)
         except errors.RecordTooLarge as error:

@@ -20,11 +20,12 @@ from api.resources.json_values import ABSENT, SHOW, headers_in_json, key_in_json
 from delayed.decisions import DUE_MS_MAX
 from delayed.records import Missed, Schedule
 from delayed.requests import CreateSchedule, DescribedSchedule
-from delayed.scheduling import headers_of
+from delayed.scheduling import headers_of, is_same
 from partitions.metadata.image import TopicInfo
 from raftlog import errors
-from raftlog.errors import InvalidRequest, UnknownTopic
+from raftlog.errors import InvalidRequest, UnknownSchedule, UnknownTopic
 from raftlog.records.batch import batch_too_large
+from raftlog.records.builder import Record
 from raftlog.wire import media_types, paths
 from raftlog.wire import schedules as wire
 from raftlog.wire.schedules import SCHEDULE_BYTES_MAX
@@ -42,12 +43,12 @@ async def create(call: Call) -> web.StreamResponse:
             f"schedule_id is {name[:64]!r}; send 1 to 249 letters, digits, dots, underscores and hyphens",
             field="schedule_id",
         )
-    topic = await _topic(call, wanted.topic)
-    record, partition, _ = _placed(call, topic, wanted, name)
+    topic, record = await _topic(call, wanted.topic), _record_of(wanted)
+    named = wanted.record.partition
     schedule = Schedule(
         topic=topic.name,
         topic_id=str(topic.topic_id),
-        partition=call.services.rng.randrange(topic.writable_partitions) if partition is None else partition,
+        partition=-1 if named is None else named,
         cron=wanted.cron,
         time_zone=wanted.time_zone,
         missed=Missed(wanted.missed),
@@ -57,8 +58,18 @@ async def create(call: Call) -> web.StreamResponse:
         key=record.key,
         headers=record.headers,
     )
-    request, timeout_ms = CreateSchedule(id=name, schedule=schedule), call.services.limits.control_timeout_ms
-    found = await call.services.delayed.create_schedule(request, timeout_ms)
+    request = CreateSchedule(id=name, schedule=schedule, names_partition=named is not None)
+    found = None
+    try:
+        partition = _placed(call, topic, wanted, record, name)
+    except InvalidRequest:
+        found = None if wanted.schedule_id is None else await _created_before(call, request)
+        if found is None:
+            raise
+    else:
+        request = replace(request, schedule=replace(schedule, partition=partition))
+        timeout_ms = call.services.limits.control_timeout_ms
+        found = await call.services.delayed.create_schedule(request, timeout_ms)
     return json_response(_body(found), 201, {"Location": paths.of_schedule(found.id)})
 
 
@@ -105,24 +116,47 @@ async def _topic(call: Call, name: str) -> TopicInfo:
     return topics[name]
 
 
-def _placed(call: Call, topic: TopicInfo, wanted: wire.CreateSchedule, name: str) -> Placed:
-    record = wanted.record
+async def _created_before(call: Call, request: CreateSchedule) -> DescribedSchedule | None:
+    """The same schedule, if it was created while its topic allowed it."""
+    try:
+        timeout_ms = call.services.limits.control_timeout_ms
+        found = await call.services.delayed.read_schedule(request.id, timeout_ms)
+    except UnknownSchedule:
+        return None
+    return found if is_same(found.schedule, request) else None
+
+
+def _record_of(wanted: wire.CreateSchedule) -> Record:
+    """The record of each instant. Raises ``InvalidRequest`` for one that no topic takes."""
     for field in ("delay", "deliver_at", "timestamp"):
-        if getattr(record, field) is not None:
+        if getattr(wanted.record, field) is not None:
             raise InvalidRequest(
                 f"record/{field}: the cron expression says when; leave it out", field=f"record/{field}"
             )
     try:
-        placed = json_records.place(record, topic.writable_partitions, None, None)
+        record = json_records.record_of(wanted.record)
     except InvalidRequest as wrong:
-        field = f"record/{wrong.details.get('field', '')}"
-        raise InvalidRequest(f"{field}: {wrong}", field=field) from None
-    whole = replace(placed.record, headers=(*placed.record.headers, *headers_of(name, DUE_MS_MAX)))
-    delays.check_records(call, topic, [placed._replace(record=whole)])
-    size_bytes = json_records.size_of(placed.record)
+        raise _in_record(wrong) from None
+    size_bytes = json_records.size_of(record)
     if size_bytes > SCHEDULE_BYTES_MAX:
         raise batch_too_large(size_bytes, 1, SCHEDULE_BYTES_MAX)
-    return placed
+    return record
+
+
+def _placed(call: Call, topic: TopicInfo, wanted: wire.CreateSchedule, record: Record, name: str) -> int:
+    """The partition of a record that the topic takes now. Raises ``InvalidRequest``."""
+    try:
+        _, partition, _ = json_records.place(wanted.record, topic.writable_partitions, None, None)
+    except InvalidRequest as wrong:
+        raise _in_record(wrong) from None
+    whole = replace(record, headers=(*record.headers, *headers_of(name, DUE_MS_MAX)))
+    delays.check_records(call, topic, [Placed(whole, partition)])
+    return call.services.rng.randrange(topic.writable_partitions) if partition is None else partition
+
+
+def _in_record(wrong: InvalidRequest) -> InvalidRequest:
+    field = f"record/{wrong.details.get('field', '')}"
+    return InvalidRequest(f"{field}: {wrong}", field=field)
 
 
 def _name(call: Call) -> str:

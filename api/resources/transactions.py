@@ -14,6 +14,7 @@ from api.http import pagination, parameters
 from api.http.bodies import read_json
 from api.http.producers import handle_of, own_handle_of, own_id
 from api.http.routes import LIMIT, PAGE_TOKEN, Answer, Call, Parameter, Route, json_answer, json_response
+from api.http.steps import Steps
 from api.resources.group_bodies import listed, milliseconds
 from groups.records import by_topic
 from raftlog import errors
@@ -28,6 +29,7 @@ from transactions.requests import (
     BeginRun,
     CommitBatch,
     Described,
+    Done,
     End,
     Ended,
     OfOneId,
@@ -109,10 +111,7 @@ async def abort(call: Call) -> web.StreamResponse:
     name, handle = _named(call)
     if handle is not None:
         return await _end(call, handle, is_commit=False)
-    service, timeout_ms = call.services.transactions, call.services.limits.control_timeout_ms
-    await service.ask(AbortOpen(transactional_id=name), timeout_ms=timeout_ms)
-    described = await _ask(call, ReadTransaction(transactional_id=name), Described)
-    return json_response(_body(name, described.transaction))
+    return await _described_after(call, AbortOpen(transactional_id=name))
 
 
 async def prepare(call: Call) -> web.StreamResponse:
@@ -121,11 +120,7 @@ async def prepare(call: Call) -> web.StreamResponse:
     handle = own_handle_of(call.match_info["transaction"], "transaction")
     bounds = PREPARED_MS_MIN, call.services.limits.prepared_ms_max  # its readers wait so long
     prepared_ms_max = milliseconds(wanted.timeout, "timeout", bounds)
-    timeout_ms = call.services.limits.control_timeout_ms
-    request = Prepare(transaction=handle, prepared_ms_max=prepared_ms_max)
-    await call.services.transactions.ask(request, timeout_ms=timeout_ms)
-    described = await _ask(call, ReadTransaction(transactional_id=handle.transactional_id), Described)
-    return json_response(_body(handle.transactional_id, described.transaction))
+    return await _described_after(call, Prepare(transaction=handle, prepared_ms_max=prepared_ms_max))
 
 
 async def begin_run(call: Call) -> web.StreamResponse:
@@ -175,6 +170,14 @@ async def _ask(call: Call, request: OfOneId, wanted: type[_Wanted]) -> _Wanted:
     reply = await call.services.transactions.ask(request, timeout_ms=limits.control_timeout_ms)
     assert isinstance(reply, wanted)
     return reply
+
+
+async def _described_after(call: Call, request: AbortOpen | Prepare) -> web.StreamResponse:
+    """The newest transaction of an id once a change of it is done."""
+    steps, name = Steps(), request.transactional_id
+    await steps.take(_ask(call, request, Done))
+    described = await steps.take(_ask(call, ReadTransaction(transactional_id=name), Described))
+    return json_response(_body(name, described.transaction))
 
 
 async def _end(call: Call, handle: Handle, *, is_commit: bool) -> web.StreamResponse:

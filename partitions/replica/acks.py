@@ -45,18 +45,19 @@ class Placed(Struct, frozen=True, kw_only=True):
         return self.proposal is None or self.proposal.is_applied
 
 
-def check_acks(acks: Acks, replication_factor: int, *, in_transaction: bool) -> None:
-    """Raise ``InvalidRequest`` for a number of replicas that the partition does not have.
-
-    A transaction that is committed has all its records, so it never accepts less than a quorum.
-    """
-    if in_transaction and acks.kind in (AcksKind.NONE, AcksKind.LEADER):
+def check_in_transaction(acks: Acks) -> None:
+    """Raise ``InvalidRequest`` for less than a quorum: a committed transaction has all its records."""
+    if acks.kind in (AcksKind.NONE, AcksKind.LEADER):
         raise InvalidRequest(
             f"acks is {acks}: records of a transaction are acknowledged once they are committed; send "
             "quorum, every or a number of replicas",
             field="acks",
         )
-    if acks.kind is AcksKind.COUNT and not 1 <= acks.count <= replication_factor:
+
+
+def check_count(acks: Acks, replication_factor: int) -> None:
+    """Raise ``InvalidRequest`` for a number of replicas that the partition does not have now."""
+    if not 1 <= acks.count <= replication_factor:
         raise InvalidRequest(
             f"acks is {acks.count}, the partition has {counted(replication_factor, 'replica')}; "
             f"send 1 to {replication_factor}, quorum or every",

@@ -15,15 +15,34 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from partitions.replica.producer_table import NO_SEQUENCE, ProducerTable, Sequenced
-from raftlog.errors import InvalidRequest, OutOfOrderSequence, ProducerFenced
+from raftlog.errors import (
+    InvalidRequest,
+    NotEnoughReplicas,
+    OutOfOrderSequence,
+    Overloaded,
+    PartitionDecommissioned,
+    ProducerFenced,
+    QuotaExceeded,
+    StorageFull,
+)
 from raftlog.records.batch import SEQUENCE_MAX, BatchHeader
 from raftlog.types import Index, Offset, Term
 from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
 Handle = TypeVar("Handle")
+
+REFUSALS: Final = (
+    InvalidRequest,
+    NotEnoughReplicas,
+    Overloaded,
+    PartitionDecommissioned,
+    QuotaExceeded,
+    StorageFull,
+)
+"""Refusals by what holds now, which perhaps did not hold when a repeated batch was stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from partitions.replica.acks import Placed, acknowledged, check_acks
+from partitions.replica.acks import Placed, acknowledged, check_count, check_in_transaction
 from partitions.replica.archiving import Archiving
 from partitions.replica.bounded_reads import AskReadIndex, BoundedReads
 from partitions.replica.deletion import Deletion
@@ -21,7 +21,7 @@ from partitions.replica.derived import DerivedState
 from partitions.replica.machine import PartitionMachine
 from partitions.replica.participant import HeldBack, JoinTransaction, Participant, TransactionName
 from partitions.replica.producer_admission import ProducerAdmission
-from partitions.replica.producers import InFlight, Known
+from partitions.replica.producers import REFUSALS, Begun, InFlight, Known
 from partitions.replica.reads import Reads
 from partitions.replica.sealing import Sealing
 from partitions.replica.serving import RETRY_AFTER_MS, Serving
@@ -30,6 +30,7 @@ from partitions.replica.transaction_table import OpenTransaction
 from partitions.values import (
     NO_RECORD,
     Acks,
+    AcksKind,
     AppendReceipt,
     FetchRequest,
     FetchResult,
@@ -232,21 +233,29 @@ class PartitionReplica:
         Raises ``CommitUnknown`` when the records may be, or may become, committed.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        check_acks(acks, len(self.replicas), in_transaction=transactional_id is not None)
+        if transactional_id is not None:
+            check_in_transaction(acks)
         if self._derived is not None:
             raise InvalidRequest(
                 f"topic {self.target.topic} is the system's own; write to another", field="topic"
             )
-        group, rules = self._serving.check_leads(), self._rules
-        try:
-            placed = await self._judged(group, body, transactional_id, client, deadline)
-        except CorruptBatch:
-            raise  # at any time
-        except (InvalidRequest, NotEnoughReplicas) as refusal:
-            known = await self._stored_before(body, refusal, deadline)
-            if known is None and (refusal.retryable or not await self._has_other_rules(rules)):
-                raise
-            placed = known or await self._judged(group, body, transactional_id, client, deadline)
+        group = self._serving.check_leads()
+        placed: Placed | None = None
+        while placed is None:
+            rules = self._rules
+            try:
+                placed = await self._judged(group, body, acks, transactional_id, client, deadline)
+            except CorruptBatch:
+                raise  # at any time
+            except REFUSALS as refusal:
+                known = await self._stored_before(body, refusal, deadline)
+                if isinstance(known, Placed):
+                    placed = known
+                elif not isinstance(refusal, InvalidRequest) or not await self._has_other_rules(rules):
+                    if known is None:
+                        raise
+                    what = "a part is stored already, and the rest is refused"
+                    raise CommitUnknown(f"{what}: {refusal}") from refusal
         durability = await acknowledged(group, placed, acks, partial(self._in_sync, group), deadline)
         if not placed.in_one_run:
             raise CommitUnknown(
@@ -266,12 +275,15 @@ class PartitionReplica:
         self,
         group: RaftGroup[None],
         body: Body,
+        acks: Acks,
         transactional_id: str | None,
         client: str,
         deadline: float,
     ) -> Placed:
         """Append a body that the topic's rules permit now."""
         self._check_health(group)
+        if acks.kind is AcksKind.COUNT:
+            check_count(acks, len(self.replicas))
         batches = self._rules.validated(body, in_transaction=transactional_id is not None)
         if self._rules.checks_fast(batches) and not self._checking.locked():
             self._rules.check_all(batches)
@@ -297,11 +309,14 @@ class PartitionReplica:
             await self._hear()
         return rules != self._rules
 
-    async def _stored_before(self, body: Body, refusal: RaftlogError, deadline: float) -> Placed | None:
-        """Where the batches of a body were stored, if all were: rules that hold now did not hold then.
+    async def _stored_before(
+        self, body: Body, refusal: RaftlogError, deadline: float
+    ) -> Placed | Begun | None:
+        """Where the batches of a body were stored, if all or the first were: other rules held then.
 
         A refusal for good needs the proof that no other broker leads, and has stored them.
         """
+        begun: Begun | None = None
         headers = [batch.header for batch in batches_of(body)]
         if not headers or min(header.producer_id for header in headers) < 0:
             return None
@@ -313,7 +328,8 @@ class PartitionReplica:
                 known = self._in_flight.check(headers)
                 if isinstance(known, Known):
                     return self._placed_before(known)
-        return None
+                begun = known
+        return begun
 
     async def mark(self, marker: Marker, *, timeout_ms: int) -> None:
         """End a transaction here; return once its marker is committed, perhaps that of an earlier call.
@@ -511,14 +527,7 @@ class PartitionReplica:
         if isinstance(known, Known):
             return self._placed_before(known)
         begun = 0 if known is None else known.count
-        try:
-            self._sealing.check_open()
-        except PartitionDecommissioned as refused:
-            if begun:
-                raise CommitUnknown(
-                    f"a part is stored already, and the rest never will be: {refused}"
-                ) from None
-            raise
+        self._sealing.check_open()
         append_time_ms = self._clock.wall_ms() if stamps else None
         proposal = group.propose(batches[begun:], append_time_ms=append_time_ms)
         self._in_flight.add(headers[begun:], proposal.first, proposal.term, append_time_ms, proposal)

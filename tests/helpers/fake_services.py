@@ -21,7 +21,7 @@ from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.topic_config import complete
 from partitions.replica.selection import Selection
-from partitions.replica.topic_rules import Body, TopicRules
+from partitions.replica.topic_rules import Body, TopicRules, batches_of
 from partitions.values import (
     Acks,
     AcksKind,
@@ -43,6 +43,7 @@ from raftlog.errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
     PartitionDecommissioned,
+    RecordTooLarge,
     UnknownPartition,
     UnknownTopic,
 )
@@ -118,13 +119,17 @@ class FakeGateway:
                 f"{target} is decommissioned", topic=target.topic, partition=target.partition
             )
         rules = TopicRules.of(complete(topic.config, topic.replication_factor), topic.replication_factor)
-        checked = rules.validated(batches, in_transaction=transactional_id is not None)
-        await rules.check_records(checked)
+        try:
+            checked = rules.validated(batches, in_transaction=transactional_id is not None)
+            await rules.check_records(checked)
+        except RecordTooLarge:
+            checked = batches_of(batches)
+            if _before(log, checked[0].header) is None:  # what is stored was not too large then
+                raise
         await self._replicated(timeout_ms / 1000)
         header = checked[0].header
-        identity = (header.producer_id, header.producer_epoch, header.base_sequence)
-        if header.is_sequenced and identity in log.by_sequence:
-            return replace(log.by_sequence[identity], was_duplicate=True)
+        if (before := _before(log, header)) is not None:
+            return replace(before, was_duplicate=True)
         _check_order(log, header)
         now_ms = self.clock.wall_ms() if rules.stamps_append_time else None
         base_offset = log.end
@@ -141,8 +146,8 @@ class FakeGateway:
             was_duplicate=False,
             durability=self.durabilities.get(target) or _durability(acks, topic),
         )
-        log.by_sequence[identity] = receipt
         if header.is_sequenced:
+            log.by_sequence[header.producer_id, header.producer_epoch, header.base_sequence] = receipt
             following = (header.base_sequence + receipt.record_count) & SEQUENCE_MAX
             log.newest[header.producer_id] = (header.producer_epoch, following)
         log.notify()
@@ -393,6 +398,12 @@ def fake_cluster(
         limits=limits or Limits(),
     )
     return FakeCluster(services, controller, gateway, checks)
+
+
+def _before(log: FakeLog, header: BatchHeader) -> AppendReceipt | None:
+    """The receipt of the same batch, if it is stored."""
+    identity = (header.producer_id, header.producer_epoch, header.base_sequence)
+    return log.by_sequence.get(identity) if header.is_sequenced else None
 
 
 def _check_order(log: FakeLog, header: BatchHeader) -> None:

@@ -199,6 +199,27 @@ async def test_voters_that_were_removed_since_are_not_said_to_have_it(cluster: P
     assert (again.was_duplicate, again.durability.replicas) == (True, 1)
 
 
+@in_virtual_time_with(PartitionCluster)
+async def test_a_batch_that_is_stored_is_known_with_fewer_replicas_than_its_acks(
+    cluster: PartitionCluster,
+) -> None:
+    # requirement: D2, RP8
+    leader = await cluster.leader()
+    group, others = leader.orders.group, cluster.followers(leader)
+    nodes = frozenset(other.node_id for other in others)
+    body = batch_of(b"a", producer=PRODUCER, sequence=0)
+    await leader.append(body, acks=Acks.parse("3"))
+    await group.change_membership(Membership(frozenset({leader.node_id}), learners=nodes))
+    assert (await leader.append(body, acks=Acks.parse("1"))).was_duplicate
+    again = asyncio.create_task(leader.append(body, acks=Acks.parse("3"), timeout_ms=200))
+    for new in (batch_of(b"b", producer=PRODUCER, sequence=1), batch_of(b"b")):
+        with pytest.raises(InvalidRequest, match="has 1 replica"):
+            await leader.append(new, acks=Acks.parse("3"))
+    with pytest.raises(CommitUnknown) as told:
+        await again
+    assert told.value.details["committed"] is True
+
+
 VALUES = [b"value-%d" % number for number in range(20)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -24,7 +24,9 @@ from raftlog.errors import (
     OutOfOrderSequence,
     Overloaded,
     QuotaExceeded,
+    RaftlogError,
     RecordTooLarge,
+    StorageFull,
 )
 from raftlog.records.batch import checksum, split_batches
 from raftlog.records.control import Archived, Marker, Seal
@@ -420,6 +422,49 @@ async def test_a_batch_that_is_stored_is_known_with_too_few_replicas(cluster: Pa
     assert (await leader.append(stored)).was_duplicate
     with pytest.raises(NotEnoughReplicas):
         await leader.append(batch_of(b"y", producer=PRODUCER, sequence=1))
+
+
+async def fewer_in_sync(cluster: PartitionCluster, leader: ControlledBroker) -> None:
+    await cluster.configure("orders", {"min.insync.replicas": 3})
+    await cluster.stop(cluster.followers(leader)[0].node_id)
+    await eventually(lambda: len(leader.orders.in_sync()) == 2, within_s=60)
+
+
+async def smaller(cluster: PartitionCluster, leader: ControlledBroker) -> None:
+    await cluster.configure("orders", {"max.message.bytes": 1024})
+
+
+async def full(cluster: PartitionCluster, leader: ControlledBroker) -> None:
+    leader.has_room = False
+
+
+async def busy(cluster: PartitionCluster, leader: ControlledBroker) -> None:
+    leader.orders.group._recent._shared.bytes_max = -1
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [(fewer_in_sync, NotEnoughReplicas), (smaller, RecordTooLarge), (full, StorageFull), (busy, Overloaded)],
+)
+@in_virtual_time_with(PartitionCluster)
+async def test_a_request_that_is_stored_in_part_is_never_refused_for_good(
+    cluster: PartitionCluster,
+    change: Callable[[PartitionCluster, ControlledBroker], Awaitable[None]],
+    refusal: type[RaftlogError],
+) -> None:
+    # requirement: D2
+    leader = await cluster.leader()
+    left, lost = (
+        batch_of(b"a", producer=PRODUCER, sequence=0),
+        batch_of(b"x" * 2_000, producer=PRODUCER, sequence=1),
+    )
+    await leader.append(left)
+    await change(cluster, leader)
+    with pytest.raises(refusal):
+        await leader.append(lost)
+    with pytest.raises(CommitUnknown, match="a part is stored"):
+        await leader.append(left + lost)
+    assert (await leader.append(left)).was_duplicate
 
 
 @in_virtual_time_with(PartitionCluster)

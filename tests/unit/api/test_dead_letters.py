@@ -9,7 +9,15 @@ import pytest
 from api.resources import dead_letter_pages
 from partitions.replica.topic_rules import Body
 from partitions.values import Acks, AppendReceipt
-from raftlog.errors import CommitUnknown, NoLeader
+from raftlog.errors import (
+    CommitUnknown,
+    NoLeader,
+    NotEnoughReplicas,
+    Overloaded,
+    RaftlogError,
+    RecordTooLarge,
+    StorageFull,
+)
 from raftlog.records.builder import Record
 from raftlog.records.failures import FailedRecord, Origin, tombstone
 from raftlog.records.reader import StoredRecord, read_records
@@ -28,6 +36,7 @@ from tests.helpers.dead_letters import (
 )
 from tests.helpers.http_server import HttpServer, Json, serve, served
 from tests.helpers.undecodable_batch import FIRST_RECORD, undecodable_batch
+from tests.helpers.virtual_client import VirtualClient
 
 REDRIVE, DISCARD = f"{PATH}:redrive", f"{PATH}:discard"
 
@@ -198,6 +207,44 @@ async def test_a_dead_letter_is_settled_once_its_record_is_in_the_retry_topic(se
     assert appends.order == ["retry quorum", "retry quorum", "dlq quorum"]
     assert [each.origin.offset for each in retries(server)] == [1, 1]  # twice, and not lost
     assert await open_offsets(server) == []
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        NotEnoughReplicas("1 of 3 is in sync"),
+        StorageFull("no room"),
+        NoLeader("electing"),
+        Overloaded("too much"),
+        RecordTooLarge("too large"),
+    ],
+)
+@served(prepare=make_topics)
+async def test_a_refusal_behind_an_append_is_an_unknown_outcome(
+    server: HttpServer, refusal: RaftlogError
+) -> None:
+    # requirement: A7
+    await add(server, letter(1))
+    Appends(server, dlq=refusal)
+    told = await server.post(REDRIVE, {"all": True})
+    assert (told.status, told.code) == (504, "replication_timeout")
+    assert str(refusal) in str(told.json["detail"])
+    async with VirtualClient(server.url) as client:
+        with pytest.raises(CommitUnknown):
+            await client.dead_letters.redrive("orders", "mail", all=True)
+    assert len(retries(server)) == 2, "each request has sent the record once"
+
+
+@served()
+async def test_a_refusal_of_the_second_retry_partition_is_an_unknown_outcome(server: HttpServer) -> None:
+    # requirement: A7
+    await make_topics(server, 1, retry_partitions=2)
+    await add(server, letter(1, partition=0), letter(1, partition=1))
+    server.cluster.gateway.faults[TopicPartition(RETRY, 1)] = NoLeader("electing")
+    assert (await server.post(REDRIVE, {"all": True})).code == "replication_timeout"
+    assert (len(retries(server, 0)), len(retries(server, 1))) == (1, 0)
+    server.cluster.gateway.faults[TopicPartition(RETRY, 0)] = NoLeader("electing")
+    assert (await server.post(REDRIVE, {"all": True})).code == "no_leader", "nothing is written"
 
 
 @served(prepare=make_topics)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from delayed.records import Message
+from delayed.requests import Described
+from delayed.service import MessageId
+from raftlog.errors import NoLeader
 from tests.helpers.http_server import HttpServer, Reply, served
 from tests.helpers.producing import BINARY, PARTITION, TOPIC, one_batch
 
@@ -137,6 +141,26 @@ async def test_a_change_that_cannot_hold_is_refused(server: HttpServer) -> None:
         assert (await server.call("DELETE", f"{DELAYED}/{unknown}")).code == "delayed_not_found"
 
 
+# requirement: A5
+@served(partitions=3)
+async def test_a_message_that_cannot_be_read_is_not_rescheduled(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receipt = await delayed(server)
+    path = f"{DELAYED}/{receipt['delayed_id']}"
+
+    async def message(which: MessageId, found: Described, timeout_ms: int) -> Message:
+        raise NoLeader("__delayed/0 has no leader")
+
+    monkeypatch.setattr(server.cluster.services.delayed, "message", message)
+    assert (await server.call("PATCH", path, {"delay": "1h"})).code == "no_leader"
+    monkeypatch.undo()
+    assert (await server.get(path)).json["deliver_at"] == receipt["deliver_at"], "nothing is done"
+    changed = await server.call("PATCH", path, {"delay": "1h"})
+    assert changed.json == (await server.get(path)).json
+    assert changed.json["deliver_at"] != receipt["deliver_at"]
+
+
 SCHEDULES = "/v1/schedules"
 NIGHTLY = {
     "topic": "orders",
@@ -166,6 +190,38 @@ async def test_a_schedule_is_created_described_and_listed(server: HttpServer) ->
     assert (await create(server)).json == shown, "it may be repeated"
     other = await create(server, cron="0 0 * * *")
     assert (other.status, other.code) == (409, "conflict")
+
+
+# requirement: A5
+@pytest.mark.parametrize(
+    ("method", "path", "change"),
+    [
+        ("POST", "/v1/topics/orders/partitions:add", {"count": 5}),
+        ("POST", "/v1/topics/orders/partitions:decommission", {"partitions": [1, 2]}),
+        ("PATCH", "/v1/topics/orders/config", {"config": {"max.message.bytes": 1_024}}),
+    ],
+)
+@pytest.mark.parametrize("place", [{"key": "u1"}, {"partition": 2}, {}])
+@served(partitions=3)
+async def test_a_schedule_is_the_same_after_its_topic_has_changed(
+    server: HttpServer, place: dict[str, object], method: str, path: str, change: object
+) -> None:
+    record = {"value": "x" * 2_000, **place}
+    made = await create(server, record=record)
+    assert (await server.call(method, path, change)).status in (200, 202)
+    again = await create(server, record=record)
+    assert (again.status, again.json) == (201, made.json)
+    other = await create(server, record={**record, "value": "y" * 2_000})
+    assert other.status in (409, 413, 422), other
+
+
+# requirement: A5
+@served(partitions=3)
+async def test_a_schedule_of_another_partition_is_another_one(server: HttpServer) -> None:
+    assert (await create(server, record={"value": 1, "partition": 0})).status == 201
+    for place in ({"partition": 2}, {"partition": 1, "key": "u1"}):
+        other = await create(server, record={"value": 1, **place})
+        assert (other.status, other.code) == (409, "conflict")
 
 
 # requirement: A5

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from api.http.batching import BATCH_BYTES_MAX, HOLD_S, IN_FLIGHT_MAX, Part, RequestBatcher
-from raftlog.errors import NotEnoughReplicas, RecordTooLarge
+from raftlog.errors import InvalidRecord, NotEnoughReplicas, RecordTooLarge
 from raftlog.records.builder import Record
 from raftlog.records.reader import read_records
 from raftlog.types import Offset, TopicPartition
@@ -122,6 +122,26 @@ async def test_a_topic_that_takes_less_than_expected_refuses_only_whom_it_must()
         )
         assert [isinstance(outcome, RecordTooLarge) for outcome in outcomes] == [False, True, False]
         assert batches_of(cluster) == [[b"a" * 500], [b"c" * 500]]
+
+
+async def test_a_request_without_a_key_is_refused_alone() -> None:
+    async with gathering() as (cluster, batcher):
+        await cluster.services.controller.alter_config(
+            ORDERS, {"cleanup.policy": "compact"}, expected_version=None, timeout_ms=1000
+        )
+        keyed = [
+            Part([Record(b"v", key)], size_bytes=100, bytes_max=1 << 20, now_ms=7)
+            for key in (b"a", b"b", b"c", b"d")
+        ]
+        parts = [*keyed[:3], part("no key"), keyed[3]]
+        outcomes = await asyncio.gather(
+            *(batcher.append(ORDERS, (0,), each) for each in parts), return_exceptions=True
+        )
+        assert [isinstance(outcome, InvalidRecord) for outcome in outcomes] == [
+            each not in keyed for each in parts
+        ]
+        stored = cluster.gateway.log(TopicPartition(ORDERS, 0)).batches
+        assert [record.key for batch in stored for record in read_records(batch)] == [b"a", b"b", b"c", b"d"]
 
 
 async def test_what_befalls_the_batch_is_told_to_every_request() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -86,6 +87,21 @@ async def test_a_repetition_gets_the_first_answer_after_changes(server: HttpServ
         assert refused.code in ("topic_not_found", "record_too_large")
     other = await keyed(server, EXECUTE, {**body, "records": records[:1]})
     assert other.code == "idempotency_key_reused"
+
+
+# requirement: D3
+@served(partitions=3)
+async def test_a_repetition_gets_the_first_answer_after_its_partition_is_removed(server: HttpServer) -> None:
+    body = {"records": [{"value": 1, "partition": 2}]}
+    first = await keyed(server, TOPIC, body)
+    controller = server.cluster.controller
+    orders = controller.image.topics["orders"]
+    fewer = replace(orders, partitions=orders.partitions[:2])
+    controller.image = replace(controller.image, topics={**controller.image.topics, "orders": fewer})
+    again = await keyed(server, TOPIC, body)
+    assert (again.status, again.body) == (200, first.body)
+    refused = await keyed(server, TOPIC, body, "another")
+    assert (refused.status, refused.code) == (422, "invalid_record")
 
 
 @served(partitions=3)

@@ -320,6 +320,30 @@ async def test_a_retry_with_the_same_sequence_is_stored_once(server: HttpServer)
     assert (batch.header.producer_id, batch.header.base_sequence) == (identity["producer_id"], 0)
 
 
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        (media_types.JSON, {"records": [{"value": "x" * 1_500}, {"value": "y" * 1_500}]}),
+        (media_types.NDJSON, b'{"value": "%s"}' % (b"x" * 3_000)),
+        (media_types.OCTET_STREAM, b"x" * 3_000),
+    ],
+)
+@served(partitions=3)
+async def test_a_retry_is_known_though_the_topic_takes_less_now(
+    server: HttpServer, content_type: str, body: object
+) -> None:
+    # requirement: D2
+    identity = (await server.post("/v1/producers")).json
+    sent = {"Producer-Id": str(identity["producer_id"]), "Producer-Epoch": "0", "Content-Type": content_type}
+    first = await server.call("POST", PARTITION, body, sent | {"Producer-Seq": "0"})
+    config = {"config": {"max.message.bytes": 1_024}}
+    assert (await server.call("PATCH", "/v1/topics/orders/config", config)).status == 200
+    again = await server.call("POST", PARTITION, body, sent | {"Producer-Seq": "0"})
+    assert (again.status, again.json) == (200, first.json)
+    refused = await server.call("POST", PARTITION, body, sent | {"Producer-Seq": "2"})
+    assert (refused.code, refused.json["limit_bytes"]) == ("record_too_large", 1_024)
+
+
 @served()
 async def test_the_producer_headers_come_together_and_to_one_partition(server: HttpServer) -> None:
     await server.topic(max_message_bytes=1024)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from partitions.values import PartitionStatus
 from raftlog.errors import CommitUnknown, NoLeader, PartitionDecommissioned
 from raftlog.records.keys import partition_for_key
 from raftlog.types import NodeId, TopicPartition
@@ -375,6 +376,32 @@ async def test_the_last_resort_estimates_first_and_takes_its_phrase_only(server:
         {"survivor": 1, "lost": [2, 3], "last_offset": 41, "committed_offset": 40, "at": 1000}
     ]
     assert paths.of_partition(paths.UNSAFE_RECOVER, "orders", 0) == RECOVER
+
+
+# requirement: F2 F6
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (f"{ORDERS}:set-replicas", {"replicas": [3, 2, 1]}),
+        (RECOVER, {"confirm": "recover orders/0 from broker 1 without brokers 2, 3"}),
+    ],
+)
+@served(partitions=3)
+async def test_a_change_of_replicas_that_cannot_be_shown_is_an_unknown_outcome(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch, path: str, body: object
+) -> None:
+    admin(server).dead |= {NodeId(2), NodeId(3)}
+    before = server.cluster.controller.image
+
+    async def describe(topic: str) -> list[PartitionStatus]:
+        raise NoLeader("no broker answers")
+
+    monkeypatch.setattr(server.cluster.gateway, "describe", describe)
+    told = await server.post(path, body)
+    assert (told.status, told.code) == (504, "replication_timeout")
+    assert server.cluster.controller.image is not before
+    refused = await server.post(path, {"replicas": []} if "set" in path else None)
+    assert refused.status in (409, 422), "nothing is done"
 
 
 TOPIC = "/v1/topics/orders"

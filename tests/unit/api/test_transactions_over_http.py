@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from raftlog.errors import NoLeader
 from raftlog.records.builder import with_producer
 from tests.helpers.http_server import HttpServer, Reply, served
 from tests.helpers.producing import BINARY, ORDERS_0, PARTITION, TOPIC, one_batch
 from transactions.records import Handle
-from transactions.requests import Join
+from transactions.requests import Join, OfOneId, ReadTransaction
+from transactions.requests import Reply as ReplyOfCoordinator
 
 TRANSACTIONS = "/v1/transactions"
 
@@ -97,6 +99,33 @@ async def test_open_transactions_are_listed_and_aborted_by_operators(server: Htt
     assert aborted.json["state"] == "complete"
     assert (await server.get(f"{TRANSACTIONS}/{second['id']}")).json["state"] == "aborted"
     assert len(items(await server.get(f"{TRANSACTIONS}?state=all"))) == 2
+
+
+# requirement: D3
+@pytest.mark.parametrize(("path", "state"), [("sink~1:abort", "complete"), ("{id}:prepare", "prepared")])
+@served(partitions=3)
+async def test_a_change_that_cannot_be_shown_is_an_unknown_outcome(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch, path: str, state: str
+) -> None:
+    one = await opened(server, "sink~1")
+    await joined(server, one)
+    service = server.cluster.services.transactions
+    ask = service.ask
+
+    async def unread(request: OfOneId, *, timeout_ms: int) -> ReplyOfCoordinator:
+        if isinstance(request, ReadTransaction):
+            raise NoLeader("__transactions/0 has no leader")
+        return await ask(request, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(service, "ask", unread)
+    body = {"timeout": "10m"} if "prepare" in path else None
+    told = await server.post(f"{TRANSACTIONS}/{path.format(**one)}", body)
+    assert (told.status, told.code) == (504, "replication_timeout")
+    assert "has no leader" in str(told.json["detail"])
+    unknown = await server.post(f"{TRANSACTIONS}/nobody:abort")
+    assert (unknown.status, unknown.code) == (404, "transaction_not_found"), "nothing is done"
+    monkeypatch.undo()
+    assert (await server.get(f"{TRANSACTIONS}/sink~1")).json["state"] == state
 
 
 # requirement: D3

@@ -230,6 +230,9 @@ def test_the_same_schedule_again_is_the_same_and_another_one_is_refused() -> Non
     assert described(coordinator).schedule.created_ms == BEGIN_MS + 1_000
     assert isinstance(coordinator.ask(create("s", schedule(EACH_HOUR))), Conflict)
     assert isinstance(coordinator.ask(create("s", replace(schedule(), value=b"other"))), Conflict)
+    for partition, reply in ((0, FoundSchedules), (3, Conflict)):
+        named = replace(create("s", replace(schedule(), partition=partition)), names_partition=True)
+        assert isinstance(coordinator.ask(named), reply)
 
 
 # requirement: A5
