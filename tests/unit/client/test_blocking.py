@@ -20,6 +20,7 @@ from raftlog.records.builder import Record
 from raftlog.testing.waits import LIMIT_S, eventually
 from tests.helpers.async_tests import beside
 from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
+from tests.helpers.whole_broker import TOPIC, whole_broker
 
 
 def test_the_blocking_client_does_what_the_async_one_does() -> None:
@@ -75,6 +76,20 @@ def test_errors_come_out_of_result_and_of_the_block() -> None:
                 with pytest.raises(RecordTooLarge):
                     pending.result()
         assert [type(error) for error in told] == [RecordTooLarge]
+
+
+# requirement: D2
+@pytest.mark.parametrize("takes_batches", [False, True])
+def test_a_seek_of_another_partition_does_not_acknowledge_what_is_being_handled(takes_batches: bool) -> None:
+    with beside(whole_broker(partitions=2)) as broker, Client(broker.url) as client:
+        for partition in (0, 1):
+            client.send(TOPIC, "x", partition=partition)
+        with pytest.raises(ZeroDivisionError), client.consumer("g", TOPIC) as consumer:  # noqa: PT012
+            first = next(consumer.batches())[0] if takes_batches else next(iter(consumer))
+            consumer.seek(TOPIC, 1 - first.partition, 1)
+            raise ZeroDivisionError
+        committed = {each.partition: each.committed_offset for each in client.groups.offsets("g")}
+        assert committed == {1 - first.partition: 1}
 
 
 def test_a_result_can_be_waited_for_with_a_limit() -> None:
