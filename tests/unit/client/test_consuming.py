@@ -269,7 +269,7 @@ async def test_a_seek_leaves_the_records_of_other_partitions() -> None:
 async def test_a_seek_does_not_acknowledge_what_is_being_handled(target: str, takes_batches: bool) -> None:
     async with filled(5, 5) as (_, client):
         await client.groups.commit("g", {(TOPIC, 0): 0, (TOPIC, 1): 0})
-        with pytest.raises(KeyError):  # of the handler, or of the seek
+        with pytest.raises(KeyError):  # noqa: PT012 - of the handler, or of the seek
             async with await client.consumer("g", TOPIC) as taken:
                 first = (await anext(taken.batches()))[0] if takes_batches else await polled(taken)
                 targets = {"same": first.partition, "other": 1 - first.partition, "foreign": 7}
