@@ -268,7 +268,7 @@ class AsyncProducer:
         queue = router.route(key, value, partition, size_bytes)
         placed = self._buffer.append(queue, record, size_bytes, on_ack, partition is not None)
         if created is not None and placed is not None:
-            created.span.end()
+            created.end()
         return placed
 
     def append_all(
