@@ -230,13 +230,15 @@ class Session:
         may_repeat: bool = True,
         retry_timeout_s: float | None = None,
         attempt_timeout_s: float | None = None,
+        refusal_settles: bool = False,
     ) -> Reply:
         """The response of any broker, with retries. Without ``may_repeat`` an unknown outcome is raised.
 
         A client that has never had a response does not retry for long if every address refuses.
 
         At the deadline a broker's last refusal is raised, if any, because it is more specific; but after an
-        attempt that may have changed something the error of that attempt, whatever was refused later.
+        attempt that may have changed something the error of that attempt, whatever was refused later. With
+        ``refusal_settles`` a final refusal is raised as it is: it holds whatever an earlier attempt did.
         """
         encoded = None if body is None else _encoded(body)
         limit_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
@@ -264,16 +266,19 @@ class Session:
                 if not error.is_definite and method != "GET":
                     doubt = error
                 if not error.retryable or not (error.is_definite or may_repeat) or not self.is_open:
-                    raise
+                    if doubt is None or doubt is error or refusal_settles:
+                        raise
+                    raise _in_doubt(doubt, error) from error
                 is_other_next = attempts < len(self._urls) and isinstance(error, NotSent | ConnectionLost)
                 pause = 0.0 if is_other_next else pause_s(error, attempts, self.rng)
                 if self._is_refused_everywhere():
                     deadline = min(deadline, began + _REFUSED_S)
                 is_silence = isinstance(error, NotSent | ConnectionLost)
                 refusal = refusal if is_silence else error
-                last = doubt or (refusal if is_silence and refusal is not None and may_repeat else error)
+                last = refusal if is_silence and refusal is not None and may_repeat else error
                 if isinstance(last, NotSent):
                     last = self.no_answer()
+                last = last if doubt is None else _in_doubt(doubt, error)
                 if last is not error:
                     last.__cause__ = error
             if self.clock.monotonic() + pause < deadline:
@@ -327,6 +332,11 @@ def _unreached(base: str, error: aiohttp.ClientError) -> str:
         why = os.strerror(number) if number and number > 0 else str(error.os_error)
         why = tls_failure(error.os_error) or why
     return f"{base} cannot be reached: {why}"
+
+
+def _in_doubt(doubt: RaftlogError, later: RaftlogError) -> RaftlogError:
+    """The error of an attempt that may have changed something, with the text of the last attempt."""
+    return doubt if later is doubt else type(doubt)(f"{doubt}; then: {later}", **doubt.details)
 
 
 def _encoded(body: msgspec.Struct) -> bytes:
