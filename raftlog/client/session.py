@@ -24,7 +24,7 @@ from raftlog.client.environment import Environment
 from raftlog.client.logs import client_logger
 from raftlog.client.replies import Reply, error_of, tls_failure
 from raftlog.client.retries import pause_s
-from raftlog.client.single_attempt import single_attempt
+from raftlog.client.single_attempt import single_attempt, was_never_sent
 from raftlog.client.values import encode_json
 from raftlog.errors import (
     ConnectionLost,
@@ -72,7 +72,7 @@ class Session:
         self.retry_timeout_s = retry_timeout_s
         self.metadata_version = -1  # the newest reported by any broker
         self.was_reached = False  # a broker has responded at least once
-        self._unreached: dict[str, aiohttp.ClientError] = {}  # by address, since the last response
+        self._unreached: dict[str, Exception] = {}  # by address, since the last response
         self._detours = Detours(self.clock)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._before_close: dict[Callable[[], Awaitable[None]], None] = {}
@@ -195,11 +195,11 @@ class Session:
             async with request as response:
                 answer = await _read_body(response, answer_bytes_max)
                 reply = Reply(response.status, answer, response.headers)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            self._unreached[base] = error
-            self._detours.failed(base, began_s, _unreached(base, error))
-            raise NotSent(_unreached(base, error)) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            if was_never_sent(error):
+                self._unreached[base] = error
+                self._detours.failed(base, began_s, _unreached(base, error))
+                raise NotSent(_unreached(base, error)) from error
             self._unreached.pop(base, None)
             why = str(error) or f"no response within {limit_s:g} s"
             silent_since_s = began_s if isinstance(error, TimeoutError) else self.clock.monotonic()
@@ -312,7 +312,8 @@ class Session:
 
     def _is_refused_everywhere(self) -> bool:
         return not self.was_reached and all(
-            isinstance(self._unreached.get(url), aiohttp.ClientConnectorError) for url in self._urls
+            isinstance(self._unreached.get(url), aiohttp.ClientConnectorError | UnicodeError)
+            for url in self._urls
         )
 
     def turn_away(self, base: str, error: RaftlogError) -> None:
@@ -325,8 +326,10 @@ class Session:
             self._urls.append(base)
 
 
-def _unreached(base: str, error: aiohttp.ClientError) -> str:
-    why = str(error)
+def _unreached(base: str, error: Exception) -> str:
+    why = str(error) or "no connection in time"
+    if isinstance(error, UnicodeError):
+        why = f"this is no name of a machine: {error}"
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         why = os.strerror(number) if number and number > 0 else str(error.os_error)
