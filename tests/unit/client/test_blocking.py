@@ -322,6 +322,37 @@ def test_a_client_of_another_process_refuses_calls(call: str) -> None:
 
 
 # requirement: P6
+@pytest.mark.parametrize("wait", ["result", "exception"])
+def test_a_pending_record_of_another_process_has_no_outcome_here(wait: str) -> None:
+    with (
+        beside(fake_cluster()) as cluster,
+        Client(cluster.urls) as client,
+        client.producer("orders", linger="10s") as producer,
+    ):
+        client.send("orders", "before")
+        pending = producer.send("pending")
+        with producer._core._buffer._lock:  # as another thread may have held it
+            assert in_a_child(getattr(pending, wait)) == f"RuntimeError: {FORKED}"
+        producer.flush()
+        assert pending.result(LIMIT_S).offset == 1
+        assert in_a_child(getattr(pending, wait)) == ""  # its outcome was known before
+
+
+# requirement: D2
+@pytest.mark.parametrize("take", ["poll", "batches"])
+def test_records_that_a_consumer_has_taken_stay_in_its_process(take: str) -> None:
+    with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
+        for value in "0", "1", "2":
+            client.send("orders", value)
+        with client.consumer(None, assign=[("orders", 0)]) as consumer:
+            first = consumer.poll("5s")
+            assert first is not None
+            act = consumer.poll if take == "poll" else lambda: next(consumer.batches())
+            assert in_a_child(act) == f"RuntimeError: {FORKED}"
+            assert [message and message.offset for message in (consumer.poll(), consumer.poll())] == [1, 2]
+
+
+# requirement: P6
 def test_closing_parts_of_a_client_of_another_process_does_nothing() -> None:
     with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
         client.send("orders", "parent")
