@@ -243,8 +243,7 @@ class Session:
         encoded = None if body is None else _encoded(body)
         limit_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
         attempt_s = self.request_timeout_s if attempt_timeout_s is None else attempt_timeout_s
-        began = self.clock.monotonic()
-        deadline = began + limit_s
+        deadline = (began := self.clock.monotonic()) + limit_s
         if method != "GET" and not self.was_reached and len(self._urls) > 1:
             await self._reach_one(limit_s)
         attempts = 0
@@ -266,26 +265,34 @@ class Session:
                 if not error.is_definite and method != "GET":
                     doubt = error
                 if not error.retryable or not (error.is_definite or may_repeat) or not self.is_open:
-                    if doubt is None or doubt is error or refusal_settles:
+                    if doubt in (None, error) or refusal_settles:
                         raise
-                    raise _in_doubt(doubt, error) from error
-                is_other_next = attempts < len(self._urls) and isinstance(error, NotSent | ConnectionLost)
+                    raise self._told(error, doubt, None) from error
+                is_silence = isinstance(error, NotSent | ConnectionLost)
+                is_other_next = is_silence and attempts < len(self._urls)
                 pause = 0.0 if is_other_next else pause_s(error, attempts, self.rng)
                 if self._is_refused_everywhere():
                     deadline = min(deadline, began + _REFUSED_S)
-                is_silence = isinstance(error, NotSent | ConnectionLost)
                 refusal = refusal if is_silence else error
-                last = refusal if is_silence and refusal is not None and may_repeat else error
-                if isinstance(last, NotSent):
-                    last = self.no_answer()
-                last = last if doubt is None else _in_doubt(doubt, error)
-                if last is not error:
-                    last.__cause__ = error
+                last = self._told(error, doubt, refusal if may_repeat else None)
             if self.clock.monotonic() + pause < deadline:
                 await asyncio.sleep(pause)
                 if self.clock.monotonic() < deadline:
                     continue  # else another attempt would have no time, and hide the reason
             raise last
+
+    def _told(
+        self, error: RaftlogError, doubt: RaftlogError | None, refusal: RaftlogError | None
+    ) -> RaftlogError:
+        """The error to raise if this attempt was the last one: a doubt, else a refusal, else its own."""
+        if doubt is not None:
+            return _in_doubt(doubt, error)
+        last = refusal or error
+        if isinstance(last, NotSent):
+            last = self.no_answer()
+        if last is not error:
+            last.__cause__ = error
+        return last
 
     async def _reach_one(self, limit_s: float) -> None:
         """Find a broker that answers, before the first request that may change something."""
@@ -339,7 +346,11 @@ def _unreached(base: str, error: Exception) -> str:
 
 def _in_doubt(doubt: RaftlogError, later: RaftlogError) -> RaftlogError:
     """The error of an attempt that may have changed something, with the text of the last attempt."""
-    return doubt if later is doubt else type(doubt)(f"{doubt}; then: {later}", **doubt.details)
+    if later is doubt:
+        return doubt
+    told = type(doubt)(f"{doubt}; then: {later}", **doubt.details)
+    told.__cause__ = later
+    return told
 
 
 def _encoded(body: msgspec.Struct) -> bytes:
