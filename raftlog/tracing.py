@@ -4,22 +4,33 @@ Decides: which spans there are, their names and attributes (the semantic convent
 HTTP), and where a trace context travels: in the header ``traceparent`` of a request, and in a record header
 of this name. Leaves to others: sampling and export, which the application configures (``opentelemetry-sdk``).
 
+The SDK runs functions of the user, such as samplers and span processors. What they raise is logged once, and
+no caller gets it: see ``_guarded``.
+
 ``TRACER`` is None without the package.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from functools import partial
+from traceback import format_tb
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+
+from raftlog.client.logs import client_logger
+from raftlog.client.user_code import described
 
 if TYPE_CHECKING:
+    from contextvars import Token
+
     from opentelemetry.trace import Link, Span, SpanContext, Tracer
 
 try:
-    from opentelemetry import trace
-    from opentelemetry.context import Context
+    from opentelemetry import context, trace
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError:
     TRACER: Tracer | None = None
@@ -30,6 +41,9 @@ else:
 TRACE_PARENT: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
 LINKS_MAX: Final = 128  # of one span; the default limit of SDKs
+Result = TypeVar("Result")
+_log = client_logger(__name__)
+_logged: set[tuple[str, type[BaseException]]] = set()
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -59,6 +73,54 @@ def _active() -> Tracer | None:
     return TRACER if is_active() else None
 
 
+def _guarded(what: str, act: Callable[..., Result], *args: object) -> Result | None:
+    """The result of a function that calls the SDK; None if it raises, which is logged the first time.
+
+    Only Ctrl-C, which Python raises in the main thread, is raised again.
+    """
+    try:
+        return act(*args)
+    except BaseException as error:
+        kind = type(error)
+        if issubclass(kind, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        if (what, kind) not in _logged:
+            _logged.add((what, kind))
+            _log.warning(
+                "the SDK of OpenTelemetry did not %s, and later failures of this kind are not logged: %s\n%s",
+                *(what, described(error), "".join(format_tb(error.__traceback__))),
+            )
+        return None
+
+
+class _Spanned:
+    """A block whose span is current in it. What the block raises passes, and is the status of the span."""
+
+    def __init__(self, start: Callable[[], Span]) -> None:
+        self._start = start
+        self._begun: tuple[Span, Token[context.Context]] | None = None
+
+    def __enter__(self) -> None:
+        self._begun = _guarded("start a span", self._begin)
+
+    def _begin(self) -> tuple[Span, Token[context.Context]]:
+        span = self._start()
+        return span, context.attach(trace.set_span_in_context(span))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._begun is None:
+            return
+        span, token = self._begun
+        _guarded("leave a span", context.detach, token)
+        if kind is not None and error is not None and issubclass(kind, Exception):
+            status = trace.Status(trace.StatusCode.ERROR, described(error))
+            _guarded("set the status of a span", span.set_status, status)
+            _guarded("record an exception", span.record_exception, error)
+        _guarded("end a span", span.end)
+
+
 # Clients.
 
 
@@ -68,12 +130,20 @@ class Created(NamedTuple):
     span: Span
     headers: tuple[tuple[str, bytes | None], ...]
 
+    def end(self) -> None:
+        """End the span: the record is accepted."""
+        _guarded("end a span", self.span.end)
+
 
 def create(topic: str, headers: tuple[tuple[str, bytes | None], ...]) -> Created | None:
     """A span for a record that is sent, and its headers with the context of the span.
 
     None for a record that has a context, or without an SDK. The span counts once its caller ends it.
     """
+    return _guarded("start a span", _create, topic, headers)
+
+
+def _create(topic: str, headers: tuple[tuple[str, bytes | None], ...]) -> Created | None:
     assert TRACER is not None
     if any(name == TRACE_PARENT for name, _ in headers):
         return None
@@ -94,8 +164,9 @@ def sending(topic: str, partition: int, records: Sequence[Traced]) -> AbstractCo
         **_messaging("send", topic, "send", partition),
         "messaging.batch.message_count": len(records),
     }
-    return tracer.start_as_current_span(
-        f"send {topic}", kind=trace.SpanKind.CLIENT, attributes=attributes, links=_links(records)
+    kind, links = trace.SpanKind.CLIENT, _links(records)
+    return _Spanned(
+        partial(tracer.start_span, f"send {topic}", kind=kind, attributes=attributes, links=links)
     )
 
 
@@ -105,13 +176,15 @@ def fetched(topic: str, partition: int, messages: Sequence[Traced], began_ns: in
         return
     attributes = _messaging("fetch", topic, "receive", partition)
     attributes["messaging.batch.message_count"] = len(messages)
-    tracer.start_span(
+    start = partial(
+        tracer.start_span,
         f"fetch {topic}",
         kind=trace.SpanKind.CLIENT,
         attributes=attributes,
         links=_links(messages),
         start_time=began_ns,
-    ).end()
+    )
+    _guarded("record a span", lambda: start().end())
 
 
 def committing(group: str) -> AbstractContextManager[object]:
@@ -124,7 +197,9 @@ def committing(group: str) -> AbstractContextManager[object]:
         "messaging.operation.type": "settle",
         "messaging.consumer.group.name": group,
     }
-    return tracer.start_as_current_span(f"commit {group}", kind=trace.SpanKind.CLIENT, attributes=attributes)
+    return _Spanned(
+        partial(tracer.start_span, f"commit {group}", kind=trace.SpanKind.CLIENT, attributes=attributes)
+    )
 
 
 def processing(
@@ -138,15 +213,16 @@ def processing(
         "messaging.consumer.group.name": group,
         "messaging.raftlog.offset": offset,
     }
-    return tracer.start_as_current_span(
-        f"process {topic}", kind=trace.SpanKind.CONSUMER, attributes=attributes, links=_links((message,))
+    kind, links = trace.SpanKind.CONSUMER, _links((message,))
+    return _Spanned(
+        partial(tracer.start_span, f"process {topic}", kind=kind, attributes=attributes, links=links)
     )
 
 
 def inject(headers: dict[str, str]) -> None:
     """Add the current trace context to the headers of a request."""
     if is_active():
-        _PROPAGATOR.inject(headers)
+        _guarded("read the current context", _PROPAGATOR.inject, headers)
 
 
 # Brokers.
@@ -154,12 +230,16 @@ def inject(headers: dict[str, str]) -> None:
 
 def served(method: str, route: str, status: int, headers: Mapping[str, str], seconds: float) -> None:
     """A request was answered after ``seconds``: its span, a child of that of its client."""
+    _guarded("record a span", _served, method, route, status, headers, seconds)
+
+
+def _served(method: str, route: str, status: int, headers: Mapping[str, str], seconds: float) -> None:
     assert TRACER is not None
     sent = {name: headers[name] for name in (TRACE_PARENT, TRACE_STATE) if name in headers}
     ended_ns = time.time_ns()
     span = TRACER.start_span(
         f"{method} {route}",
-        context=_PROPAGATOR.extract(sent, Context()),
+        context=_PROPAGATOR.extract(sent, context.Context()),
         kind=trace.SpanKind.SERVER,
         attributes={"http.request.method": method, "http.route": route, "http.response.status_code": status},
         start_time=ended_ns - int(seconds * 1e9),
@@ -185,9 +265,9 @@ def _links(records: Iterable[Traced]) -> list[Link]:
     """To the contexts that records have in their headers, the first ones of many."""
     links: list[Link] = []
     for record in records:
-        context = _context_of(record.headers)
-        if context is not None:
-            links.append(trace.Link(context))
+        found = _context_of(record.headers)
+        if found is not None:
+            links.append(trace.Link(found))
             if len(links) == LINKS_MAX:
                 break
     return links
@@ -202,5 +282,5 @@ def _context_of(headers: Headers) -> SpanContext | None:
     }
     if TRACE_PARENT not in carrier:
         return None
-    context = trace.get_current_span(_PROPAGATOR.extract(carrier, Context())).get_span_context()
-    return context if context.is_valid else None
+    found = trace.get_current_span(_PROPAGATOR.extract(carrier, context.Context())).get_span_context()
+    return found if found.is_valid else None

@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from raftlog.client.forks import mark_in_children
 from raftlog.client.options import ProducerOptions
 from raftlog.client.receipts import Batch, OnAck
 from raftlog.clock import Clock
@@ -52,6 +53,12 @@ class Buffer:
         self.is_full = False  # a record had no room, and since then too little room was released
         self.unfinished: dict[Batch, None] = {}
         self.closed_count = 0  # rises with every batch that became full
+        mark_in_children(self)
+
+    def end_in_child(self) -> None:
+        """Batches without an outcome get none: the event loop that sends them is in the parent process."""
+        for batch in self.unfinished:
+            batch.is_forked = True
 
     @property
     def is_roomy(self) -> bool:

@@ -426,9 +426,6 @@ class AsyncClient:
             raise TypeError(f"number is {number!r}; give the partition's number, such as 0")
         if number < 0:
             raise ValueError(f"number is {number}; partitions count from 0")
-        for name, decoder in (("key", key), ("value", value)):
-            if decoder is not None and not callable(decoder):
-                raise TypeError(f"{name} is {decoder!r}; give a function of bytes, such as json.loads")
         decoders = Decoders(key, value)
         return AsyncPartition(self._session, self._metadata, topic, number, decoders, self._place)
 

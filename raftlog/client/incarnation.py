@@ -226,6 +226,7 @@ class Incarnation:
             may_repeat=may_repeat,
             retry_timeout_s=self._limit_s if limit_s is None else limit_s,
             attempt_timeout_s=ATTEMPT_TIMEOUT_S,
+            refusal_settles=True,
         )
 
 

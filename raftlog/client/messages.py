@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from raftlog.client.user_code import called, described
+from raftlog.client.user_code import called, described, shown
 from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
 from raftlog.records.batch import CODEC_MASK, Batch, check_batch, split_batches
 from raftlog.records.record_checksum import record_crc
@@ -151,10 +151,18 @@ def read_messages(
 
 @dataclass(frozen=True, slots=True)
 class Decoders:
-    """Decoders of keys and values. ``None`` leaves them as bytes."""
+    """Decoders of keys and values. ``None`` leaves them as bytes.
+
+    Raises ``TypeError`` for an object that is no function.
+    """
 
     key: Decoder | None = None
     value: Decoder | None = None
+
+    def __post_init__(self) -> None:
+        for name, decoder in (("key", self.key), ("value", self.value)):
+            if decoder is not None and not callable(decoder):
+                raise TypeError(f"{name} is {shown(decoder)}; give a function of bytes, such as json.loads")
 
     def decoded(self, found: Found) -> Found:
         """The same with keys and values decoded; ends before a message that a function cannot decode.

@@ -131,6 +131,8 @@ class AsyncProducer:
         on_ack: OnAck | None = None,
     ) -> PendingReceipt:
         """The same without waiting. Raises ``Overloaded`` without room or while the topic is unknown."""
+        if asyncio.get_running_loop() is not self._loop:
+            self._session.check_loop()
         placed = self.append(value, key, topic, partition, headers, tags, timestamp, on_ack)
         if placed is None:
             raise Overloaded("the producer has no room or does not know the topic yet; use send, which waits")
@@ -268,7 +270,7 @@ class AsyncProducer:
         queue = router.route(key, value, partition, size_bytes)
         placed = self._buffer.append(queue, record, size_bytes, on_ack, partition is not None)
         if created is not None and placed is not None:
-            created.span.end()
+            created.end()
         return placed
 
     def append_all(

@@ -19,6 +19,7 @@ from typing import TypedDict, cast
 from msgspec import Struct
 
 from raftlog.client import values
+from raftlog.client.forks import FORKED
 from raftlog.client.logs import client_logger, is_client_thread
 from raftlog.client.user_code import called
 from raftlog.errors import RaftlogError
@@ -97,6 +98,7 @@ class Batch:
         "_thread_lock",
         "deadline",
         "due",
+        "is_forked",
         "named",
         "outcome",
         "partition",
@@ -124,6 +126,7 @@ class Batch:
         self.records: list[Record] = []
         self.size_bytes = 0
         self.outcome: Stored | Moved | RaftlogError | None = None
+        self.is_forked = False  # its outcome is in another process
         self.named: set[int] = set()  # records whose sender has named the partition
         self._callbacks: list[tuple[int, OnAck]] = []
         self._stored_ms: list[int] = []
@@ -164,9 +167,14 @@ class Batch:
             await self._event.wait()
 
     def wait_blocking(self, timeout_s: float | None) -> None:
-        """The same from any other thread. Raises ``TimeoutError``, and ``RuntimeError`` in ``on_ack``."""
+        """The same from any other thread. Raises ``TimeoutError``, and ``RuntimeError`` in ``on_ack``.
+
+        ``RuntimeError`` also in a process that was forked before the outcome.
+        """
         if self.outcome is not None:
             return
+        if self.is_forked:
+            raise RuntimeError(FORKED)
         if is_client_thread():
             raise RuntimeError(
                 "the client's own thread would wait for itself; wait for the record on another thread"

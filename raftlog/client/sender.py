@@ -23,6 +23,7 @@ from raftlog.client.receipts import NO_OFFSET, Batch, Durability, Stored
 from raftlog.client.replies import Reply
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Session
+from raftlog.client.user_code import described
 from raftlog.errors import ConnectionLost, NotSent, RaftlogError, UnknownTopic
 from raftlog.records.builder import build_batch, with_producer
 from raftlog.wire import bodies, paths
@@ -204,7 +205,7 @@ class PartitionSender:
             _logger.exception(
                 "an attempt to send to %s/%s failed unexpectedly", self.queue.topic, self.queue.partition
             )
-            broken = RaftlogError(f"an attempt to send this failed unexpectedly: {error!r}")
+            broken = RaftlogError(f"an attempt to send this failed unexpectedly: {described(error)}")
             self._pipeline.failed(in_flight, broken)  # fails, as unknown
         else:
             self._last_answer_at = self._clock.monotonic()

@@ -24,7 +24,7 @@ from raftlog.client.environment import Environment
 from raftlog.client.logs import client_logger
 from raftlog.client.replies import Reply, error_of, tls_failure
 from raftlog.client.retries import pause_s
-from raftlog.client.single_attempt import single_attempt
+from raftlog.client.single_attempt import single_attempt, was_never_sent
 from raftlog.client.values import encode_json
 from raftlog.errors import (
     ConnectionLost,
@@ -72,7 +72,7 @@ class Session:
         self.retry_timeout_s = retry_timeout_s
         self.metadata_version = -1  # the newest reported by any broker
         self.was_reached = False  # a broker has responded at least once
-        self._unreached: dict[str, aiohttp.ClientError] = {}  # by address, since the last response
+        self._unreached: dict[str, Exception] = {}  # by address, since the last response
         self._detours = Detours(self.clock)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._before_close: dict[Callable[[], Awaitable[None]], None] = {}
@@ -195,11 +195,11 @@ class Session:
             async with request as response:
                 answer = await _read_body(response, answer_bytes_max)
                 reply = Reply(response.status, answer, response.headers)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            self._unreached[base] = error
-            self._detours.failed(base, began_s, _unreached(base, error))
-            raise NotSent(_unreached(base, error)) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            if was_never_sent(error):
+                self._unreached[base] = error
+                self._detours.failed(base, began_s, _unreached(base, error))
+                raise NotSent(_unreached(base, error)) from error
             self._unreached.pop(base, None)
             why = str(error) or f"no response within {limit_s:g} s"
             silent_since_s = began_s if isinstance(error, TimeoutError) else self.clock.monotonic()
@@ -230,19 +230,20 @@ class Session:
         may_repeat: bool = True,
         retry_timeout_s: float | None = None,
         attempt_timeout_s: float | None = None,
+        refusal_settles: bool = False,
     ) -> Reply:
         """The response of any broker, with retries. Without ``may_repeat`` an unknown outcome is raised.
 
         A client that has never had a response does not retry for long if every address refuses.
 
         At the deadline a broker's last refusal is raised, if any, because it is more specific; but after an
-        attempt that may have changed something the error of that attempt, whatever was refused later.
+        attempt that may have changed something the error of that attempt, whatever was refused later. With
+        ``refusal_settles`` a final refusal is raised as it is: it holds whatever an earlier attempt did.
         """
         encoded = None if body is None else _encoded(body)
         limit_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
         attempt_s = self.request_timeout_s if attempt_timeout_s is None else attempt_timeout_s
-        began = self.clock.monotonic()
-        deadline = began + limit_s
+        deadline = (began := self.clock.monotonic()) + limit_s
         if method != "GET" and not self.was_reached and len(self._urls) > 1:
             await self._reach_one(limit_s)
         attempts = 0
@@ -264,23 +265,34 @@ class Session:
                 if not error.is_definite and method != "GET":
                     doubt = error
                 if not error.retryable or not (error.is_definite or may_repeat) or not self.is_open:
-                    raise
-                is_other_next = attempts < len(self._urls) and isinstance(error, NotSent | ConnectionLost)
+                    if doubt in (None, error) or refusal_settles:
+                        raise
+                    raise self._told(error, doubt, None) from error
+                is_silence = isinstance(error, NotSent | ConnectionLost)
+                is_other_next = is_silence and attempts < len(self._urls)
                 pause = 0.0 if is_other_next else pause_s(error, attempts, self.rng)
                 if self._is_refused_everywhere():
                     deadline = min(deadline, began + _REFUSED_S)
-                is_silence = isinstance(error, NotSent | ConnectionLost)
                 refusal = refusal if is_silence else error
-                last = doubt or (refusal if is_silence and refusal is not None and may_repeat else error)
-                if isinstance(last, NotSent):
-                    last = self.no_answer()
-                if last is not error:
-                    last.__cause__ = error
+                last = self._told(error, doubt, refusal if may_repeat else None)
             if self.clock.monotonic() + pause < deadline:
                 await asyncio.sleep(pause)
                 if self.clock.monotonic() < deadline:
                     continue  # else another attempt would have no time, and hide the reason
             raise last
+
+    def _told(
+        self, error: RaftlogError, doubt: RaftlogError | None, refusal: RaftlogError | None
+    ) -> RaftlogError:
+        """The error to raise if this attempt was the last one: a doubt, else a refusal, else its own."""
+        if doubt is not None:
+            return _in_doubt(doubt, error)
+        last = refusal or error
+        if isinstance(last, NotSent):
+            last = self.no_answer()
+        if last is not error:
+            last.__cause__ = error
+        return last
 
     async def _reach_one(self, limit_s: float) -> None:
         """Find a broker that answers, before the first request that may change something."""
@@ -307,7 +319,8 @@ class Session:
 
     def _is_refused_everywhere(self) -> bool:
         return not self.was_reached and all(
-            isinstance(self._unreached.get(url), aiohttp.ClientConnectorError) for url in self._urls
+            isinstance(self._unreached.get(url), aiohttp.ClientConnectorError | UnicodeError)
+            for url in self._urls
         )
 
     def turn_away(self, base: str, error: RaftlogError) -> None:
@@ -320,13 +333,24 @@ class Session:
             self._urls.append(base)
 
 
-def _unreached(base: str, error: aiohttp.ClientError) -> str:
-    why = str(error)
+def _unreached(base: str, error: Exception) -> str:
+    why = str(error) or "no connection in time"
+    if isinstance(error, UnicodeError):
+        why = f"this is no name of a machine: {error}"
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         why = os.strerror(number) if number and number > 0 else str(error.os_error)
         why = tls_failure(error.os_error) or why
     return f"{base} cannot be reached: {why}"
+
+
+def _in_doubt(doubt: RaftlogError, later: RaftlogError) -> RaftlogError:
+    """The error of an attempt that may have changed something, with the text of the last attempt."""
+    if later is doubt:
+        return doubt
+    told = type(doubt)(f"{doubt}; then: {later}", **doubt.details)
+    told.__cause__ = later
+    return told
 
 
 def _encoded(body: msgspec.Struct) -> bytes:

@@ -94,7 +94,7 @@ class _Face:
             self._takes.done()
 
     def _seek(self, topic: str, partition: int, position: Position) -> Callable[[], Awaitable[None]]:
-        self._handed.done()  # else it would be acknowledged after the seek, and take it back
+        """What is being handled is not acknowledged; later, it counts unless its partition was the target."""
         return lambda: self._core.seek(TopicPartition(topic, partition), position)
 
     def _pause(self, targets: Collection[TopicPartition], is_paused: bool) -> Callable[[], Awaitable[None]]:
@@ -173,7 +173,11 @@ class Consumer(_Face):
         self._portal.call(self._core.commit)
 
     def seek(self, topic: str, partition: int, position: Position) -> None:
-        """Continue elsewhere in a partition of this member. Raises ``KeyError`` for others."""
+        """Continue elsewhere in a partition of this member. Raises ``KeyError`` for others.
+
+        Acknowledges nothing: the record being handled comes again if its handling fails. One of the same
+        partition is not acknowledged later either.
+        """
         self._portal.call(self._seek(topic, partition, position))
 
     def pause(self, targets: Collection[TopicPartition]) -> None:
@@ -262,7 +266,11 @@ class AsyncConsumer(_Face):
         await self._portal.awaited(self._core.commit)
 
     async def seek(self, topic: str, partition: int, position: Position) -> None:
-        """Continue elsewhere in a partition of this member. Raises ``KeyError`` for others."""
+        """Continue elsewhere in a partition of this member. Raises ``KeyError`` for others.
+
+        Acknowledges nothing: the record being handled comes again if its handling fails. One of the same
+        partition is not acknowledged later either.
+        """
         await self._portal.awaited(self._seek(topic, partition, position))
 
     async def pause(self, targets: Collection[TopicPartition]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from raftlog.client.consumer.batch_transaction import BatchTransactionCore
 from raftlog.client.consumer.core import ConsumerCore, Place
 from raftlog.client.delivery import Delivery
+from raftlog.client.forks import mark_in_children
 from raftlog.client.messages import Message
 from raftlog.client.portal import Portal
 from raftlog.types import TopicPartition
@@ -108,6 +109,11 @@ class Handed:
         self._messages: list[Message] = []  # those that are left of it, the next one last
         self._version = -1  # of the core, when they were due
         self._last: Message | None = None
+        mark_in_children(self)
+
+    def end_in_child(self) -> None:
+        """Hand out nothing that was taken: it belongs to the parent process."""
+        self._messages, self._last = [], None
 
     def put(self, taken: Taken) -> None:
         """The next ones."""

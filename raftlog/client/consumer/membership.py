@@ -74,6 +74,7 @@ class Membership:
             body=body,
             attempt_timeout_s=wait_s + session.request_timeout_s,
             retry_timeout_s=wait_s + session.retry_timeout_s,
+            refusal_settles=True,
         )
         return reply.read(wire.HeartbeatBody).action == "rejoin"
 
@@ -187,6 +188,7 @@ class Membership:
             body=body,
             attempt_timeout_s=PARK_S,
             retry_timeout_s=PARK_S + session.retry_timeout_s,
+            refusal_settles=True,
         )
 
     def _plan(self, joined: wire.JoinedBody) -> dict[str, list[wire.TopicPartitions]] | Literal["auto"]:

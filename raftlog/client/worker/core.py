@@ -23,7 +23,7 @@ from raftlog import tracing
 from raftlog.client.delivery import Delivery
 from raftlog.client.logs import client_logger
 from raftlog.client.messages import Message
-from raftlog.client.user_code import ProcessEnd, described
+from raftlog.client.user_code import ProcessEnd, described, is_cancelled
 from raftlog.client.worker.failures import Failures
 from raftlog.client.worker.lanes import Lanes
 from raftlog.client.worker.options import WorkerOptions
@@ -236,7 +236,9 @@ class WorkerCore:
     async def _handle(self, job: _Job) -> None:
         try:
             ends_worker = await self._attempt(job)
-        except Exception as error:
+        except BaseException as error:
+            if is_cancelled():
+                raise
             ends_worker = error
         self._lanes.end(job.lane)
         if ends_worker is not None:

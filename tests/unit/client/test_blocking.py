@@ -20,6 +20,7 @@ from raftlog.records.builder import Record
 from raftlog.testing.waits import LIMIT_S, eventually
 from tests.helpers.async_tests import beside
 from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
+from tests.helpers.whole_broker import TOPIC, whole_broker
 
 
 def test_the_blocking_client_does_what_the_async_one_does() -> None:
@@ -75,6 +76,20 @@ def test_errors_come_out_of_result_and_of_the_block() -> None:
                 with pytest.raises(RecordTooLarge):
                     pending.result()
         assert [type(error) for error in told] == [RecordTooLarge]
+
+
+# requirement: D2
+@pytest.mark.parametrize("takes_batches", [False, True])
+def test_a_seek_of_another_partition_does_not_acknowledge_what_is_being_handled(takes_batches: bool) -> None:
+    with beside(whole_broker(partitions=2)) as broker, Client(broker.url) as client:
+        for partition in (0, 1):
+            client.send(TOPIC, "x", partition=partition)
+        with pytest.raises(ZeroDivisionError), client.consumer("g", TOPIC) as consumer:  # noqa: PT012
+            first = next(consumer.batches())[0] if takes_batches else next(iter(consumer))
+            consumer.seek(TOPIC, 1 - first.partition, 1)
+            raise ZeroDivisionError
+        committed = {each.partition: each.committed_offset for each in client.groups.offsets("g")}
+        assert committed == {1 - first.partition: 1}
 
 
 def test_a_result_can_be_waited_for_with_a_limit() -> None:
@@ -304,6 +319,37 @@ def test_a_client_of_another_process_refuses_calls(call: str) -> None:
         assert in_a_child(calls[call]) == f"RuntimeError: {FORKED}"
         assert producer.send("parent").result(LIMIT_S).offset >= 0
     assert cluster.partition().values().count(b"child") == 0
+
+
+# requirement: P6
+@pytest.mark.parametrize("wait", ["result", "exception"])
+def test_a_pending_record_of_another_process_has_no_outcome_here(wait: str) -> None:
+    with (
+        beside(fake_cluster()) as cluster,
+        Client(cluster.urls) as client,
+        client.producer("orders", linger="10s") as producer,
+    ):
+        client.send("orders", "before")
+        pending = producer.send("pending")
+        with producer._core._buffer._lock:  # as another thread may have held it
+            assert in_a_child(getattr(pending, wait)) == f"RuntimeError: {FORKED}"
+        producer.flush()
+        assert pending.result(LIMIT_S).offset == 1
+        assert in_a_child(getattr(pending, wait)) == ""  # its outcome was known before
+
+
+# requirement: D2
+@pytest.mark.parametrize("take", ["poll", "batches"])
+def test_records_that_a_consumer_has_taken_stay_in_its_process(take: str) -> None:
+    with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
+        for value in "0", "1", "2":
+            client.send("orders", value)
+        with client.consumer(None, assign=[("orders", 0)]) as consumer:
+            first = consumer.poll("5s")
+            assert first is not None
+            act = consumer.poll if take == "poll" else lambda: next(consumer.batches())
+            assert in_a_child(act) == f"RuntimeError: {FORKED}"
+            assert [message and message.offset for message in (consumer.poll(), consumer.poll())] == [1, 2]
 
 
 # requirement: P6

@@ -269,6 +269,34 @@ async def test_a_seek_leaves_the_records_of_other_partitions() -> None:
 
 
 # requirement: D2
+@pytest.mark.parametrize("target", ["same", "other", "foreign"])
+@pytest.mark.parametrize("takes_batches", [False, True])
+async def test_a_seek_does_not_acknowledge_what_is_being_handled(target: str, takes_batches: bool) -> None:
+    async with filled(5, 5) as (_, client):
+        await client.groups.commit("g", {(TOPIC, 0): 0, (TOPIC, 1): 0})
+        with pytest.raises(KeyError):  # noqa: PT012 - of the handler, or of the seek
+            async with await client.consumer("g", TOPIC) as taken:
+                first = (await anext(taken.batches()))[0] if takes_batches else await polled(taken)
+                targets = {"same": first.partition, "other": 1 - first.partition, "foreign": 7}
+                await taken.seek(TOPIC, targets[target], 0)
+                raise KeyError
+        assert await offsets(client) == {0: 0, 1: 0}
+
+
+# requirement: D2
+async def test_a_seek_takes_back_the_acknowledgement_of_its_own_partition_only() -> None:
+    async with filled(5, 5) as (_, client), await client.consumer("g", TOPIC) as taken:
+        first = await polled(taken)
+        await taken.seek(TOPIC, 1 - first.partition, 3)
+        await taken.commit()
+        assert await offsets(client) == {first.partition: 1, 1 - first.partition: 3}
+        second = await polled(taken)
+        await taken.seek(TOPIC, second.partition, 0)
+        await taken.commit()
+        assert (await offsets(client))[second.partition] == 0
+
+
+# requirement: D2
 async def test_a_seek_drops_what_a_cancelled_poll_has_taken() -> None:
     async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
         await read_ahead(taken, 5)

@@ -115,6 +115,37 @@ async def test_nothing_was_sent_where_all_brokers_are_frozen() -> None:
         assert caught.value.is_definite
 
 
+NO_NAMES = ("a" * 64, "a..b")  # of machines: a label has 1 to 63 characters
+
+
+# requirement: P6
+@pytest.mark.parametrize("name", NO_NAMES)
+async def test_an_advertised_address_that_is_no_name_is_avoided(name: str) -> None:
+    async with (
+        whole_broker(partitions=1, advertised=f"http://{name}:7070") as whole,
+        VirtualClient(whole.url, retry_timeout="20s") as client,
+    ):
+        assert (await client.send(TOPIC, "sent")).offset == 0
+        assert (await client.partition(TOPIC, 0).read(0)).messages[0].value == b"sent"
+        assert [topic.name for topic in await client.topics.list()] == [TOPIC]
+
+
+# requirement: P6
+@pytest.mark.parametrize("name", NO_NAMES)
+async def test_a_first_address_that_is_no_name_costs_no_request(name: str) -> None:
+    async with (
+        fake_cluster() as cluster,
+        VirtualClient([f"http://{name}:1", *cluster.urls], retry_timeout="9s") as client,
+    ):
+        assert (await client.topics.create("sales")).name == "sales"
+
+
+async def test_where_no_address_is_a_name_nothing_is_sent_and_the_reason_is_told() -> None:
+    async with asyncio.timeout(5), VirtualClient("http://a..b:1") as client:
+        with pytest.raises(NotSent, match=r"a\.\.b:1 cannot be reached: this is no name of a machine"):
+            await client.topics.create("sales")
+
+
 class SlowNames(aiohttp.abc.AbstractResolver):
     """Names that a resolver never finds, as where a firewall drops its questions."""
 
@@ -129,13 +160,17 @@ class SlowNames(aiohttp.abc.AbstractResolver):
         """See the base class."""
 
 
-async def test_a_name_that_is_never_resolved_is_no_unknown_outcome() -> None:
+@pytest.mark.parametrize("request_timeout_s", [10, 2, 1, 0.05])
+async def test_a_name_that_is_never_resolved_is_no_unknown_outcome(request_timeout_s: float) -> None:
     def connector() -> aiohttp.BaseConnector:
         return aiohttp.TCPConnector(resolver=SlowNames())
 
     environment = Environment(clock=VirtualClock(), rng=random.Random(7), connector=connector)
     session = Session(
-        ["http://log-1.internal:1"], environment=environment, request_timeout_s=10, retry_timeout_s=30
+        ["http://log-1.internal:1"],
+        environment=environment,
+        request_timeout_s=request_timeout_s,
+        retry_timeout_s=30,
     )
     await session.open()
     with pytest.raises(NotSent, match="log-1"):

@@ -11,6 +11,7 @@ from raftlog import Client
 from raftlog.aio import Client as AsyncClient
 from raftlog.client.client import url_from
 from raftlog.client.options import URL_DEFAULT
+from raftlog.client.producer import AsyncProducer
 from raftlog.client.values import encode_headers, encode_value
 from raftlog.errors import InvalidRecord, NotSent
 from tests.helpers.async_tests import beside
@@ -25,6 +26,10 @@ def test_tls_at_a_port_without_it_is_named() -> None:
             pytest.raises(NotSent, match=r"TLS failed.*without TLS has http://"),
         ):
             client.topics.list()
+
+
+async def sent_at_once(producer: AsyncProducer) -> object:
+    return producer.send_nowait("y")
 
 
 def test_a_client_on_another_event_loop_says_so() -> None:
@@ -50,6 +55,8 @@ def test_a_client_on_another_event_loop_says_so() -> None:
             client.topics.list,
             lambda: client.send("orders", "y"),
             lambda: producer.send("y"),
+            lambda: asyncio.to_thread(asyncio.run, sent_at_once(producer)),
+            lambda: sent_at_once(producer),
             lambda: producer.send_all([]),
             producer.flush,
             producer.close,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from raftlog.client.options import PRESETS, broker_urls, producer_options, secon
 from raftlog.client.values import encode_headers, encode_value
 from raftlog.errors import InvalidRecord, InvalidRequest
 from raftlog.records.batch import Codec
+from tests.helpers.virtual_client import VirtualClient
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,33 @@ from raftlog.records.batch import Codec
 )
 def test_a_duration_is_text_with_a_unit_or_a_timedelta(written: str, expected: float) -> None:
     assert seconds("linger", written) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("option", ["key", "value"])
+def test_a_decoder_that_is_no_function_is_refused_where_it_is_given(option: str) -> None:
+    decoders: dict[str, Any] = {option: json}
+    with Client("raftlog://localhost:1") as client:
+        uses = (
+            lambda: client.partition("orders", 0, **decoders),
+            lambda: client.consumer("g", "orders", **decoders),
+            lambda: client.worker("orders", group="g", **decoders),
+        )
+        for use in uses:
+            with pytest.raises(TypeError, match=f"{option} is <module 'json'.*such as json.loads"):
+                use()
+
+
+@pytest.mark.parametrize("option", ["key", "value"])
+async def test_a_decoder_that_is_no_function_is_refused_by_the_async_client(option: str) -> None:
+    decoders: dict[str, Any] = {option: json}
+    async with VirtualClient("raftlog://localhost:1") as client:
+        refused = pytest.raises(TypeError, match=f"{option} is <module 'json'.*such as json.loads")
+        with refused:
+            client.partition("orders", 0, **decoders)
+        with refused:
+            await client.consumer("g", "orders", **decoders)
+        with refused:
+            client.worker("orders", group="g", **decoders)
 
 
 @pytest.mark.parametrize(

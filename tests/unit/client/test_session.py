@@ -20,6 +20,7 @@ from raftlog.errors import (
     ConnectionLost,
     NoLeader,
     NotSent,
+    ProducerFenced,
     RaftlogError,
     TopicExists,
     UnknownTopic,
@@ -152,6 +153,45 @@ async def test_a_refusal_does_not_hide_an_attempt_in_doubt(answers: Sequence[Raf
             await session.ask_any("POST", "/v1/producers", retry_timeout_s=0.5)
         await session.close()
     assert not caught.value.is_definite
+
+
+def refused(status: int, code: str) -> web.Response:
+    problem = {"type": "", "title": "", "status": status, "detail": f"said {code}", "code": code}
+    return web.json_response(problem, status=status, content_type="application/problem+json")
+
+
+REFUSED_AGAIN: dict[str, tuple[Callable[[Client], Awaitable[object]], int, str]] = {
+    "set replicas": (lambda client: client.replicas.set("orders", 0, [1, 2, 4]), 409, "conflict"),
+    "decommission": (lambda client: client.cluster.decommission(4), 404, "broker_not_found"),
+    "delete a queue": (lambda client: client.queue("mail", group="g").delete(), 404, "queue_not_found"),
+    "commit offsets": (lambda client: client.groups.commit("g", {("orders", 0): 1}), 409, "conflict"),
+    "alter": (
+        lambda client: client.topics.alter("orders", config={"retention.ms": 1}),
+        404,
+        "topic_not_found",
+    ),
+}
+
+
+# requirement: D2
+@pytest.mark.parametrize("change", REFUSED_AGAIN)
+async def test_a_final_refusal_does_not_hide_an_attempt_in_doubt(change: str) -> None:
+    ask, status, code = REFUSED_AGAIN[change]
+    answers = refused(504, "replication_timeout"), refused(status, code)
+    async with answering(*answers) as url, VirtualClient(url, retry_timeout="5s") as client:
+        with pytest.raises(CommitUnknown, match=f"said replication_timeout.*said {code}") as caught:
+            await ask(client)
+    assert isinstance(caught.value.__cause__, RaftlogError)
+    assert caught.value.__cause__.code == code
+
+
+async def test_a_refusal_of_what_brokers_remember_ends_the_doubt() -> None:
+    answers = refused(504, "replication_timeout"), refused(403, "producer_fenced")
+    async with answering(*answers) as url, VirtualClient(url, retry_timeout="5s") as client:
+        producer = client.producer("orders", transactional_id="t")
+        with pytest.raises(ProducerFenced):
+            await producer.transaction().__aenter__()
+        await producer.close(0)
 
 
 async def test_the_bootstrap_address_is_asked_again_when_all_brokers_have_moved() -> None:

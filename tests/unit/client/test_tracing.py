@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
@@ -16,6 +18,7 @@ from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from raftlog import tracing
 from raftlog.client.messages import Message
 from raftlog.client.worker.calls import ThreadCalls
+from raftlog.records.failures import FailedRecord
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.virtual_time import eventually
 from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
@@ -129,6 +132,126 @@ async def test_a_context_that_a_record_has_is_kept_and_failures_are_errors(spans
     lost, *_, stored = spans.named(f"send {TOPIC}")
     assert linked(lost) == linked(stored) == [PARENT_ID]
     assert (lost.status.status_code, stored.status.status_code) == (StatusCode.ERROR, StatusCode.UNSET)
+
+
+class Failing(SpanProcessor):
+    """It raises when spans of an operation start or end."""
+
+    def __init__(self, when: str, operation: str, error: BaseException) -> None:
+        self._when, self._operation, self._error = when, operation, error
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        self._act("start", span.name)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self._act("end", span.name)
+
+    def _act(self, when: str, name: str) -> None:
+        if when == self._when and name.startswith(self._operation):
+            raise self._error
+
+
+class NoText(Exception):
+    """Its text cannot be made."""
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+    __repr__ = __str__
+
+
+@pytest.fixture
+def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, BaseException], None]:
+    """Install an SDK with a processor that raises."""
+
+    def install(when: str, operation: str, error: BaseException) -> None:
+        provider = TracerProvider()
+        provider.add_span_processor(Failing(when, operation, error))
+        monkeypatch.setattr(tracing, "TRACER", provider.get_tracer("test"))
+        monkeypatch.setattr(tracing, "_logged", set())
+
+    return install
+
+
+# requirement: D2
+@pytest.mark.parametrize("error", [ValueError("hook"), NoText(), asyncio.CancelledError()])
+@pytest.mark.parametrize("when", ["start", "end"])
+@pytest.mark.parametrize("operation", ["create", "send", "fetch", "commit", "POST", "PUT"])
+async def test_what_an_sdk_raises_changes_no_outcome_and_is_logged_once(
+    fails: Callable[..., None],
+    operation: str,
+    when: str,
+    error: BaseException,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fails(when, operation, error)
+    async with whole_broker(1) as found, VirtualClient(found.url) as client:
+        async with client.producer(TOPIC, delivery_timeout="20s") as producer:
+            for offset in range(2):
+                pending = await producer.send("a", partition=0)
+                async with asyncio.timeout(20):
+                    assert (await pending).offset == offset
+        async with await client.consumer("mail", TOPIC) as consumer:
+            for offset in range(2):
+                message = await consumer.poll("60s")
+                assert message is not None
+                assert message.offset == offset
+                await consumer.commit()
+        [committed] = await client.groups.offsets("mail")
+        assert committed.committed_offset == 2
+    failures = [each for each in caplog.messages if "OpenTelemetry did not" in each]
+    assert len(failures) == 1
+    assert type(error).__name__ in failures[0]
+
+
+# requirement: D2
+@pytest.mark.parametrize("when", ["start", "end"])
+async def test_what_an_sdk_raises_is_no_failure_of_a_handler(fails: Callable[..., None], when: str) -> None:
+    async def handle(message: Message) -> None:
+        handled.append(message.offset)
+
+    handled: list[int] = []
+    fails(when, "process", ValueError("hook"))
+    world = World(handle, dead_letter=True)
+    world.records.hand_out(0, 1)
+    await eventually(lambda: 1 in world.records.acknowledged)
+    assert await world.stop() is None
+    assert (handled, world.stored) == ([0, 1], [])
+
+
+# requirement: D2
+@pytest.mark.parametrize("kind", [KeyError, GeneratorExit, SystemExit, asyncio.CancelledError])
+async def test_a_failure_without_a_text_has_its_span_and_its_dead_letter(
+    spans: Spans, kind: type[BaseException]
+) -> None:
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise kind
+
+    async def fail(message: Message) -> None:
+        raise Silent
+
+    world = World(fail, dead_letter=True)
+    world.records.hand_out(0)
+    await eventually(lambda: world.records.acknowledged == [0])
+    await world.stop()
+    [span] = spans.named("process t")
+    told = f"Silent: <str() of this Silent raises {kind.__name__}>"
+    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, told)
+    assert [
+        FailedRecord.from_dead_letter(each.value or b"", each.headers, 0).reason
+        for _, _, each in world.stored
+    ] == [told]
+
+
+async def test_a_call_that_ends_by_what_ends_a_task_ends_its_worker() -> None:
+    async def end(message: Message) -> None:
+        raise GeneratorExit
+
+    world = World(end, dead_letter=True)
+    world.records.hand_out(0)
+    async with asyncio.timeout(20):
+        assert isinstance(await world.running, GeneratorExit)
 
 
 async def test_without_an_sdk_records_stay_as_they_are() -> None:

@@ -13,8 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 
-from raftlog import Client, InvalidRecord, Message
+from raftlog import Client, InvalidRecord, Message, tracing
 from raftlog.client.worker.calls import Calls, CoroutineCalls, ThreadCalls, check_function
 from raftlog.records.failures import FailedRecord
 from tests.helpers.async_tests import beside
@@ -298,7 +300,59 @@ def assigned(behave: Misbehaviour) -> BaseException | None:
     return run_virtual(run())
 
 
-IGNORES = (acknowledged_blocking, acknowledged_async)  # results and errors of these are only logged
+class MisbehavingSpans(SpanProcessor):
+    """An SDK whose hooks misbehave."""
+
+    def __init__(self, behave: Misbehaviour) -> None:
+        self._behave = behave
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        self.on_end(span)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        result = self._behave(span)
+        if asyncio.iscoroutine(result):
+            result.close()
+
+
+def traced(behave: Misbehaviour, work: Callable[[], None]) -> None:
+    """Work with such an SDK, on a thread where no Ctrl-C arrives."""
+    provider = TracerProvider()
+    provider.add_span_processor(MisbehavingSpans(behave))
+    with pytest.MonkeyPatch.context() as patch, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        patch.setattr(tracing, "TRACER", provider.get_tracer("test"))
+        pool.submit(work).result()
+
+
+def traced_blocking(behave: Misbehaviour) -> BaseException | None:
+    def work() -> None:
+        with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
+            with client.producer("orders", linger=0) as producer:
+                assert [producer.send("v").result(5).offset for _ in range(2)] == [0, 1]
+            with client.consumer(None, assign=[("orders", 0)]) as consumer:
+                found = [consumer.poll("5s") for _ in range(2)]
+            assert [each and each.offset for each in found] == [0, 1]
+
+    traced(behave, work)
+    return None
+
+
+def traced_worker(behave: Misbehaviour) -> BaseException | None:
+    async def succeed(message: Message) -> None: ...
+
+    async def run() -> None:
+        world = World(succeed, dead_letter=True)
+        world.records.hand_out(0, 1)
+        await eventually(lambda: 1 in world.records.acknowledged, within_s=5)
+        assert await world.stop() is None
+        assert world.stored == []
+
+    traced(behave, lambda: run_virtual(run()))
+    return None
+
+
+TRACED = (traced_blocking, traced_worker)
+IGNORES = (acknowledged_blocking, acknowledged_async, *TRACED)  # results and errors of these are only logged
 ON_THE_CALLERS_THREAD = (placed_blocking, placed_async, by_threads, by_coroutines)
 TAKES_ANY = (by_threads, by_coroutines, read_blocking, read_async, consume_blocking)
 CALLBACKS: tuple[Callback, ...] = (*TAKES_ANY, placed_blocking, placed_async, assigned, *IGNORES)
