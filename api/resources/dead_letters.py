@@ -113,6 +113,8 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
             left += len(letters) - len(found)
             letters = found
         if letters and not wanted.dry_run:
+            if scan.cursor.partition >= pages.source.writable_partitions:
+                await steps.take(_refuse_decommissioned(pages.source, scan.cursor.partition))
             if redriver is not None:
                 await steps.take(redriver.redrive(letters))
             tombstones = [tombstone(letter.record.id, how) for letter in letters]
@@ -129,6 +131,16 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
         )
     return json_response(
         wire.DeadLettersSettled(pages.items, count, wanted.dry_run, _next(pages), pages.foreign, left)
+    )
+
+
+async def _refuse_decommissioned(topic: TopicInfo, partition: int) -> None:
+    """Raise ``Conflict``: the records that settle dead letters have no place in their partition."""
+    raise Conflict(
+        f"partition {partition} of topic {topic.name} is decommissioned, and its dead letters cannot be "
+        f"settled: recommission it (`raftlog topic recommission-partitions {topic.name}`), and try again",
+        topic=topic.name,
+        partition=partition,
     )
 
 

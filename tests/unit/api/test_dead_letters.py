@@ -247,6 +247,21 @@ async def test_a_refusal_of_the_second_retry_partition_is_an_unknown_outcome(ser
     assert (await server.post(REDRIVE, {"all": True})).code == "no_leader", "nothing is written"
 
 
+@served()
+async def test_dead_letters_of_a_decommissioned_partition_are_not_tried_again_and_again(
+    server: HttpServer,
+) -> None:
+    # requirement: A7
+    await make_topics(server, 2)
+    await add(server, letter(1, partition=1), partition=1)
+    await server.post(f"/v1/topics/{DEAD}/partitions:decommission", {"count": 1})
+    for path in (REDRIVE, DISCARD):
+        told = await server.post(path, {"all": True})
+        assert (told.status, told.code) == (409, "conflict")
+        assert "recommission it" in str(told.json["detail"])
+    assert retries(server) == []
+
+
 @served(prepare=make_topics)
 async def test_a_record_that_fails_during_its_redrive_is_a_dead_letter(server: HttpServer) -> None:
     # requirement: A7
