@@ -39,7 +39,7 @@ def section(scores: Sequence[Score]) -> list[str]:
         "",
         "`make mutants` changes functions a little, one at a time, and runs the tests and the seeds of the",
         "simulator that run the changed line: [Mutants](testing.md#mutants). These were drawn at random.",
-        "Those of commit 0993a452 ran against the tests of their package, with its scenarios and properties,",
+        "Those of commit 45b61281 ran against the tests of their package, with its scenarios and properties,",
         "and against few seeds, the others against unit tests, the tests of the Raft paper and seeds: scores",
         "are lower bounds. A survivor is equivalent if it changes speed, texts or nothing, which a person",
         "has judged. Tests that see some of the others have been added since, and are not counted. Packages",

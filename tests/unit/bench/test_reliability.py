@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bench.long_runs import (
@@ -20,7 +21,7 @@ from bench.long_runs import (
     wanted,
 )
 from bench.mutant_scores import Score, section, stored
-from bench.reliability import RESULTS, uncommitted
+from bench.reliability import DOCUMENT, FIGURES, RESULTS, Row, page, uncommitted
 from chaos.simulator.levels import BROKERS, BROKERS_LONG, CORE, LOG
 
 SOURCES = "0000000a"
@@ -41,6 +42,11 @@ def checkout(tmp_path: Path) -> Path:
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-q", "-m", "one")
     return tmp_path
+
+
+def test_the_page_is_made_from_the_stored_figures() -> None:
+    rows = msgspec.json.decode(FIGURES.read_bytes(), type=dict[str, Row])
+    assert page(rows) == DOCUMENT.read_text()
 
 
 def test_only_a_clean_checkout_is_measured(checkout: Path) -> None:
