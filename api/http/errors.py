@@ -346,8 +346,8 @@ TABLE: dict[type[RaftlogError], Kind] = {
     errors.Overloaded: Kind(
         503,
         "Too much in flight",
-        "The broker has too many bytes in flight, too many connections, no file descriptor for a read, or no "
-        "room for more state.",
+        "The broker has too many bytes in flight, too many connections, too many calls open with the other "
+        "brokers, no file descriptor for a read, or no room for more state.",
         "Retry after `retry_after_ms`.",
     ),
     errors.QuotaExceeded: Kind(

@@ -161,15 +161,9 @@ def refused(status: int, code: str) -> web.Response:
 
 
 REFUSED_AGAIN: dict[str, tuple[Callable[[Client], Awaitable[object]], int, str]] = {
-    "set replicas": (lambda client: client.replicas.set("orders", 0, [1, 2, 4]), 409, "conflict"),
-    "decommission": (lambda client: client.cluster.decommission(4), 404, "broker_not_found"),
+    "forget": (lambda client: client.cluster.forget(4), 404, "broker_not_found"),
     "delete a queue": (lambda client: client.queue("mail", group="g").delete(), 404, "queue_not_found"),
     "commit offsets": (lambda client: client.groups.commit("g", {("orders", 0): 1}), 409, "conflict"),
-    "alter": (
-        lambda client: client.topics.alter("orders", config={"retention.ms": 1}),
-        404,
-        "topic_not_found",
-    ),
 }
 
 

@@ -465,9 +465,8 @@ async def test_a_broker_forgets_where_a_deleted_topic_ended() -> None:
     before, _ = applied(create("orders", [1], [1]), create("mails", [1], number=2), to=cluster())
     changed: list[Any] = []
     controller: Any = SimpleNamespace(image=before, subscribe=changed.append)
-    gateway: Any = SimpleNamespace(offset_at=offset_at)
-    calls: Any = SimpleNamespace(serve=lambda *_: None)
-    groups = BrokerGroups(NodeId(1), Groups(), controller, gateway, calls, SystemClock())
+    gateway: Any = SimpleNamespace(offset_at=offset_at, relay=SimpleNamespace(serve=lambda *_: None))
+    groups = BrokerGroups(NodeId(1), Groups(), controller, gateway, SystemClock())
     offsets = [groups.offsets.placed("orders", partition, 5, -1, "") for partition in (0, 1)]
     offsets.append(groups.offsets.placed("mails", 0, 5, -1, ""))
     for _ in range(2):
