@@ -39,10 +39,12 @@ class Cluster(ClusterView):
             cluster.kill(cluster.leader("orders", 0))
 
     ``commands``: for each broker, a command that runs the command line after it under the same process id.
-    ``start_process`` starts the brokers of all clusters of this process.
+    ``start_process`` starts the brokers of all clusters of this process, and ``variables`` are in their
+    environment, before those of a cluster.
     """
 
     start_process: ClassVar[StartProcess] = staticmethod(as_program)
+    variables: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class Cluster(ClusterView):
         self.directory = directory
         self._commands = commands or {}
         self._limit = ["prlimit", f"--nofile={open_files_max}", "--"] if open_files_max else []
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**os.environ, **self.variables, **(environment or {})}
         self._own_environments: dict[int, dict[str, str]] = {}
         self._processes: dict[int, BrokerProcess] = {}
         self._killed: set[int] = set()  # pids that were ended here

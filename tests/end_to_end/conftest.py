@@ -13,6 +13,7 @@ from chaos.fork_server import as_fork
 from raftlog.node.group_host import TICK_MS
 
 HERE = Path(__file__).parent
+PATIENT = {"RAFTLOG_TIMING__TICK_MS": str(2 * TICK_MS), "RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "10000"}
 
 
 TEST_S = (
@@ -37,8 +38,7 @@ def many_brokers() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Cluster, "start_process", staticmethod(as_fork))
-        patched.setenv("RAFTLOG_TIMING__TICK_MS", str(2 * TICK_MS))
-        patched.setenv("RAFTLOG_TIMING__DEAD_TIMEOUT_MS", "10000")
+        patched.setattr(Cluster, "variables", PATIENT)
         yield
 
 
