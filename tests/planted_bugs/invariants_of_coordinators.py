@@ -182,12 +182,13 @@ COORDINATORS = (
         seen_by="brokers-transactions:1",
     ),
     PlantedBug(
-        "whole brokers: a partition is removed while delayed messages are on their way there",
+        "a partition is removed while delayed messages are on their way there",
         "delayed D1",
         "partitions.reassignment.removal:PartitionRemover._look",
         "if ends is not None and await self._is_awaited(topic.name, partition.partition, ASK_TIMEOUT_MS)",
         "if False",
-        seen_by="brokers-delayed:3",
+        seen_by="tests/scenarios/partitions/test_decommissioned_partitions.py::"
+        "test_a_partition_stays_while_the_outcome_of_an_append_to_it_is_awaited",
     ),
     PlantedBug(
         "whole brokers: a repeated request adds its delayed messages again",

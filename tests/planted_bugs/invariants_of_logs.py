@@ -196,7 +196,7 @@ LOGS = (
         "partitions.replica.replica:PartitionReplica._judged",
         "await self._serving.ready(deadline)",
         "pass",
-        seen_by="brokers:7",
+        seen_by="brokers:26",
     ),
     PlantedBug(
         "does not look at the entry before an append",
