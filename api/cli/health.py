@@ -22,6 +22,7 @@ from api.cli.tables import Row
 from raftlog.units import counted
 from raftlog.wire import paths
 from raftlog.wire.bodies import HealthBody, PartitionBody, RefusedReplicaBody
+from raftlog.wire.decoding import UNREADABLE
 from raftlog.wire.limits import TRANSACTION_MS_MAX
 
 _TIMEOUT_S = 3.0
@@ -188,7 +189,7 @@ def _told(url: str) -> HealthBody | None:
         with closing(opened(url, _TIMEOUT_S)) as http:
             answer = answer_of(http, paths.READY, _TIMEOUT_S)
             return msgspec.json.decode(answer.body, type=HealthBody)
-    except (OSError, HTTPException, msgspec.MsgspecError):
+    except (OSError, HTTPException, *UNREADABLE):
         return None
 
 

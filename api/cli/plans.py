@@ -74,6 +74,7 @@ def plan(
 def _read(path: str) -> PlanBody:
     import msgspec
 
+    from raftlog.wire.decoding import UNREADABLE
     from raftlog.wire.plans import PlanBody
 
     try:
@@ -81,7 +82,7 @@ def _read(path: str) -> PlanBody:
         return msgspec.json.decode(text, type=PlanBody)
     except OSError as error:
         wrong_usage(f"--apply: {error}")
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         wrong_usage(f"--apply: {path} is not a plan of `raftlog cluster plan -o json`: {error}")
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from raftlog.errors import ConnectionLost, RaftlogError, Unknown
-from raftlog.wire.decoding import decoder_of
+from raftlog.wire.decoding import UNREADABLE, decoder_of
 from raftlog.wire.problems import Problem, read_problem
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -27,7 +27,7 @@ class Reply:
         """The body as a struct. Raises ``ConnectionLost`` when it is invalid: no broker wrote it."""
         try:
             return decoder_of(kind).decode(self.body)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise ConnectionLost(f"the response cannot be read: {error}") from error
 
     def number(self, header: str, default: int = -1) -> int:
@@ -58,7 +58,7 @@ def _newer(error: RaftlogError, body: bytes) -> RaftlogError:
     """An error whose code this client does not know: takes ``problem`` and ``retryable`` from it."""
     try:
         problem = decoder_of(Problem).decode(body)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return error
     kind = Unknown if problem.retryable else RaftlogError
     return kind(str(error), **{**error.details, "code": problem.code})

@@ -23,6 +23,7 @@ from raftlog.node.network.transport import Transport
 from raftlog.node.rpc_classes import CALLS_MAX, RETRY_AFTER_MS, CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
+from raftlog.wire.decoding import UNREADABLE
 
 Answering = Awaitable[tuple[bytes, Sequence[Buffer]]]
 Handler = Callable[[NodeId, bytes, memoryview], Answering]
@@ -30,7 +31,6 @@ Handler = Callable[[NodeId, bytes, memoryview], Answering]
 
 Body = TypeVar("Body")
 
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 ANSWER_AGAIN_S: Final = 0.05  # an answer that cannot leave is sent again after so long
 ANSWER_TRIES_MAX: Final = 100
 HELD_BYTES_MAX: Final = 32 << 20  # of records in answers that cannot leave

@@ -12,6 +12,7 @@ import msgspec
 
 from raftlog.errors import Detail, RaftlogError, from_code
 from raftlog.wire import paths
+from raftlog.wire.decoding import UNREADABLE
 
 TYPE_BASE = "https://raftlog.dev"
 
@@ -58,7 +59,7 @@ def read_problem(body: bytes) -> RaftlogError | None:
     """The error in a problem body, or ``None`` when the bytes are not a problem of this API."""
     try:
         return error_of({name: _detail(raw) for name, raw in _DECODER.decode(body).items()})
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 
@@ -75,5 +76,5 @@ def _detail(raw: msgspec.Raw) -> Detail:
     """Details of unknown types are kept as JSON text."""
     try:
         return _DETAIL.decode(raw)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return bytes(raw).decode(errors="replace")

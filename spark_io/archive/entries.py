@@ -20,6 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from raftlog.types import TopicPartition
+from raftlog.wire.decoding import UNREADABLE
 from spark_io.errors import ArchiveDamaged, ArchiveOverlap
 from spark_io.planning import Range
 
@@ -272,7 +273,7 @@ def _decoded(path: str, data: bytes) -> tuple[tuple[Entry, ...], dict[str, int]]
         if version == VERSION:
             files = tuple(map(_entry, msgspec.convert(found.get("files", ()), list[dict[str, Any]])))
             return files, msgspec.convert(found.get("through", {}), dict[str, int])
-    except (msgspec.MsgspecError, TypeError) as error:
+    except (*UNREADABLE, TypeError) as error:
         raise ArchiveDamaged(f"{path} is no manifest: {error}; restore it from a copy") from error
     raise ArchiveDamaged(f"{path} has version {version}, this program reads {VERSION}; use a newer one")
 

@@ -311,6 +311,13 @@ async def test_only_what_undoes_no_change_of_others_is_repeated_in_doubt(change:
     assert (len(asked) > 1) == (change in REPEATED)
 
 
+async def test_a_response_that_is_nested_too_deeply_is_of_no_broker() -> None:
+    nested = web.Response(body=b'{"broker_id":' + b"[" * 100_000, content_type="application/json")
+    async with answering(nested) as url, VirtualClient(url) as client:
+        with pytest.raises(ConnectionLost, match="cannot be read"):
+            await client.cluster.info()
+
+
 @pytest.mark.parametrize("end", ["closed", "reset", "in the head", "in the body"])
 async def test_a_connection_that_breaks_behind_a_request_leaves_the_outcome_unknown(end: str) -> None:
     # requirement: D2

@@ -8,6 +8,8 @@ import pytest
 from raftlog.errors import BY_CODE, Detail, OffsetOutOfRange, RaftlogError
 from raftlog.wire.problems import Problem, problem_body, read_problem
 
+NESTED = b'{"code":' + b"[" * 100_000
+
 
 def sent(error: RaftlogError) -> bytes:
     """The body of a problem as a broker sends it."""
@@ -37,6 +39,8 @@ def test_an_unknown_code_and_an_unknown_fact_are_kept() -> None:
     assert found.details == {"more": '{"a":[1]}', "retry_after_ms": 5}
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"code":1}', b'{"status":502}', b"\xff"])
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b"{}", b'{"code":1}', b'{"status":502}', b"\xff", NESTED]
+)
 def test_what_is_no_problem_of_ours_is_none(body: bytes) -> None:
     assert read_problem(body) is None
