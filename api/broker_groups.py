@@ -164,7 +164,7 @@ class ConsumedTopics:
         return True, None
 
     async def _with_archive(self, place: Place) -> Extent:
-        """What can be read: the extent of the log, and what the archive has below without a gap."""
+        """The offsets that can be read: the log, and below it what the archive has without a gap."""
         log = await self.extent(place.topic, place.partition)
         archived_from = await self.archive.archived_from(TopicPartition(place.topic, place.partition))
         return log if archived_from is None else Extent(min(archived_from, log.start), log.end)

@@ -341,7 +341,7 @@ class Decisions:
             self._failed_budget.check(self.state.failures, "topic", topic, min(count, 1), RETRY_AFTER_MS[1])
 
     def _retry_after_ms(self, topic: str | None) -> int:
-        """When a message of this topic, or of any, is due or on its way, and so will leave."""
+        """The milliseconds until the next message of this topic, or of any for None, is due."""
         now_ms, (shortest_ms, longest_ms) = self._draft.now_ms, RETRY_AFTER_MS
         known = {key: each for key, each in self._frees_ms.items() if now_ms < each[1]}
         if topic not in known:

@@ -314,7 +314,7 @@ def is_same(schedule: Schedule, request: CreateSchedule) -> bool:
 
 
 def _contents(schedule: Schedule) -> Schedule:
-    """What somebody has asked for, without the partition."""
+    """The schedule without its partition and its progress."""
     return replace(schedule, partition=-1, created_ms=0, after_ms=0, fired_ms=-1, is_paused=False, failed="")
 
 

@@ -1,7 +1,7 @@
-"""How deliveries have ended of which no row tells any more: the job is closed, or another worker has it.
+"""Ends of deliveries without a row: the job is closed, or another worker has the job.
 
-Only of the newest ones, and only as long as one coordinator lasts: an answer to a repetition or to a late
-worker is better for them, and nothing else depends on them.
+The newest ends are remembered while one coordinator lasts. Answers to repetitions and to late workers are
+more exact with them; nothing else depends on them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class End(NamedTuple):
 
 
 class EndedDeliveries:
-    """The oldest ones are forgotten first."""
+    """The newest ends of deliveries. The oldest ends are forgotten first."""
 
     def __init__(self) -> None:
         self._ends: OrderedDict[tuple[Name, Place], End] = OrderedDict()
@@ -33,11 +33,11 @@ class EndedDeliveries:
         return self._ends.get((name, place))
 
     def remember(self, name: Name, place: Place, end: End) -> None:
-        """One more has ended."""
+        """Remember one more ended delivery."""
         self._ends[name, place] = end
         if len(self._ends) > ENDED_MAX:
             self._ends.popitem(last=False)
 
     def forget(self, name: Name, place: Place) -> None:
-        """The job begins anew."""
+        """Forget the end of a delivery of a job that is open again."""
         self._ends.pop((name, place), None)

@@ -64,7 +64,7 @@ class Topics(Protocol):
         """Where a partition begins and ends. Raises ``RaftlogError``."""
 
     async def extents(self, places: Collection[Place]) -> Extents:
-        """What can be read of these partitions, with what an archive has below their log starts."""
+        """The offsets that can be read of these partitions, in their logs and in an archive below."""
 
     async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
         """Offset and timestamp in milliseconds of the first committed record at or after an offset. Without

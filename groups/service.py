@@ -31,7 +31,7 @@ class _Tagged(Struct, frozen=True, array_like=True):
 
 
 class _Asked(Struct, frozen=True, array_like=True):
-    """What of an ``Ask`` tells the kinds of requests apart."""
+    """The fields of an ``Ask`` that tell the kinds of requests apart."""
 
     partition: int
     timeout_ms: int

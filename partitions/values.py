@@ -174,7 +174,7 @@ class FetchResult(Struct, frozen=True, kw_only=True):
 
 
 class Consumed(NamedTuple):
-    """Up to which offset, excluded, these groups have all consumed a partition, and the slowest of them."""
+    """The offset up to which, excluded, these groups have all consumed a partition, and the slowest group."""
 
     offset: Offset
     group: str
@@ -182,7 +182,7 @@ class Consumed(NamedTuple):
 
 
 def consumed_by(groups: tuple[str, ...], known: Consumed | None) -> Consumed | None:
-    """What these groups have consumed: nothing while it is known of other groups; None without groups."""
+    """The position of these groups: 0 while only that of other groups is known; None without groups."""
     if not groups:
         return None
     return known if known is not None and known.groups == groups else Consumed(Offset(0), groups[0], groups)

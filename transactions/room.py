@@ -91,7 +91,7 @@ class Room:
         return self._key_due_ms[whose]
 
     def expired(self) -> None:
-        """What was old is forgotten, or some of it."""
+        """Look for the oldest rows again: old ones were forgotten."""
         self._key_due_ms.clear()
         self._name_due_ms.clear()
 

@@ -117,7 +117,7 @@ async def _topic(call: Call, name: str) -> TopicInfo:
 
 
 async def _created_before(call: Call, request: CreateSchedule) -> DescribedSchedule | None:
-    """The same schedule, if it was created while its topic allowed it."""
+    """Find the schedule of an equal request that was created while its topic allowed it."""
     try:
         timeout_ms = call.services.limits.control_timeout_ms
         found = await call.services.delayed.read_schedule(request.id, timeout_ms)

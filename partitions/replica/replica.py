@@ -312,7 +312,7 @@ class PartitionReplica:
     async def _stored_before(
         self, body: Body, refusal: RaftlogError, deadline: float
     ) -> Placed | Begun | None:
-        """Where the batches of a body were stored, if all or the first were: other rules held then.
+        """The places of the batches of a body that are stored, all or the first: other rules held then.
 
         A refusal for good needs the proof that no other broker leads, and has stored them.
         """

@@ -23,7 +23,7 @@ class _Waits(Struct, frozen=True):
 
 
 class _FetchWaits(Struct, frozen=True, array_like=True):
-    """What of a ``Fetch`` says whether it may wait."""
+    """The fields of a ``Fetch`` that say whether the call may wait."""
 
     place: Raw
     request: _Waits

@@ -16,7 +16,7 @@ import msgspec
 Body = TypeVar("Body")
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoders of msgspec raise for bytes of others. ``RecursionError``: they are nested too deeply."""
+"""Errors of msgspec for bytes of others. ``RecursionError``: the bytes are nested too deeply."""
 
 _MAKING: Final = threading.Lock()
 _made: Final[dict[type, msgspec.json.Decoder[Any]]] = {}

@@ -94,7 +94,7 @@ class _Face:
             self._takes.done()
 
     def _seek(self, topic: str, partition: int, position: Position) -> Callable[[], Awaitable[None]]:
-        """What is being handled is not acknowledged; later, it counts unless its partition was the target."""
+        """The call that seeks. The record in hand is acknowledged later, if it is of another partition."""
         return lambda: self._core.seek(TopicPartition(topic, partition), position)
 
     def _pause(self, targets: Collection[TopicPartition], is_paused: bool) -> Callable[[], Awaitable[None]]:

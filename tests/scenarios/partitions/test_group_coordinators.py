@@ -265,7 +265,7 @@ QUEUE_TIMEOUT_MS = 5_000
 def job_request(
     broker: ControlledBroker, lease: bytes, count: int = 1, *, group: str = "crew", wait_ms: int = 0
 ) -> Receive:
-    """What a worker asks for jobs."""
+    """Make the request of a worker for jobs."""
     return Receive(
         group=group,
         topic="orders",

@@ -306,7 +306,7 @@ async def test_what_follows_a_request_and_is_no_http_is_not_kept() -> None:
 
 
 async def asked_of_partitions(server: HttpServer, path: str, body: object, answered: set[int]) -> int:
-    """How often the leaders of partitions are asked for one request."""
+    """Count the questions to leaders of partitions for one request."""
     gateway, asked = server.cluster.gateway, list[object]()
     with pytest.MonkeyPatch.context() as patched:
         for name in ("fetch", "offset_at"):

@@ -135,7 +135,7 @@ async def test_a_context_that_a_record_has_is_kept_and_failures_are_errors(spans
 
 
 class Failing(SpanProcessor):
-    """It raises when spans of an operation start or end."""
+    """A span processor that raises when spans of an operation start or end."""
 
     def __init__(self, when: str, operation: str, error: BaseException) -> None:
         self._when, self._operation, self._error = when, operation, error
@@ -152,7 +152,7 @@ class Failing(SpanProcessor):
 
 
 class NoText(Exception):
-    """Its text cannot be made."""
+    """An error whose text cannot be made."""
 
     def __str__(self) -> str:
         raise SystemExit

@@ -31,7 +31,7 @@ Callback = Callable[[Misbehaviour], BaseException | None]
 
 
 class NoText(Exception):
-    """Its text cannot be made."""
+    """An error whose text cannot be made."""
 
     def __str__(self) -> str:
         raise KeyError("id")

@@ -297,7 +297,7 @@ def test_so_many_messages_may_be_pending_and_no_more() -> None:
 
 
 def room_in_ms(coordinator: Coordinator, topic: str, *, expected: type[Overloaded | QuotaExceeded]) -> int:
-    """What a client is told that wants to add one more message to a topic without room."""
+    """The refusal of one more message for a topic without room."""
     refusal = coordinator.ask(add(new(999, delay_ms=DAY_MS), topic=topic))
     assert type(refusal) is expected, refusal
     return int(str(refusal.details["retry_after_ms"]))

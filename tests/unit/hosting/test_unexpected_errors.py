@@ -271,7 +271,7 @@ async def test_a_dead_letter_that_fails_costs_no_other_group_its_coordinator(
 
 
 class UnreadableTopics(TopicsOnly):
-    """Whose partitions cannot be asked."""
+    """Topics whose partitions cannot be asked."""
 
     asked = 0
 

@@ -43,7 +43,7 @@ def test_the_deadline_of_a_transaction_that_has_ended_does_not_count_for_the_nex
 
 # requirement: D3
 def test_transactions_that_exceed_their_time_together_are_aborted_some_at_a_time() -> None:
-    """As those that a new leader finds open: each gets its whole time again."""
+    """Open transactions as a new leader finds them: each gets its whole time again."""
     state = TransactionsState()
     for number in range(ENDED_MAX + 1):
         is_open = Transaction(
