@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+
 from api.broker import Broker, BrokerEnvironment
 from api.connections.listener import HttpListener
 from api.settings import BrokerSettings, DelaySettings, Groups, Limits, Peer, Timing, TransactionSettings
@@ -328,6 +330,20 @@ _NOBODY_DIES: Final = HealingOdds(
 _settings_made: dict[tuple[object, ...], BrokerSettings] = {}
 
 
+class _SimulatedSettings(BrokerSettings):
+    """Settings without environment variables: a seed is the same run in every shell."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        *_: object,
+        **__: object,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
 def _settings(machine: Machine, run: Run) -> BrokerSettings:
     odds, node = run.odds, machine.node
     coordinators = 1 if odds.transactions is None else odds.transactions.coordinators
@@ -349,7 +365,7 @@ def _settings(machine: Machine, run: Run) -> BrokerSettings:
     )
     healing = odds.healing or _NOBODY_DIES
     if key not in _settings_made:
-        _settings_made[key] = BrokerSettings(
+        _settings_made[key] = _SimulatedSettings(
             broker_id=node,
             cluster_id=CLUSTER_ID,
             secret_file=Path("secret"),
