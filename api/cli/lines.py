@@ -1,8 +1,7 @@
 """Lines of a file or a pipe as records, or all of it as one.
 
 Decides: the end of a line (a line feed, which is not part of the record) and the record in its bytes, with a
-key separator or
-as JSON. Bytes are decoded only where needed: values may be binary.
+key separator or as JSON. Bytes are decoded only where needed: values may be binary.
 """
 
 from __future__ import annotations
