@@ -148,10 +148,8 @@ def run_suite(
             for attack in attacks:
                 results.append(_measured(cluster, bystander, attack, target, acknowledged))
                 tell(results[-1])
-            last = bystander.take()
-            not_served = _not_served(bystander, last, COORDINATORS)
-            acknowledged += last.acknowledged
-        failures = [f"not served in the end: {why}" for why in (*not_served, *last.refused)]
+            refused = _refused_in_the_end(bystander, acknowledged)
+        failures = [f"not served in the end: {why}" for why in refused]
         failures += [failure for result in results for failure in result.failures]
         failures += cluster.broken()
         lost = _lost(cluster, target, set(acknowledged))
@@ -207,6 +205,17 @@ def _not_served(bystander: Bystander, seen: Seen, times: int) -> list[str]:
         done.update({duty: len(durations) for duty, durations in newer.duties.items()})
         seen.add(newer)
     return [duty for duty in DUTIES if done[duty] < times]
+
+
+def _refused_in_the_end(bystander: Bystander, acknowledged: list[str]) -> list[str]:
+    """Wait for a round of all duties without a refusal; the refusals of the last round."""
+    deadline = time.monotonic() + SERVED_S
+    while True:
+        not_served = _not_served(bystander, seen := bystander.take(), COORDINATORS)
+        acknowledged += seen.acknowledged
+        refused = [*not_served, *seen.refused]
+        if not refused or time.monotonic() > deadline:
+            return refused
 
 
 def _groups(cluster: Cluster, target: Target) -> list[str]:
