@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,11 @@ import pytest
 from chaos.cluster import Cluster
 from chaos.fork_server import as_fork
 from raftlog.node.group_host import TICK_MS
+from tests.helpers.pauses import with_pauses
 
 HERE = Path(__file__).parent
 PATIENT = {"RAFTLOG_TIMING__TICK_MS": str(2 * TICK_MS), "RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "10000"}
-
+PAUSES_MS = float(os.environ.get("PAUSES_MS", "0"))  # brokers are paused at random, up to so long at a time
 
 TEST_S = (
     900  # several waits of a test may reach their limit, and the last one prints what the others waited for
@@ -37,7 +39,8 @@ def many_brokers() -> Iterator[None]:
     machine a leader that is late by half a second is not lost, and a broker that is late by 3 s not dead.
     """
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Cluster, "start_process", staticmethod(as_fork))
+        start = with_pauses(as_fork, PAUSES_MS) if PAUSES_MS else as_fork
+        patched.setattr(Cluster, "start_process", staticmethod(start))
         patched.setattr(Cluster, "variables", PATIENT)
         yield
 
