@@ -52,8 +52,8 @@ class PartitionAdmin:
         self._metadata = metadata
         self._gateway = gateway
         self._clock = clock
-        host.calls.serve(rpc.TRANSFER, self._serve_transfer)
-        host.calls.serve(rpc.LOG_END, self._serve_log_end)
+        gateway.relay.serve(rpc.TRANSFER, self._serve_transfer)
+        gateway.relay.serve(rpc.LOG_END, self._serve_log_end)
 
     # Leadership.
 
@@ -72,7 +72,9 @@ class PartitionAdmin:
             if node == self._host.node_id:
                 return await self._transfer(place, to, left_ms)
             head = encode_body(rpc.Transfer(place, to, left_ms))
-            answer, _ = await self._host.calls.call(node, rpc.TRANSFER, head, timeout_ms=left_ms + GRACE_MS)
+            answer, _ = await self._gateway.relay.call(
+                node, rpc.TRANSFER, head, timeout_ms=left_ms + GRACE_MS
+            )
             return decode_body(answer, tuple[NodeId, Term])
 
         # Without ``to`` a repetition would transfer leadership once more.
@@ -182,7 +184,7 @@ class PartitionAdmin:
             if node == self._host.node_id:
                 return self._end_here(place)
             head = encode_body(rpc.LogEndOf(place))
-            answer, _ = await self._host.calls.call(node, rpc.LOG_END, head, timeout_ms=ASK_TIMEOUT_MS)
+            answer, _ = await self._gateway.relay.call(node, rpc.LOG_END, head, timeout_ms=ASK_TIMEOUT_MS)
             return decode_body(answer, LogEnd)
         except RaftlogError:
             return None

@@ -218,6 +218,18 @@ async def test_leadership_moves_to_the_named_broker_or_to_any(cluster: Controlle
         await asked.admin.transfer_leadership(ORDERS, down, 5000)
 
 
+# requirement: P4
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_leadership_moves_also_through_a_broker_that_cannot_reach_the_leader(
+    cluster: ControlledCluster,
+) -> None:
+    voters, outside = await create(cluster)
+    before = (await cluster.leader()).node_id
+    cluster.network.cut_both(before, outside)
+    led, _ = await cluster.brokers[outside].admin.transfer_leadership(ORDERS, None, 5000)
+    assert led in voters and led != before
+
+
 @in_virtual_time_with(lambda: ControlledCluster(brokers=4))
 async def test_a_transfer_to_any_replica_whose_answer_is_lost_is_not_repeated(
     cluster: ControlledCluster,
