@@ -66,6 +66,15 @@ def read(consumer: Consumer, count: int) -> list[int]:
     return found
 
 
+def offsets_of(client: Client, topic: str, partition: int = 0) -> list[int]:
+    """The offsets of all records of a partition; those between them are of elections."""
+    log, found, offset = client.partition(topic, partition), list[int](), 0
+    while (chunk := log.read(offset)).next_offset > offset:
+        found += (message.offset for message in chunk)
+        offset = chunk.next_offset
+    return found
+
+
 def heartbeats(cluster: Cluster) -> int:
     """The number of heartbeats of members that all brokers have answered."""
     pages = [call(url, "GET", "/metrics").body.decode() for url in cluster.urls]
@@ -107,7 +116,7 @@ def test_each_group_gets_every_record_and_continues_where_it_was(unbroken: Clust
         with client.consumer(group, [topic], session_timeout=LONG) as consumer:
             assert sorted(read(consumer, 90)) == list(range(90))
             consumer.commit()  # that of the end is given up after seconds
-        assert committed(client, group) == {0: 30, 1: 30, 2: 30}
+        assert committed(client, group) == {n: offsets_of(client, topic, n)[29] + 1 for n in range(3)}
     client.send(topic, "90", partition=0)
     with client.consumer("one", [topic], session_timeout=LONG) as consumer:
         assert read(consumer, 1) == [90]
@@ -122,14 +131,14 @@ def test_at_least_once_hands_a_record_out_again_that_was_being_handled(
     def fail_at_the_fifth() -> None:
         with client.consumer("again", topic, session_timeout=LONG) as consumer:
             for message in consumer:
-                if message.offset == 3:
+                if message.value == b"3":
                     consumer.commit()  # that of the end is given up after seconds
-                if message.offset == 4:
+                if message.value == b"4":
                     raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail_at_the_fifth()
-    assert committed(client, "again") == {0: 4}
+    assert committed(client, "again") == {0: offsets_of(client, topic)[3] + 1}
     with client.consumer("again", topic, session_timeout=LONG) as consumer:
         assert read(consumer, 6) == [4, 5, 6, 7, 8, 9]
 
@@ -186,7 +195,7 @@ def test_a_stopped_process_loses_its_partitions_and_is_fenced(unbroken: Cluster,
         "import sys, raftlog\n"
         "with raftlog.Client(sys.argv[1], retry_timeout=sys.argv[3]) as client:\n"
         "    consumer = client.consumer('stopped', sys.argv[2], session_timeout='1s', commit_interval='1h')\n"
-        "    print(next(iter(consumer)).offset, flush=True)\n"
+        "    print(int(next(iter(consumer)).value), flush=True)\n"
         "    sys.stdin.readline()\n"
         "    try:\n"
         "        consumer.commit()\n"
@@ -208,7 +217,7 @@ def test_a_stopped_process_loses_its_partitions_and_is_fenced(unbroken: Cluster,
             os.kill(process.pid, signal.SIGCONT)
             fenced = {error.__name__ for error in (UnknownMember, StaleGeneration, RebalanceInProgress)}
             assert next_line(process) in {*fenced, "has joined again"}
-    assert committed(client, "stopped") == {0: 5}
+    assert committed(client, "stopped") == {0: offsets_of(client, topic)[4] + 1}
 
 
 class EverythingToTheFirst:
@@ -257,8 +266,9 @@ def test_seek_pause_resume_positions_and_lag(unbroken: Cluster, client: Client) 
         consumer.pause([one])
         assert read(consumer, 10) == list(range(0, 20, 2))
         assert consumer.poll("200ms") is None
-        assert consumer.positions == {zero: 10, one: 0}
-        consumer.seek(topic, 0, 8)
+        offsets = offsets_of(client, topic)
+        assert consumer.positions == {zero: offsets[9] + 1, one: 0}
+        consumer.seek(topic, 0, offsets[8])
         assert read(consumer, 2) == [16, 18]
         consumer.commit()
         consumer.seek(topic, 0, "earliest")
