@@ -52,11 +52,12 @@ class Budget:
     total_max: int
     remedy: str  # what frees some of it
     share: int = SHARE  # an owner may have this part of all
+    share_min: int = 0  # or so much where that is more, up to three quarters of all
 
     @property
     def share_max(self) -> int:
         """The bound of one owner."""
-        return max(1, self.total_max // self.share)
+        return max(1, self.total_max // self.share, min(self.share_min, self.total_max * 3 // 4))
 
     def is_in_share(self, used: Usage, owner: str, more: int) -> bool:
         """Whether the owner may have so much more, whatever others have."""
