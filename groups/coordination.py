@@ -40,7 +40,7 @@ from groups.requests import (
 from groups.state import ROW_BYTES, GroupsState, tags_bytes
 from groups.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError, RebalanceInProgress, UnknownGroup
-from raftlog.hosting.budget import Budget
+from raftlog.hosting.budget import RECHECK_MS, Budget
 from raftlog.hosting.decisions import RequestId
 
 KNOWN_SPARE: Final = 1_000  # times of members and groups that may have gone
@@ -258,7 +258,7 @@ class Coordination:
 
     def _check_budget(self, group: str, client: str, growth: int, now_ms: int) -> None:
         """Raise ``QuotaExceeded`` or ``Overloaded`` if the group, or its creator, has too much state."""
-        retry_after_ms = max(1, self._sweep_ms - now_ms)  # no sooner does time free any
+        retry_after_ms = max(1, min(self._sweep_ms - now_ms, RECHECK_MS))
         found = self.state.groups.get(group)
         self._budget.check(self.state.used, "group", group, growth, retry_after_ms)
         creator = client if found is None else found.client

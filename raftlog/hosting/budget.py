@@ -15,6 +15,7 @@ from typing import Final
 from raftlog.errors import Overloaded, QuotaExceeded
 
 SHARE: Final = 4  # a quarter for one owner, unless a budget says otherwise
+RECHECK_MS: Final = 5_000  # until a refused request may look again for room that others may free at any time
 
 
 class Usage:
@@ -71,7 +72,7 @@ class Budget:
         """Raise ``QuotaExceeded`` or ``Overloaded`` if the owner may not have so much more.
 
         ``kind`` is that of the owner, such as ``topic``. ``retry_after_ms`` is when time frees some, at the
-        earliest.
+        earliest, or at most ``RECHECK_MS`` where others may free some at any time.
         """
         if more <= 0:
             return

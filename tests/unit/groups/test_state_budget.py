@@ -15,6 +15,7 @@ from groups.records import Group, GroupKey, JobKey
 from groups.requests import Commit, DeleteGroup, DeleteOffsets, Done, Join, Joined, OffsetCommit
 from groups.state import ROW_BYTES
 from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
+from raftlog.hosting.budget import RECHECK_MS
 from raftlog.wire.limits import PARTITIONS_MAX
 from tests.helpers.group_coordination import CoordinatedGroups
 
@@ -123,11 +124,17 @@ def test_the_share_grows_with_the_partitions_that_there_are_up_to_three_quarters
     assert groups.committed.used.total > MAX_BYTES * 3 // 4
 
 
-def test_a_refusal_says_when_state_may_expire() -> None:
+# requirement: N2
+def test_a_refusal_says_when_to_look_again() -> None:
+    """Members leave, transactions end and groups are deleted at any time; groups expire at known times."""
     groups = groups_of()
     groups.after(SWEEP_MS // 3)
     _, refusal = fill(groups, "10.0.0.1", name="g")
-    assert refusal.details["retry_after_ms"] == SWEEP_MS - SWEEP_MS // 3
+    assert refusal.details["retry_after_ms"] == RECHECK_MS
+    join = Join(group="g", member_id="m", topics=("orders",), client="10.0.0.1", metadata=b"x" * 4_000)
+    assert groups.ask(join, QuotaExceeded).details["retry_after_ms"] == RECHECK_MS
+    groups.after(SWEEP_MS - SWEEP_MS // 3 - RECHECK_MS + 1)
+    assert groups.ask(join, QuotaExceeded).details["retry_after_ms"] == RECHECK_MS - 1
 
 
 def test_what_is_freed_may_be_used_again() -> None:
