@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Literal, assert_never
 
 from groups import commits, generations
@@ -39,12 +40,13 @@ from groups.requests import (
 from groups.state import ROW_BYTES, GroupsState, tags_bytes
 from groups.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError, RebalanceInProgress, UnknownGroup
-from raftlog.hosting.budget import Budget
+from raftlog.hosting.budget import RECHECK_MS, Budget
 from raftlog.hosting.decisions import RequestId
 
 KNOWN_SPARE: Final = 1_000  # times of members and groups that may have gone
 DROPPED_MAX: Final = 1_000  # offsets of removed partitions in one batch
 STATE_BYTES_MAX: Final = 16 << 20  # of one partition
+PARTITION_BYTES: Final = 2 * ROW_BYTES  # of a queue in a partition, or of an offset with its names
 SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
 
 
@@ -74,6 +76,7 @@ class Coordination:
             state_bytes_max,
             "delete groups or offsets, send less metadata, or raise groups.state_bytes_max",
         )
+        self._fit_share()
         self._memberships: dict[str, Membership] = {}
         self.known_until: KnownUntil = known_until or {}
         self._known_max = KNOWN_SPARE  # entries, before those of members that have gone are forgotten
@@ -159,6 +162,7 @@ class Coordination:
             self._after(name)
         self.queues.partitions_changed(now_ms)
         self._drop_offsets_of_removed()
+        self._fit_share()
 
     # Requests.
 
@@ -254,11 +258,16 @@ class Coordination:
 
     def _check_budget(self, group: str, client: str, growth: int, now_ms: int) -> None:
         """Raise ``QuotaExceeded`` or ``Overloaded`` if the group, or its creator, has too much state."""
-        retry_after_ms = max(1, self._sweep_ms - now_ms)  # no sooner does time free any
+        retry_after_ms = max(1, min(self._sweep_ms - now_ms, RECHECK_MS))
         found = self.state.groups.get(group)
         self._budget.check(self.state.used, "group", group, growth, retry_after_ms)
         creator = client if found is None else found.client
         self._budget.check(self.state.used_by_client, "client", creator, growth, retry_after_ms)
+
+    def _fit_share(self) -> None:
+        """Offsets of all partitions that there are fit into the share of a group, and so does their queue."""
+        needed = PARTITION_BYTES * (1 + sum(self._topics.counts.values()))
+        self._budget = replace(self._budget, share_min=needed)
 
     def _growth_of(self, ask: Join) -> int:
         """About what a new member adds to its group."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from raftlog.hosting.budget import Budget
+from raftlog.hosting.budget import RECHECK_MS, Budget
 from transactions import keyed_requests
 from transactions.kept_requests import KEY_BYTES
 from transactions.records import State, Transaction
-from transactions.state import TransactionsState
+from transactions.state import PARTITION_BYTES, TransactionsState
 
 STATE_BYTES_MAX: Final = 32 << 20  # of one partition, without keyed requests
 KEYS_BYTES_MAX: Final = 56 << 20  # of one partition
@@ -65,12 +65,15 @@ class Room:
         if not self._names.has_room(used, client, more):
             whose = "" if self._names.is_in_share(used, client, more) else client
             retry_after_ms = max(sweep_in_ms, self._name_due(whose, wall_ms) - wall_ms)
+            if self._names.has_room(used, client, more - self._bytes_of_open(whose)):
+                retry_after_ms = min(retry_after_ms, RECHECK_MS)
             self._names.check(used, "client", client, more, retry_after_ms)
 
     def check_parts(self, name: str, before: Transaction, after: Transaction, retry_after_ms: int) -> None:
         """Raise ``QuotaExceeded`` or ``Overloaded`` if an open transaction may not grow so much."""
         more = self._state.growth(name, before, after)
-        self._parts.check(self._state.used, "client", before.client, more, max(1, retry_after_ms))
+        retry_after_ms = max(1, min(retry_after_ms, RECHECK_MS))
+        self._parts.check(self._state.used, "client", before.client, more, retry_after_ms)
 
     def has_for_key(self, client: str) -> bool:
         """Whether the client may have another keyed request."""
@@ -94,6 +97,13 @@ class Room:
         """Look for the oldest rows again: old ones were forgotten."""
         self._key_due_ms.clear()
         self._name_due_ms.clear()
+
+    def _bytes_of_open(self, client: str) -> int:
+        """The bytes that the ends of open transactions free at least, which may come at any time: of one
+        client, or of all for "".
+        """
+        found = (each for each in self._state.open.values() if client in ("", each.client))
+        return PARTITION_BYTES * sum(len(each.partitions) for each in found)
 
     def _name_due(self, client: str, wall_ms: int) -> int:
         if client not in self._name_due_ms:

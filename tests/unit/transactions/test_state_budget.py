@@ -8,10 +8,11 @@ import pytest
 
 from api.settings import TransactionSettings
 from raftlog.errors import InvalidRequest, Overloaded, QuotaExceeded, RaftlogError
+from raftlog.hosting.budget import RECHECK_MS
 from tests.helpers.decided_transactions import ID_RETENTION_MS, Coordinator
 from transactions.decisions import ENDED_MAX, GROUPS_MAX, PARTITIONS_MAX, PAUSE_MS, SWEEP_MS
 from transactions.records import Handle, Sink, SinkKey, State, Transaction, TransactionKey
-from transactions.requests import BeginRun, Done, Join, Open, Opened, RunBegun
+from transactions.requests import BeginRun, Done, End, Join, Open, Opened, RunBegun
 from transactions.state import NAME_BYTES, PARTITION_BYTES, ROW_BYTES, TransactionsState
 
 MAX_BYTES = 40 * ROW_BYTES
@@ -62,9 +63,29 @@ def test_sinks_and_the_partitions_of_a_transaction_count() -> None:
     too_many = coordinator.ask(more)
     assert isinstance(too_many, QuotaExceeded)
     assert "fewer tasks of a sink" in str(too_many), "waiting does not help a sink whose tasks are all open"
-    assert too_many.details["retry_after_ms"] == 60_000, "when the first transaction is aborted"
+    assert too_many.details["retry_after_ms"] == RECHECK_MS, "any transaction may end before its time"
     refused = coordinator.ask(BeginRun(key="more", owner="query", run="r", sequence=0, client="10.0.0.1"))
     assert isinstance(refused, QuotaExceeded)
+
+
+# requirement: N2
+def test_an_id_is_refused_until_open_transactions_make_room_if_they_can() -> None:
+    """Their partitions make room at any time; what is left of them does when an id is forgotten."""
+    coordinator = Coordinator(state_bytes_max=MAX_BYTES)
+    partitions = tuple(("orders", number) for number in range(PARTITIONS_MAX))
+    taken = MAX_BYTES // 4 - 4 * ROW_BYTES
+    parts = partitions[: taken // (PARTITION_BYTES + len("orders"))]
+    coordinator.ask(opening("copy", "10.0.0.1"))
+    assert coordinator.ask(Join(transaction=Handle("copy", 7, 0), partitions=parts)) == Done()
+    refused = fill(coordinator, "10.0.0.1")
+    assert refused.details["retry_after_ms"] == RECHECK_MS
+    coordinator.ask(End(transaction=Handle("copy", 7, 0), is_commit=True))
+    coordinator.complete()
+    assert isinstance(coordinator.ask(opening("more", "10.0.0.1", 90)), Opened)
+    coordinator.ask(opening("last", "10.0.0.1", 91))
+    coordinator.ask(Join(transaction=Handle("last", 91, 0), partitions=parts[:1]))
+    refused = fill(coordinator, "10.0.0.1")
+    assert refused.details["retry_after_ms"] == ID_RETENTION_MS, "one partition is too little"
 
 
 # requirement: N2
