@@ -194,7 +194,8 @@ def test_a_second_ctrl_c_ends_the_wait_for_answers_and_says_what_is_unknown(clus
 def test_nothing_is_lost_or_doubled_when_leaders_die_under_produce_and_consume(cluster: Cluster) -> None:
     data = lines(100_000)
     create_topic(cluster.urls[0], "storm")
-    process = command(cluster, "produce", "storm", "--batch-bytes", "20000")
+    # A line has 30 s to be stored, all lines before it included: a hundred batches.
+    process = command(cluster, "produce", "storm", "--batch-bytes", "100000")
     assert process.stdin is not None
     half = len(data) // 2
     process.stdin.write(data[:half])
