@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
 import threading
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -82,20 +85,37 @@ def by_events(url: str, last: int) -> list[int]:
     return found
 
 
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """The process does not outlive the block, also if that fails."""
+    try:
+        yield
+    finally:
+        process.kill()
+
+
 # requirement: A8
 def test_a_read_from_the_beginning_has_every_record_whatever_is_deleted_meanwhile(tmp_path: Path) -> None:
     folder, rng = tmp_path / "archive", random.Random(5)
-    environment = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "100", "RAFTLOG_ARCHIVE__LOCATION": str(folder)}
+    environment = {
+        "RAFTLOG_TIMING__RETENTION_CHECK_MS": "100",
+        "RAFTLOG_ARCHIVE__LOCATION": str(folder),
+        "RAFTLOG_ARCHIVE__DEADLINE_MS": str(round(1000 * LIMIT_S)),
+    }
+    patient = f"{2 * LIMIT_S:g}s"
     settings: dict[str, int | str] = {"segment_bytes": 4_096, "retention_bytes": 4_096}
     with (
         Cluster(tmp_path / "brokers", environment=environment) as brokers,
-        Client(",".join(brokers.urls)) as client,
+        Client(",".join(brokers.urls), request_timeout=patient, retry_timeout=patient) as client,
     ):
         create_topic(brokers.urls[0], "orders", 3, retention_archive_required="true", **settings)
         send(client)
         expected = eventually(partial(read_whole, client), what="all records")
         follow = ("--follow", "--interval", "100ms", "--batch-records", "90")
-        with command(brokers, "archive", "write", "orders", str(folder), *follow) as archiving:
+        with (
+            command(brokers, "archive", "write", "orders", str(folder), *follow) as archiving,
+            ended(archiving),
+        ):
             for broker in (1, 2):
                 killing = threading.Timer(rng.uniform(0, 0.5), brokers.kill, [broker])
                 killing.start()
