@@ -16,7 +16,7 @@ from raftlog.testing.waits import LIMIT_S
 from raftlog.wire import media_types, paths
 from tests.helpers.command_line import run
 from tests.helpers.dead_letters import DEAD, PATH, RETRY, batch, ids, letter
-from tests.helpers.real_cluster import RETRYABLE, Answer, call, create_topic, eventually, read_all
+from tests.helpers.real_cluster import Answer, create_topic, eventually, read_all, settled
 
 pytestmark = pytest.mark.e2e
 
@@ -38,18 +38,6 @@ def add(cluster: Cluster, partition: int, *records: FailedRecord | Record) -> No
     producer = settled(url, "POST", paths.PRODUCERS).number("producer_id")
     answer = settled(url, "POST", path, batch(*records, producer_id=producer), sent)
     assert answer.status == 200, answer
-
-
-def settled(
-    url: str, method: str, path: str, body: object = None, sent: dict[str, str] | None = None
-) -> Answer:
-    """The answer to a request that may be repeated, once it is final."""
-
-    def answered() -> Answer | None:
-        answer = call(url, method, path, body, sent)
-        return None if answer.status in RETRYABLE else answer
-
-    return eventually(answered, what=f"an answer to {method} {path}")
 
 
 def patient_client(cluster: Cluster) -> Client:

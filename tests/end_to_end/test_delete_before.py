@@ -15,8 +15,7 @@ from raftlog import Client
 from raftlog.errors import Conflict, InvalidRequest, OffsetOutOfRange
 from raftlog.testing.waits import LIMIT_S
 from tests.helpers.command_line import run
-from tests.helpers.real_cluster import RETRYABLE, Answer, create_topic, eventually
-from tests.helpers.settled import settled
+from tests.helpers.real_cluster import RETRYABLE, Answer, create_topic, eventually, settled
 
 BATCHES = "application/vnd.raftlog.batch.v1"
 

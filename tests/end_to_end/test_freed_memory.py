@@ -10,8 +10,7 @@ from chaos.cluster import Cluster
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire import media_types
-from tests.helpers.real_cluster import create_topic, eventually, records_path
-from tests.helpers.settled import settled
+from tests.helpers.real_cluster import create_topic, eventually, records_path, settled
 
 pytestmark = pytest.mark.e2e
 

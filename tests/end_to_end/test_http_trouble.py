@@ -24,12 +24,13 @@ from tests.helpers.real_cluster import (
     Answer,
     connect,
     create_topic,
+    delete_topic,
     eventually,
     produce_surely,
     read_all,
     records_path,
+    settled,
 )
-from tests.helpers.settled import delete_topic, settled
 
 pytestmark = pytest.mark.e2e
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
-from tests.helpers.settled import settled
+from tests.helpers.real_cluster import settled
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

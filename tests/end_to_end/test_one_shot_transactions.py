@@ -17,8 +17,8 @@ from tests.helpers.real_cluster import (
     eventually,
     partitions_of,
     read_all,
+    settled,
 )
-from tests.helpers.settled import settled
 
 pytestmark = pytest.mark.e2e
 

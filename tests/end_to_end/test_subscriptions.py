@@ -11,8 +11,7 @@ import pytest
 from chaos.cluster import Cluster
 from raftlog import Client, Conflict, Consumer, Message
 from raftlog.testing.waits import LIMIT_S
-from tests.helpers.real_cluster import create_topic, eventually
-from tests.helpers.settled import delete_topic
+from tests.helpers.real_cluster import create_topic, delete_topic, eventually
 
 pytestmark = pytest.mark.e2e
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from chaos.cluster import Cluster
+from raftlog.errors import UnknownPartition, UnknownTopic
 from raftlog.testing.waits import LIMIT_S, expired
 from raftlog.testing.waits import eventually as eventually
 
@@ -22,7 +23,7 @@ Json = dict[str, object]
 Found = TypeVar("Found")
 
 RETRYABLE = (429, 502, 503, 504, 507)
-NOT_KNOWN_YET = ("unknown_topic", "unknown_partition")  # by a broker that is behind with its metadata
+NOT_KNOWN_YET = (UnknownTopic.code, UnknownPartition.code)  # by a broker that is behind with its metadata
 
 
 @dataclass(slots=True)
@@ -93,14 +94,22 @@ def may_be_repeated(answer: Answer) -> bool:
     return answer.status in RETRYABLE or answer.code in NOT_KNOWN_YET
 
 
-def settled(url: str, method: str, path: str, body: object = None) -> Answer:
-    """The first answer that is no refusal for the moment; only for requests that may be carried out twice."""
+def settled(
+    url: str, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+) -> Answer:
+    """The first answer of this broker that is no refusal for a time. The request may be carried out twice."""
 
     def attempt() -> Answer | None:
-        answer = call(url, method, path, body)
-        return None if may_be_repeated(answer) else answer
+        answer = call(url, method, path, body, headers)
+        return None if answer.status in RETRYABLE else answer
 
-    return eventually(attempt, what=f"an answer to {method} {path}")
+    return eventually(attempt, what=f"an answer to {method} {path} at {url}")
+
+
+def delete_topic(url: str, name: str) -> None:
+    """Delete a topic. A repeated request finds none where the answer to the first is not known."""
+    gone = settled(url, "DELETE", f"/v1/topics/{name}")
+    assert gone.status in (200, 404), gone
 
 
 def create_topic(
@@ -137,8 +146,11 @@ def create_topic(
 
 
 def partitions_of(url: str, name: str) -> list[dict[str, object]]:
-    """The state of the partitions of a topic."""
-    return call(url, "GET", f"/v1/topics/{name}/partitions?limit=1000").rows("items")
+    """The state of the partitions of a topic. Raises ``OSError`` while the broker refuses to tell."""
+    answer = call(url, "GET", f"/v1/topics/{name}/partitions?limit=1000")
+    if may_be_repeated(answer):
+        raise ConnectionError(f"{answer.status} {answer.code}")
+    return answer.rows("items")
 
 
 def has_leaders(url: str, name: str, partitions: int) -> bool:
