@@ -82,10 +82,11 @@ def test_an_id_is_refused_until_open_transactions_make_room_if_they_can() -> Non
     coordinator.ask(End(transaction=Handle("copy", 7, 0), is_commit=True))
     coordinator.complete()
     assert isinstance(coordinator.ask(opening("more", "10.0.0.1", 90)), Opened)
+    coordinator.advance(RECHECK_MS)  # open transactions are looked for so often
     coordinator.ask(opening("last", "10.0.0.1", 91))
     coordinator.ask(Join(transaction=Handle("last", 91, 0), partitions=parts[:1]))
     refused = fill(coordinator, "10.0.0.1")
-    assert refused.details["retry_after_ms"] == ID_RETENTION_MS, "one partition is too little"
+    assert refused.details["retry_after_ms"] > RECHECK_MS, "one partition is too little"
 
 
 # requirement: N2
