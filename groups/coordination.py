@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final, Literal, assert_never
 
 from groups import commits, generations
@@ -20,7 +21,7 @@ from groups.outputs import Output, Outputs, Row
 from groups.ports import Extents, KnownTopics
 from groups.queue_requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Reopen, Settle
 from groups.queues import DEFAULTS, QueueLimits, Queues
-from groups.records import Group, GroupKey, OffsetKey, TransactionKey
+from groups.records import Group, GroupKey, OffsetKey
 from groups.requests import (
     AddOffsets,
     Commit,
@@ -38,12 +39,14 @@ from groups.requests import (
 )
 from groups.state import ROW_BYTES, GroupsState, tags_bytes
 from groups.tally import Tally
+from groups.unconfirmed import Confirm, Unconfirmed
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError, RebalanceInProgress, UnknownGroup
 from raftlog.hosting.budget import Budget
 from raftlog.hosting.decisions import RequestId
 
 KNOWN_SPARE: Final = 1_000  # times of members and groups that may have gone
-DROPPED_MAX: Final = 1_000  # offsets of removed partitions in one batch
+DROPPED_MAX: Final = 1_000  # offsets of removed partitions, or fences, in one batch
+DROP_PAUSE_MS: Final = 100  # after a batch of fences, in which it is appended
 STATE_BYTES_MAX: Final = 16 << 20  # of one partition
 SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
 
@@ -75,6 +78,7 @@ class Coordination:
             "delete groups or offsets, send less metadata, or raise groups.state_bytes_max",
         )
         self._memberships: dict[str, Membership] = {}
+        self._unconfirmed = Unconfirmed()
         self.known_until: KnownUntil = known_until or {}
         self._known_max = KNOWN_SPARE  # entries, before those of members that have gone are forgotten
         self._deadlines: list[tuple[int, str]] = []
@@ -119,6 +123,8 @@ class Coordination:
         """The caller has gone."""
         if isinstance(request, QueueRequest):
             self.queues.forget(request_id, request)
+        elif isinstance(request, AddOffsets):
+            self._unconfirmed.take(request_id, request)
         elif request.group in self._memberships:
             self._memberships[request.group].forget(request_id)
 
@@ -136,13 +142,16 @@ class Coordination:
         self.queues.tick(now_ms, wall_ms)
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Ask about groups that nobody has used for the whole retention (``surveyed``), and delete fences."""
+        """Ask about groups that nobody has used for the whole retention (``surveyed``)."""
         if len(self.known_until) > self._known_max:
             self._forget_times()
         if now_ms >= self._sweep_ms:
-            self._sweep_ms = now_ms + SWEEP_MS
-            if trusted_ms is not None:
-                self._expire(trusted_ms)
+            dropped = tuple((key, None) for key in islice(commits.fences(self.state), DROPPED_MAX))
+            if dropped:
+                self._outputs.write(*dropped, frees_room=True)
+            self._sweep_ms = now_ms + (DROP_PAUSE_MS if len(dropped) == DROPPED_MAX else SWEEP_MS)
+            if trusted_ms is not None and (unused := self._unused(trusted_ms)):
+                self._outputs.perform(survey_of(self.state, unused))
 
     def _forget_times(self) -> None:
         """Forget those of members and groups that have gone, however fast they come and go."""
@@ -207,15 +216,39 @@ class Coordination:
         self._write(ask, commits.committed_rows(self.state, ask, wall_ms), now_ms, wall_ms)
         self._outputs.answer(request_id, Done())
 
-    def _add_offsets(self, request_id: RequestId, ask: AddOffsets, now_ms: int, wall_ms: int) -> None:
-        """All offsets or none; they count once the transaction is committed."""
+    def _add_offsets(
+        self, request_id: RequestId, ask: AddOffsets, now_ms: int, wall_ms: int, *, is_open: bool = False
+    ) -> None:
+        """All offsets or none; they count once the transaction is committed.
+
+        The first ones wait until it is confirmed that the transaction ``is_open``.
+        """
         self.queues.check_free(ask.group, {commit.topic for commit in ask.offsets})
         self._check_committer(ask, now_ms)
-        self._write(ask, [commits.added_row(self.state, ask, wall_ms)], now_ms, wall_ms)
-        self._outputs.answer(request_id, Done())
+        row = commits.added_row(self.state, ask, wall_ms)
+        if is_open or commits.has_kept(self.state, ask):
+            self._write(ask, [row], now_ms, wall_ms)
+            self._outputs.answer(request_id, Done())
+        else:
+            self._outputs.perform(self._unconfirmed.add(request_id, ask))
+
+    def confirmed(self, confirm: Confirm, refusal: RaftlogError | None, now_ms: int, wall_ms: int) -> None:
+        """Add offsets whose transaction was open after they had arrived, unless it has ended meanwhile."""
+        request_id, ask = confirm.request_id, confirm.ask
+        if not self._unconfirmed.take(request_id, ask):
+            return
+        try:
+            if refusal is not None:
+                raise refusal
+            self._add_offsets(request_id, ask, now_ms, wall_ms, is_open=True)
+        except RaftlogError as error:
+            self._outputs.answer(request_id, error)
+        self._after(ask.group)
 
     def _end_offsets(self, request_id: RequestId, ask: EndOffsets, wall_ms: int) -> None:
         """Also after a rebalance, and where nothing was added: offsets may be on their way."""
+        for late_id, late in self._unconfirmed.ended(ask):
+            self._outputs.answer(late_id, commits.has_ended(late, ask.epoch + 1))
         rows = commits.ended_rows(self.state, ask, wall_ms)
         if rows:
             self._outputs.write(*rows, frees_room=True)
@@ -326,15 +359,6 @@ class Coordination:
         offsets = self.state.offsets.get(name, {}).values()
         newest_ms = max((committed.committed_ms for committed in offsets), default=0)
         return max(newest_ms, group.changed_ms, self.queues.used_ms(name))
-
-    def _expire(self, trusted_ms: int) -> None:
-        if unused := self._unused(trusted_ms):
-            self._outputs.perform(survey_of(self.state, unused))
-        oldest_ms = trusted_ms - self._offsets_retention_ms
-        for name, producers in list(self.state.transactions.items()):
-            for producer_id, added in list(producers.items()):
-                if not added.offsets and added.changed_ms < oldest_ms:
-                    self._outputs.write((TransactionKey(name, producer_id), None))
 
     def _delete(self, name: str, now_ms: int, wall_ms: int) -> None:
         self.queues.delete_of(name, now_ms, wall_ms)

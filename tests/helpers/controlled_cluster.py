@@ -56,6 +56,7 @@ class ControlledBroker(SimulatedBroker):
     """One broker with metadata and partitions; it does not repair them."""
 
     offsets_partitions = 1  # of the topic with the consumer groups
+    groups_bytes_max = Groups().state_bytes_max
 
     is_awaited = False  # whether the outcome of an append to any partition is awaited
 
@@ -106,7 +107,10 @@ class ControlledBroker(SimulatedBroker):
             awaiting_archive=self.retention.awaiting_archive,
         )
         parts = self.controller, self.gateway, self.clock
-        self.groups = BrokerGroups(node_id, Groups(offsets_partitions=self.offsets_partitions), *parts)
+        groups = Groups(offsets_partitions=self.offsets_partitions).model_copy(
+            update={"state_bytes_max": self.groups_bytes_max}
+        )
+        self.groups = BrokerGroups(node_id, groups, *parts, lambda added: self.transactions.check_open(added))
         self.transactions = BrokerTransactions(
             node_id, TransactionSettings(partitions=1), *parts, PRODUCER_IDS, self.groups.service
         )
