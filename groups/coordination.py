@@ -16,6 +16,7 @@ from typing import Final, Literal, assert_never
 
 from groups import commits, generations
 from groups.expiry import is_over, survey_of
+from groups.joining import JoiningBytes
 from groups.membership import RETRY_AFTER_MS, KnownUntil, Membership
 from groups.outputs import Output, Outputs, Row
 from groups.ports import Extents, KnownTopics
@@ -79,6 +80,7 @@ class Coordination:
         )
         self._memberships: dict[str, Membership] = {}
         self._unconfirmed = Unconfirmed()
+        self._joining = JoiningBytes()
         self.known_until: KnownUntil = known_until or {}
         self._known_max = KNOWN_SPARE  # entries, before those of members that have gone are forgotten
         self._deadlines: list[tuple[int, str]] = []
@@ -176,8 +178,10 @@ class Coordination:
         match request:
             case Join():
                 self.queues.check_free(name, request.topics)
-                self._check_budget(name, request.client, self._growth_of(request), now_ms)
+                growth = self._check_join(request, now_ms)
                 self._membership(name).join(request_id, request, now_ms, wall_ms)
+                if growth > 0:
+                    self._joining.put(name, self._creator(request), request.member_id, growth)
             case Sync():
                 self._existing(name).sync(request_id, request, now_ms, wall_ms)
             case Heartbeat():
@@ -293,10 +297,31 @@ class Coordination:
         creator = client if found is None else found.client
         self._budget.check(self.state.used_by_client, "client", creator, growth, retry_after_ms)
 
+    def _check_join(self, ask: Join, now_ms: int) -> int:
+        """The bytes that a member adds. Raises as ``_check_budget``, of all that wait beside it, too."""
+        growth = self._growth_of(ask)
+        more = growth - self._joining.of_member(ask.group, ask.member_id)
+        if more > 0:
+            of_groups, of_clients = self._joining.of_groups, self._joining.of_clients
+            retry_after_ms = max(1, self._sweep_ms - now_ms)
+            for used, kind, owner, waiting in (
+                (self.state.used, "group", ask.group, of_groups.of(ask.group)),
+                (self.state.used_by_client, "client", self._creator(ask), of_clients.of(self._creator(ask))),
+                (self.state.used, "", "", of_groups.total),
+            ):
+                self._budget.check(used, kind, owner, more + waiting, retry_after_ms)
+        return growth
+
+    def _creator(self, ask: Join) -> str:
+        found = self.state.groups.get(ask.group)
+        return ask.client if found is None else found.client
+
     def _growth_of(self, ask: Join) -> int:
-        """About what a new member adds to its group."""
-        is_member = ask.group in self.state.groups and ask.member_id in self.state.groups[ask.group].members
-        return 0 if is_member else ROW_BYTES + 2 * generations.size_of(ask)
+        """About what a member adds to its group; one that joins again, what it has more than before."""
+        member = self.state.groups.get(ask.group, Group()).members.get(ask.member_id)
+        if member is None:
+            return ROW_BYTES + 2 * generations.size_of(ask)
+        return 2 * (generations.size_of(ask) - generations.size_of(member, owned=member.assignment))
 
     def _growth_of_queue(self, ask: Receive) -> int:
         """What a new queue adds: for each partition how far it has come, and an offset."""
@@ -415,6 +440,8 @@ class Coordination:
     def _after(self, name: str) -> None:
         """Schedule the group's next deadline; forget a group without members."""
         membership = self._memberships.get(name)
+        if name in self._joining.members and (membership is None or not membership.is_joining):
+            self._joining.remove(name)
         if membership is None:
             return
         wanted_ms = membership.next_deadline_ms()
