@@ -273,6 +273,8 @@ class Decisions:
             client=ask.client if before is None else before.client,
             incarnations=_incarnations(ask, before),
         )
+        if new.client:  # as many of the brokers' own ids are open as requests are handled
+            self._check_parts(name, before, new)
         handle = Handle(name, producer_id, epoch)
         rows = () if claim is None else (keyed_requests.claimed(claim, handle, self._wall_ms),)
         self._put(name, new, *rows)
@@ -304,8 +306,7 @@ class Decisions:
             joined = msgspec.structs.replace(
                 found, partitions=partitions, groups=groups, changed_ms=self._wall_ms
             )
-            ends_ms = self._due.next_ms() or self._sweep_ms  # an end frees room
-            self._room.check_parts(name, found, joined, ends_ms - self._now_ms)
+            self._check_parts(name, found, joined)
             if found.state in IDLE:
                 joined = msgspec.structs.replace(joined, state=State.ONGOING, began_ms=self._wall_ms)
             self._put(name, joined)
@@ -505,6 +506,10 @@ class Decisions:
 
     def _check_new(self, name: str, client: str) -> None:
         self._room.check_new(name, client, self._wall_ms, self._sweep_ms - self._now_ms)
+
+    def _check_parts(self, name: str, before: Transaction | None, after: Transaction) -> None:
+        ends_ms = self._due.next_ms() or self._sweep_ms  # an end frees room
+        self._room.check_parts(name, before, after, ends_ms - self._now_ms)
 
     def _check_key_room(self, claim: Claim) -> None:
         """See ``Room.check_key``; the keys that expired first make room at once, if they are the client's."""

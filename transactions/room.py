@@ -67,10 +67,12 @@ class Room:
             retry_after_ms = max(sweep_in_ms, self._name_due(whose, wall_ms) - wall_ms)
             self._names.check(used, "client", client, more, retry_after_ms)
 
-    def check_parts(self, name: str, before: Transaction, after: Transaction, retry_after_ms: int) -> None:
+    def check_parts(
+        self, name: str, before: Transaction | None, after: Transaction, retry_after_ms: int
+    ) -> None:
         """Raise ``QuotaExceeded`` or ``Overloaded`` if an open transaction may not grow so much."""
         more = self._state.growth(name, before, after)
-        self._parts.check(self._state.used, "client", before.client, more, max(1, retry_after_ms))
+        self._parts.check(self._state.used, "client", after.client, more, max(1, retry_after_ms))
 
     def has_for_key(self, client: str) -> bool:
         """Whether the client may have another keyed request."""

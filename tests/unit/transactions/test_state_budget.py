@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
+from msgspec.structs import replace
 
 from api.settings import TransactionSettings
 from raftlog.errors import InvalidRequest, Overloaded, QuotaExceeded, RaftlogError
@@ -65,6 +66,21 @@ def test_sinks_and_the_partitions_of_a_transaction_count() -> None:
     assert too_many.details["retry_after_ms"] == 60_000, "when the first transaction is aborted"
     refused = coordinator.ask(BeginRun(key="more", owner="query", run="r", sequence=0, client="10.0.0.1"))
     assert isinstance(refused, QuotaExceeded)
+
+
+# requirement: N2
+@pytest.mark.parametrize("is_known", [False, True])
+def test_the_partitions_with_which_a_transaction_is_opened_count(is_known: bool) -> None:
+    coordinator = Coordinator(state_bytes_max=MAX_BYTES)
+    if is_known:
+        coordinator.ask(opening("copy", "10.0.0.1"))
+    used = coordinator.committed.used.of("10.0.0.1")
+    partitions = tuple(("orders", number) for number in range(PARTITIONS_MAX))
+    few = partitions[: (MAX_BYTES // 4 - ROW_BYTES - 100) // (PARTITION_BYTES + len("orders"))]
+    refused = coordinator.ask(replace(opening("copy", "10.0.0.1", 8), partitions=partitions))
+    assert isinstance(refused, QuotaExceeded)
+    assert coordinator.committed.used.of("10.0.0.1") == used
+    assert isinstance(coordinator.ask(replace(opening("copy", "10.0.0.1", 8), partitions=few)), Opened)
 
 
 # requirement: N2
