@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import pytest
 
+from api.settings import Groups
 from groups.queue_requests import Receive, Received, Settle, Settled, Token
 from groups.records import TOPIC
 from groups.requests import (
@@ -47,7 +48,7 @@ Expected = TypeVar("Expected")
 class ManyOffsets(ControlledBroker):
     """A broker of a cluster in which several brokers coordinate groups."""
 
-    offsets_partitions = PARTITIONS
+    group_settings = Groups(offsets_partitions=PARTITIONS)
 
 
 class GroupCluster(ControlledCluster):

@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from api.settings import Groups
 from groups.records import TOPIC
 from groups.requests import AddOffsets, Commit, Done, OffsetCommit, Reply, Request
 from groups.state import ROW_BYTES
@@ -26,7 +27,9 @@ ROUNDS: Final = 3
 class SmallState(ControlledBroker):
     """A broker with room for fewer rows of groups than one client names groups here."""
 
-    groups_bytes_max = NAMES * ROUNDS * ROW_BYTES // 2
+    group_settings = Groups(offsets_partitions=1).model_copy(
+        update={"state_bytes_max": NAMES * ROUNDS * ROW_BYTES // 2}
+    )
 
 
 class SmallCluster(PartitionCluster):
