@@ -39,6 +39,7 @@ from transactions.records import (
     KeyedRequest,
     Outcome,
     Participant,
+    Sink,
     SinkKey,
     State,
     Transaction,
@@ -362,6 +363,7 @@ class Decisions:
         if before is None or sinks.is_new_batch(ask, before):
             chosen = batches.chosen(ask.key, ask.handles, self._existing)
             sink = sinks.after(ask, before, self._wall_ms)
+            self._check_parts(ask.key, before, sink, chosen)
             self._decide(chosen, abort=None, beside=((SinkKey(ask.key), sink),))
             if ask.run:  # attempts that do not count
                 self._abort_all(batches.open_of(ask.key, self.state.open), AbortReason.PRODUCER)
@@ -375,6 +377,7 @@ class Decisions:
             self._check_new(ask.key, ask.client)
         sink = sinks.registered(ask, before, self._wall_ms)
         if sink is not None:
+            self._check_parts(ask.key, before, sink)
             self._outputs.write((SinkKey(ask.key), sink))
             of_others = batches.open_of(ask.key, self.state.open)
             self._abort_all([one for one in of_others if one[1].run_epoch != sink.epoch], AbortReason.FENCED)
@@ -507,9 +510,15 @@ class Decisions:
     def _check_new(self, name: str, client: str) -> None:
         self._room.check_new(name, client, self._wall_ms, self._sweep_ms - self._now_ms)
 
-    def _check_parts(self, name: str, before: Transaction | None, after: Transaction) -> None:
+    def _check_parts(
+        self,
+        name: str,
+        before: Transaction | Sink | None,
+        after: Transaction | Sink,
+        ending: Iterable[tuple[str, Transaction]] = (),
+    ) -> None:
         ends_ms = self._due.next_ms() or self._sweep_ms  # an end frees room
-        self._room.check_parts(name, before, after, ends_ms - self._now_ms)
+        self._room.check_parts(name, before, after, ends_ms - self._now_ms, ending)
 
     def _check_key_room(self, claim: Claim) -> None:
         """See ``Room.check_key``; the keys that expired first make room at once, if they are the client's."""

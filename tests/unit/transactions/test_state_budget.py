@@ -12,7 +12,7 @@ from raftlog.errors import InvalidRequest, Overloaded, QuotaExceeded, RaftlogErr
 from tests.helpers.decided_transactions import ID_RETENTION_MS, Coordinator
 from transactions.decisions import ENDED_MAX, GROUPS_MAX, PARTITIONS_MAX, PAUSE_MS, SWEEP_MS
 from transactions.records import Handle, Sink, SinkKey, State, Transaction, TransactionKey
-from transactions.requests import BeginRun, Done, Join, Open, Opened, RunBegun
+from transactions.requests import BeginRun, CommitBatch, Done, Join, Open, Opened, Prepare, RunBegun
 from transactions.state import NAME_BYTES, PARTITION_BYTES, ROW_BYTES, TransactionsState
 
 MAX_BYTES = 40 * ROW_BYTES
@@ -129,6 +129,45 @@ def test_the_tasks_of_a_sink_come_from_one_address(tasks: int, count: int) -> No
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used < 1.3 * coordinator.committed.used.of("10.0.0.1")
+
+
+# requirement: N2
+def test_a_sink_that_grows_counts() -> None:
+    """Its batches with their transactions, and the runs before."""
+    coordinator = Coordinator(state_bytes_max=MAX_BYTES)
+    begun = BeginRun(key="sink", owner="query", run="r" * 64, sequence=0, client="10.0.0.1")
+    first = coordinator.ask(begun)
+    assert isinstance(first, RunBegun)
+    handles = tuple(Handle(f"sink~{number}", number, 0) for number in range(7))
+    for handle in handles:
+        coordinator.ask(opening(handle.transactional_id, "10.0.0.1", handle.producer_id))
+        coordinator.ask(Prepare(transaction=handle, prepared_ms_max=60_000))
+    batch = CommitBatch(
+        key="sink", sequence=0, handles=handles, run=begun.run, run_epoch=first.epoch, client="10.0.0.1"
+    )
+    before = coordinator.committed.snapshot()
+    refused = coordinator.ask(batch)
+    assert isinstance(refused, QuotaExceeded)
+    assert "fewer tasks of a sink" in str(refused)
+    assert coordinator.committed.snapshot() == before
+    runs = [coordinator.ask(replace(begun, run=f"{number:064}")) for number in range(9)]
+    assert isinstance(runs[0], RunBegun)
+    assert isinstance(runs[-1], QuotaExceeded)
+    assert coordinator.committed.used.of("10.0.0.1") <= MAX_BYTES // 4
+
+
+# requirement: N2
+def test_a_batch_whose_end_frees_more_than_its_sink_takes_is_committed() -> None:
+    coordinator = Coordinator(state_bytes_max=MAX_BYTES)
+    handle = Handle("sink~1", 7, 0)
+    coordinator.ask(opening("sink~1", "10.0.0.1"))
+    kept = ROW_BYTES + 50  # for a sink without transactions
+    free = MAX_BYTES // 4 - coordinator.committed.used.of("10.0.0.1") - kept
+    partitions = tuple(("orders", number) for number in range(free // (PARTITION_BYTES + len("orders"))))
+    assert coordinator.ask(Join(transaction=handle, partitions=partitions)) == Done()
+    coordinator.ask(Prepare(transaction=handle, prepared_ms_max=60_000))
+    assert coordinator.ask(CommitBatch(key="sink", sequence=1, handles=(handle,), client="10.0.0.1")) is None
+    assert coordinator.complete() == Done()
 
 
 # requirement: N2
