@@ -6,12 +6,13 @@ Decides: who is refused, until when, and what is said. Leaves to others: what ro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from raftlog.hosting.budget import RECHECK_MS, Budget
 from transactions import keyed_requests
 from transactions.kept_requests import KEY_BYTES
-from transactions.records import State, Transaction
+from transactions.records import Sink, State, Transaction
 from transactions.state import PARTITION_BYTES, TransactionsState
 
 STATE_BYTES_MAX: Final = 32 << 20  # of one partition, without keyed requests
@@ -70,11 +71,23 @@ class Room:
                 retry_after_ms = min(retry_after_ms, RECHECK_MS)
             self._names.check(used, "client", client, more, retry_after_ms)
 
-    def check_parts(self, name: str, before: Transaction, after: Transaction, retry_after_ms: int) -> None:
-        """Raise ``QuotaExceeded`` or ``Overloaded`` if an open transaction may not grow so much."""
+    def check_parts(
+        self,
+        name: str,
+        before: Transaction | Sink | None,
+        after: Transaction | Sink,
+        retry_after_ms: int,
+        ending: Iterable[tuple[str, Transaction]] = (),
+    ) -> None:
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if an open transaction, or a sink, may not grow so much.
+
+        What it has more may take the place of the partitions and groups of transactions that are ``ending``.
+        """
         more = self._state.growth(name, before, after)
+        if more > 0:
+            more -= sum(self._state.growth(each, _NEW, found) for each, found in ending)
         retry_after_ms = max(1, min(retry_after_ms, RECHECK_MS))
-        self._parts.check(self._state.used, "client", before.client, more, retry_after_ms)
+        self._parts.check(self._state.used, "client", after.client, more, retry_after_ms)
 
     def has_for_key(self, client: str) -> bool:
         """Whether the client may have another keyed request."""

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import pytest
 
 from api.broker_jobs import BrokerJobs
+from api.settings import Groups
 from groups.look_ahead import WAIT_MS
 from groups.queue_effects import Look, Looked
 from groups.queue_requests import Receive, Received, Settle, Settled, Token
@@ -51,7 +52,7 @@ Expected = TypeVar("Expected")
 class ManyOffsets(ControlledBroker):
     """A broker of a cluster in which several brokers coordinate groups."""
 
-    offsets_partitions = PARTITIONS
+    group_settings = Groups(offsets_partitions=PARTITIONS)
 
 
 class GroupCluster(ControlledCluster):

@@ -12,12 +12,12 @@ from groups.outputs import Outputs, Row
 from groups.queue_requests import Receive
 from groups.queue_rows import QueueRows
 from groups.records import Group, GroupKey, JobKey
-from groups.requests import Commit, DeleteGroup, DeleteOffsets, Done, Join, Joined, OffsetCommit
+from groups.requests import Commit, DeleteGroup, DeleteOffsets, Done, Join, Joined, Leave, OffsetCommit
 from groups.state import ROW_BYTES
 from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
 from raftlog.hosting.budget import RECHECK_MS
 from raftlog.wire.limits import PARTITIONS_MAX
-from tests.helpers.group_coordination import CoordinatedGroups
+from tests.helpers.group_coordination import REBALANCE_MS, SESSION_MS, CoordinatedGroups
 
 MAX_BYTES = 400 * ROW_BYTES
 TEXT = "x" * (10 * ROW_BYTES)  # counts for about 21 rows
@@ -59,6 +59,68 @@ def test_a_client_has_a_quarter_of_the_state_with_all_its_groups() -> None:
     join = Join(group="more", member_id="m", topics=("orders",), client="10.0.0.1", metadata=b"x" * 4_000)
     groups.ask(join, QuotaExceeded)
     assert GroupKey("more").group not in groups.committed.groups
+
+
+# requirement: N2
+def test_a_member_that_joins_again_counts_with_what_it_has_more() -> None:
+    groups = groups_of()
+    join = Join(group="g", member_id="m", topics=("orders",), client="10.0.0.1")
+    rejoin = replace(join, generation=groups.ask(join, Joined).generation)
+    groups.ask(replace(rejoin, metadata=b"x" * MAX_BYTES), QuotaExceeded)
+    groups.ask(replace(rejoin, owned={"orders": (10_000,) * MAX_BYTES}), QuotaExceeded)
+    assert groups.committed.groups["g"].members["m"].metadata == b""
+    assert groups.ask(rejoin, Joined).generation == 2
+
+
+# requirement: N2
+def test_members_that_wait_for_others_count_before_they_are_written() -> None:
+    """Otherwise each group of a client may have one more than there is room for."""
+    groups = groups_of()
+    join = Join(group="g", member_id="m", topics=("orders",), client="10.0.0.1")
+    names = [f"g-{number}" for number in range(8)]
+    for name in names:
+        groups.ask(replace(join, group=name), Joined)
+    big = replace(join, member_id="n", metadata=b"x" * (MAX_BYTES // 4 // 5))
+    waiting = [groups.send(replace(big, group=name)) for name in names]
+    refused = [groups.answers[each] for each in waiting if each in groups.answers]
+    assert len(refused) > 4
+    assert all(isinstance(each, QuotaExceeded) for each in refused)
+    assert groups.send(replace(big, group=names[0])) not in groups.answers, "a repetition is no other member"
+    groups.after(REBALANCE_MS)
+    assert 0 < groups.committed.used_by_client.of("10.0.0.1") <= MAX_BYTES // 4
+    groups.answered(waiting[0], Joined)
+    other = groups.send(replace(big, group="other", client="10.0.0.2"))
+    groups.answered(other, Joined)
+
+
+# requirement: N2
+def test_what_waited_counts_once_it_is_written_and_no_longer_if_it_is_gone() -> None:
+    groups = groups_of()
+    join = Join(
+        group="g", member_id="m", topics=("orders",), client="10.0.0.1", session_timeout_ms=SESSION_MS
+    )
+    groups.ask(join, Joined)
+    big = replace(join, member_id="n", metadata=b"x" * (MAX_BYTES // 4 // 3))
+    for _ in range(3):
+        waiting = groups.send(big)
+        assert waiting not in groups.answers
+        groups.ask(Leave(group="g", member_id="m"), Done)
+        groups.answered(waiting, Joined)
+        groups.ask(Leave(group="g", member_id="n"), Done)
+        groups.ask(join, Joined)
+
+
+# requirement: N2
+def test_a_member_with_partitions_joins_again_without_room() -> None:
+    groups = groups_of()
+    generation = groups.stable("a")
+    state = groups.coordination.state
+    state.used.add("g", MAX_BYTES // 4 - state.used.of("g"))
+    owned = groups.committed.groups["g"].members["a"].assignment
+    assert len(owned["orders"]) == 40
+    join = Join(group="g", member_id="a", topics=("orders",), generation=generation, owned=owned)
+    rejoined = groups.send(replace(join, strategies=("range",), rebalance_timeout_ms=60_000))
+    assert groups.answered(rejoined, Joined).generation == generation + 1
 
 
 # requirement: N2
