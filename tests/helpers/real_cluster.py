@@ -148,7 +148,7 @@ def create_topic(
 def partitions_of(url: str, name: str) -> list[dict[str, object]]:
     """The state of the partitions of a topic. Raises ``OSError`` while the broker refuses to tell."""
     answer = call(url, "GET", f"/v1/topics/{name}/partitions?limit=1000")
-    if may_be_repeated(answer):
+    if answer.status in RETRYABLE:
         raise ConnectionError(f"{answer.status} {answer.code}")
     return answer.rows("items")
 
