@@ -10,10 +10,12 @@ answering (``coordinator``).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, Literal, assert_never
 
 from groups import commits, generations
+from groups.by_topic import ByTopic
 from groups.expiry import is_over, survey_of
 from groups.membership import RETRY_AFTER_MS, KnownUntil, Membership
 from groups.outputs import Output, Outputs, Row
@@ -45,6 +47,8 @@ from raftlog.hosting.decisions import RequestId
 KNOWN_SPARE: Final = 1_000  # times of members and groups that may have gone
 DROPPED_MAX: Final = 1_000  # offsets of removed partitions in one batch
 STATE_BYTES_MAX: Final = 16 << 20  # of one partition
+STEP_MAX: Final = 150  # groups, answers and writes of one step: they hold the event loop for some ms
+PAUSE_MS: Final = 1  # after such a step, in which others are served
 SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
 
 
@@ -68,6 +72,9 @@ class Coordination:
         self._outputs = Outputs(state.copy(), tally or Tally())
         self._topics = topics
         self._beginnings_seen: Mapping[tuple[str, int], int] = {}
+        self._by_topic: ByTopic[str] = ByTopic()  # groups with members
+        self._changed: dict[str, list[str]] = {}  # by topic, its groups that have yet to be looked at
+        self._with_removed: list[str] = []  # groups that may have offsets of partitions that were removed
         self._offsets_retention_ms = offsets_retention_ms
         self._budget = Budget(
             "bytes of consumer groups",
@@ -79,13 +86,14 @@ class Coordination:
         self._known_max = KNOWN_SPARE  # entries, before those of members that have gone are forgotten
         self._deadlines: list[tuple[int, str]] = []
         self._next: dict[str, int] = {}  # the deadline of a group that counts; others in the heap are stale
+        self._rests_until_ms = 0  # what a step has left is done not before
         self._sweep_ms = now_ms + SWEEP_MS
         self.queues = Queues(self._outputs, topics, queue_limits, now_ms=now_ms, wall_ms=wall_ms)
         for name, group in self._outputs.state.groups.items():
             if group.members:
                 self._membership(name).take_over(now_ms)
                 self._after(name)
-        self._drop_offsets_of_removed()
+        self.partitions_changed((), now_ms)
 
     @property
     def state_bytes_max(self) -> int:
@@ -105,7 +113,10 @@ class Coordination:
         """When ``tick`` has something to do, at the latest."""
         of_groups = self._deadlines[0][0] if self._deadlines else self._sweep_ms
         of_queues = self.queues.next_deadline_ms()
-        return min(self._sweep_ms, of_groups, self._sweep_ms if of_queues is None else of_queues)
+        due_ms = of_groups if of_queues is None else min(of_groups, of_queues)
+        if self._changed or self._with_removed:
+            due_ms = self._rests_until_ms
+        return min(self._sweep_ms, max(due_ms, self._rests_until_ms))
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
         """Answered now, or later. A refusal is an answer, too."""
@@ -123,7 +134,12 @@ class Coordination:
             self._memberships[request.group].forget(request_id)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """End what is due."""
+        """End some of what is due, and look at some of the groups whose topics have changed."""
+        self._step(chain(self._follow_topics(now_ms), self._ends(now_ms, wall_ms)), now_ms)
+        self._step(self.queues.ends(now_ms, wall_ms), now_ms)
+
+    def _ends(self, now_ms: int, wall_ms: int) -> Iterator[None]:
+        """End what is due, group by group."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             due_ms, name = heapq.heappop(self._deadlines)
             if self._next.get(name) == due_ms:
@@ -133,7 +149,15 @@ class Coordination:
                 membership.tick(now_ms, wall_ms)
                 self._outputs.tally.expired(before, membership.group)
                 self._after(name)
-        self.queues.tick(now_ms, wall_ms)
+            yield
+
+    def _step(self, work: Iterator[None], now_ms: int) -> None:
+        """Do some of the work. What is left is done in later steps, which begin it anew."""
+        before = len(self._outputs.wanted)
+        for done, _ in enumerate(work, 1):
+            if done + len(self._outputs.wanted) - before >= STEP_MAX:
+                self._rests_until_ms = now_ms + PAUSE_MS
+                return
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
         """Ask about groups that nobody has used for the whole retention (``surveyed``), and delete fences."""
@@ -152,13 +176,32 @@ class Coordination:
                 del self.known_until[name, member_id]
         self._known_max = 2 * len(self.known_until) + KNOWN_SPARE
 
-    def partitions_changed(self, now_ms: int) -> None:
-        """The topics are not as they were before."""
-        for name, membership in list(self._memberships.items()):
-            membership.look_at_partitions(now_ms)
-            self._after(name)
-        self.queues.partitions_changed(now_ms)
-        self._drop_offsets_of_removed()
+    def partitions_changed(self, topics: Collection[str], now_ms: int) -> None:
+        """These topics are not as they were before. Their groups are looked at now, or in the next ticks."""
+        self._changed |= {topic: names for topic in sorted(topics) if (names := self._by_topic.of(topic))}
+        if self._topics.beginnings != self._beginnings_seen:
+            self._beginnings_seen = dict(self._topics.beginnings)
+            self._with_removed = [*self.state.offsets]
+        self.queues.partitions_changed(topics, now_ms)
+        self._step(self._follow_topics(now_ms), now_ms)
+
+    def _follow_topics(self, now_ms: int) -> Iterator[None]:
+        """Look at what has changed of topics, group by group.
+
+        A partition that is added again under the number of a removed one has no committed offset.
+        """
+        for topic, names in list(self._changed.items()):
+            while names:
+                if (membership := self._memberships.get(name := names.pop())) is not None:
+                    membership.look_at_partitions(now_ms)
+                    self._after(name)
+                yield
+            del self._changed[topic]
+        while self._with_removed:
+            keys = commits.offsets_of_removed(self.state, self._with_removed.pop(), self._topics)
+            for first in range(0, len(keys), DROPPED_MAX):
+                self._outputs.write(*((key, None) for key in keys[first : first + DROPPED_MAX]))
+            yield
 
     # Requests.
 
@@ -341,20 +384,12 @@ class Coordination:
         offsets = self.state.offsets.get(name, {})
         self._outputs.write(*((OffsetKey(name, *target), None) for target in offsets), (GroupKey(name), None))
 
-    def _drop_offsets_of_removed(self) -> None:
-        """A partition that is added again under the number of a removed one has no committed offset."""
-        if self._topics.beginnings != self._beginnings_seen:
-            self._beginnings_seen = dict(self._topics.beginnings)
-            keys = commits.offsets_of_removed(self.state, self._topics)
-            for first in range(0, len(keys), DROPPED_MAX):
-                self._outputs.write(*((key, None) for key in keys[first : first + DROPPED_MAX]))
-
     # Parts.
 
     def _membership(self, name: str) -> Membership:
         found = self._memberships.get(name)
         if found is None:
-            found = Membership(name, self._outputs, self._topics, self.known_until)
+            found = Membership(name, self._outputs, self._topics, self.known_until, self._by_topic)
             self._memberships[name] = found
         return found
 

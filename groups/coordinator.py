@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from groups.coordination import STATE_BYTES_MAX, Coordination
@@ -91,10 +92,10 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         self.tally.rebalances.clear()
         super().leads(log)
 
-    def partitions_changed(self) -> None:
-        """Topics have other partitions, or were created again."""
+    def partitions_changed(self, topics: Collection[str]) -> None:
+        """These topics are new or gone, have other partitions, or were created again."""
         if (decisions := self.decisions) is not None:
-            self.step(lambda: decisions.partitions_changed(self._now_ms()))
+            self.step(lambda: decisions.partitions_changed(topics, self._now_ms()))
 
     async def summaries(self, after: str, count_max: int) -> list[tuple[str, str, int]]:
         """Name, state and number of members of the groups behind a name, in order. Raises ``NotLeader``."""

@@ -29,6 +29,7 @@ import msgspec
 
 from groups import commits, generations
 from groups.agreement import check_same_tags
+from groups.by_topic import ByTopic
 from groups.outputs import Outputs, Row
 from groups.ports import KnownTopics
 from groups.records import Group, GroupKey, Member, Rebalance
@@ -103,8 +104,18 @@ class _Planning:
 class Membership:
     """One group. Times are milliseconds of the coordinator's monotonic clock; ``wall_ms`` is for people."""
 
-    def __init__(self, name: str, outputs: Outputs, topics: KnownTopics, known_until: KnownUntil) -> None:
+    def __init__(
+        self,
+        name: str,
+        outputs: Outputs,
+        topics: KnownTopics,
+        known_until: KnownUntil,
+        by_topic: ByTopic[str],
+    ) -> None:
+        """``known_until`` and ``by_topic`` are those of all groups."""
         self.name = name
+        self._by_topic = by_topic
+        self._subscribed: set[str] = set()  # what its members subscribe to
         self._known_until = known_until
         self._outputs = outputs
         self._topics = topics
@@ -132,6 +143,7 @@ class Membership:
     def take_over(self, now_ms: int) -> None:
         """This broker coordinates the group from now on."""
         group = self.group
+        self._note_topics(group)
         phase_until_ms = self._known_until.get((self.name, ""))
         for member_id, member in group.members.items():
             known_ms = self._known_until.get((self.name, member_id))
@@ -275,7 +287,7 @@ class Membership:
         group = self.group
         if self._phase is not None or not group.members:
             return
-        counts = self._counts_of(generations.topics_of(group))
+        counts = self._counts_of(self._subscribed)
         reason = generations.why_changed(group, counts, self._topics.topic_ids)
         if reason:
             self._begin(reason, now_ms, len(group.members))
@@ -329,9 +341,15 @@ class Membership:
     def _write(self, group: Group, *beside: Row, now_ms: int) -> None:
         """Members join, leave and take places with small requests: a large group rests after a record."""
         self._outputs.write((GroupKey(self.name), group), *beside)
+        self._note_topics(group)
         size_bytes = sum(map(generations.size_of, group.members.values()))
         if size_bytes > FREE_BYTES:
             self._rests_until_ms = now_ms + size_bytes * 1_000 // GENERATION_BYTES_PER_S
+
+    def _note_topics(self, group: Group) -> None:
+        topics = generations.topics_of(group)
+        self._by_topic.change(self.name, self._subscribed, topics)
+        self._subscribed = topics
 
     def _answer_of_join(self, group: Group, waiting: _Waiting) -> Reply | RaftlogError:
         """A late copy of an earlier join may have replaced this one: then the member repeats it."""

@@ -7,10 +7,12 @@ consume it by members at the same time. Leaves to others: the jobs of one queue 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, assert_never
 
+from groups.by_topic import ByTopic
 from groups.ended import EndedDeliveries, Name
 from groups.outputs import Outputs
 from groups.ports import KnownTopics
@@ -54,6 +56,8 @@ class Queues:
         self._room = Room(limits.queue_max, limits.total_max, limits.bytes_max, outputs.state)
         self._ended = EndedDeliveries()
         self._queues: dict[Name, WorkQueue] = {}
+        self._by_topic: ByTopic[Name] = ByTopic()
+        self._changed: set[Name] = set()  # of which the topic has changed
         self._deadlines: list[tuple[int, Name]] = []
         self._next: dict[Name, int] = {}  # the deadline of a queue that counts; others in the heap are stale
         jobs = outputs.state.jobs
@@ -69,14 +73,18 @@ class Queues:
         """When ``tick`` has something to do, at the latest."""
         return self._deadlines[0][0] if self._deadlines else None
 
-    def tick(self, now_ms: int, wall_ms: int) -> None:
-        """End what is due."""
+    def ends(self, now_ms: int, wall_ms: int) -> Iterator[None]:
+        """End what is due, queue by queue."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             due_ms, name = heapq.heappop(self._deadlines)
             if self._next.get(name) == due_ms:
                 del self._next[name]
+                if name in self._changed:
+                    self._changed.remove(name)
+                    self._queues[name].look_at(self._topics.counts.get(name[1], 0))
                 self._queues[name].tick(now_ms, wall_ms)
-                self._after(name, now_ms)
+                self._after(name, now_ms, now_ms + 1)
+            yield
 
     # Requests.
 
@@ -116,10 +124,10 @@ class Queues:
         if queue is not None:
             queue.forget(request_id)
 
-    def partitions_changed(self, now_ms: int) -> None:
-        """Topics have other partitions than before. New partitions are looked at in the next tick."""
-        for name, queue in self._queues.items():
-            queue.look_at(self._topics.counts.get(name[1], 0))
+    def partitions_changed(self, topics: Collection[str], now_ms: int) -> None:
+        """These topics have other partitions than before. New partitions are looked at in the next ticks."""
+        for name in chain.from_iterable(map(self._by_topic.of, sorted(topics))):
+            self._changed.add(name)
             self._next[name] = now_ms
             heapq.heappush(self._deadlines, (now_ms, name))
 
@@ -192,6 +200,7 @@ class Queues:
         found = self._queues.get(name)
         if found is None:
             found = self._queues[name] = WorkQueue(*name, self._outputs, self._room, self._ended)
+            self._by_topic.change(name, set(), {name[1]})
             found.take_over(now_ms, wall_ms)
             found.look_at(self._topics.counts.get(name[1], 0))
         return found
@@ -201,16 +210,19 @@ class Queues:
         if not (self.has(*name) if found is None else found.is_known):
             raise UnknownQueue(f"group {name[0]} has no queue of topic {name[1]}; the first receive makes it")
 
-    def _after(self, name: Name, now_ms: int) -> None:
-        """Schedule the next deadline of a queue; drop one that is idle."""
+    def _after(self, name: Name, now_ms: int, earliest_ms: int = 0) -> None:
+        """Schedule the next deadline of a queue, not before ``earliest_ms``; drop a queue that is idle."""
         queue = self._queues.get(name)
         if queue is None:
             return
         if queue.is_idle(now_ms):
             del self._queues[name]
+            self._by_topic.change(name, {name[1]}, set())
+            self._changed.discard(name)
             self._next.pop(name, None)
             return
         wanted_ms, known_ms = queue.next_deadline_ms(), self._next.get(name)
         if wanted_ms is not None and (known_ms is None or wanted_ms < known_ms):
+            wanted_ms = max(wanted_ms, earliest_ms)
             self._next[name] = wanted_ms
             heapq.heappush(self._deadlines, (wanted_ms, name))

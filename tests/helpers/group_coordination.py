@@ -116,13 +116,13 @@ class CoordinatedGroups:
     def set_partitions(self, topic: str, count: int) -> None:
         """The topic has so many partitions from now on."""
         self.counts[topic] = count
-        self.coordination.partitions_changed(self.now_ms)
+        self.coordination.partitions_changed({topic}, self.now_ms)
         self._carry_out()
 
     def create_again(self, topic: str, topic_id: str) -> None:
         """Deleted and created with as many partitions, which the coordinator sees at once."""
         self.topic_ids[topic] = topic_id
-        self.coordination.partitions_changed(self.now_ms)
+        self.coordination.partitions_changed({topic}, self.now_ms)
         self._carry_out()
 
     def remove_partition(self, topic: str, topic_id: str, next_offset: int) -> None:
@@ -197,14 +197,21 @@ class CoordinatedGroups:
         return self.beat(member, generation, Beat).must_rejoin
 
     def sync(
-        self, member: str, generation: int, plan: Plan | None = None, *, is_auto: bool = False
+        self,
+        member: str,
+        generation: int,
+        plan: Plan | None = None,
+        *,
+        group: str = "g",
+        is_auto: bool = False,
     ) -> RequestId:
         """Bring or fetch the plan."""
-        return self.send(Sync(group="g", member_id=member, generation=generation, plan=plan, is_auto=is_auto))
+        request = Sync(group=group, member_id=member, generation=generation, plan=plan, is_auto=is_auto)
+        return self.send(request)
 
-    def leave(self, member: str) -> RequestId:
+    def leave(self, member: str, *, group: str = "g") -> RequestId:
         """Leave."""
-        return self.send(Leave(group="g", member_id=member))
+        return self.send(Leave(group=group, member_id=member))
 
     def commit(
         self,

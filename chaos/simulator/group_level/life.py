@@ -240,7 +240,7 @@ class GroupLife:
     def _add_partition(self) -> None:
         self.counts[TOPIC] += 1
         for coordinator in (self._coordinator, *self._former):
-            coordinator.coordination.partitions_changed(self.now_ms)
+            coordinator.coordination.partitions_changed({TOPIC}, self.now_ms)
             coordinator.carry_out()
 
     def _be_quiet(self) -> None:
