@@ -19,6 +19,7 @@ from groups.by_topic import ByTopic
 from groups.expiry import is_over, survey_of
 from groups.membership import RETRY_AFTER_MS, KnownUntil, Membership
 from groups.outputs import Output, Outputs, Row
+from groups.plans import MakePlan, Planned
 from groups.ports import Extents, KnownTopics
 from groups.queue_requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Reopen, Settle
 from groups.queues import DEFAULTS, QueueLimits, Queues
@@ -202,6 +203,12 @@ class Coordination:
             for first in range(0, len(keys), DROPPED_MAX):
                 self._outputs.write(*((key, None) for key in keys[first : first + DROPPED_MAX]))
             yield
+
+    def planned(self, asked: MakePlan, outcome: Planned | RaftlogError, now_ms: int, wall_ms: int) -> None:
+        """See ``Membership.planned``."""
+        if (membership := self._memberships.get(asked.name)) is not None:
+            membership.planned(asked, outcome, now_ms, wall_ms)
+            self._after(asked.name)
 
     # Requests.
 

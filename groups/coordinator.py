@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 from groups.coordination import STATE_BYTES_MAX, Coordination
 from groups.expiry import Survey
 from groups.outputs import Row
+from groups.plans import MakePlan, Planned, planned
 from groups.ports import Jobs, Topics
 from groups.queue_effects import Bury, Look
 from groups.queue_requests import ReadQueue, Settled
@@ -29,9 +31,12 @@ from raftlog.clock import TrustedClock
 from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RebalanceInProgress
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
 from raftlog.hosting.decisions import Effect
+from raftlog.node.blocking import RunBlocking
+from raftlog.node.threads import in_thread
 from raftlog.records.batch import Batch
 
 BURY_AGAIN_S: Final = (0.1, 5.0)  # the first pause after a failure, and the longest
+PLAN_AT_ONCE: Final = 200  # members and partitions: a plan for more may take long, and is made on a thread
 LOOK_GROUPS: Final = 500  # at a time, a few milliseconds
 _log = logging.getLogger("raftlog.groups")
 
@@ -49,6 +54,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         offsets_retention_ms: int,
         queue_limits: QueueLimits = DEFAULTS,
         state_bytes_max: int = STATE_BYTES_MAX,
+        run_blocking: RunBlocking = in_thread,
     ) -> None:
         super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = GroupsState()
@@ -58,6 +64,8 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         self._offsets_retention_ms = offsets_retention_ms
         self._queue_limits = queue_limits
         self._state_bytes_max = state_bytes_max
+        self._run_blocking = run_blocking
+        self._planning = asyncio.Lock()  # so that many plans leave threads for others
 
     @property
     def is_coordinating(self) -> bool:
@@ -151,6 +159,8 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
                 self.do_beside(self._bury(effect, self.decisions))
             case Survey():
                 self.do_beside(self._survey(effect, self.decisions))
+            case MakePlan():
+                self.do_beside(self._make_plan(effect, self.decisions))
 
     async def _look(self, look: Look, decisions: Coordination) -> None:
         what = f"a look for jobs of {look.topic}/{look.partition}"
@@ -185,6 +195,17 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
                 _log.info("%s: group %s expired: unused, and its records are gone", self._name, name)
             self.carry_out()
 
+    async def _make_plan(self, asked: MakePlan, decisions: Coordination) -> None:
+        async with self._planning:
+            if decisions.state.groups.get(asked.name) is not asked.group:
+                return  # the group is further
+            work = partial(planned, asked)
+            made = _at_once(work) if asked.size <= PLAN_AT_ONCE else self._run_blocking(work)
+            outcome = await self.tried(made, f"the plan of group {asked.name}")
+        if decisions is self.decisions:
+            decisions.planned(asked, outcome, self._now_ms(), self._clock.wall_ms())
+            self.carry_out()
+
     def too_late(self, request: Request, timeout_ms: int) -> RaftlogError:
         """A rebalance may last longer than a request."""
         if isinstance(request, Join | Sync):
@@ -193,3 +214,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
                 retry_after_ms=0,
             )
         return CommitUnknown(f"group {request.group}: no answer within {timeout_ms} ms")
+
+
+async def _at_once(work: Callable[[], Planned]) -> Planned:
+    return work()

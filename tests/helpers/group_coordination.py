@@ -9,6 +9,7 @@ from groups import commits
 from groups.coordination import STATE_BYTES_MAX, Coordination
 from groups.expiry import Survey
 from groups.outputs import Row
+from groups.plans import MakePlan, Planned, planned
 from groups.ports import Extent, KnownTopics, Place
 from groups.requests import (
     AddOffsets,
@@ -60,6 +61,8 @@ class CoordinatedGroups:
         self.committed = GroupsState()
         self.tally = Tally()
         self.written: list[tuple[Row, ...]] = []
+        self.makes_plans = True
+        self.plans: list[MakePlan] = []  # on their way
         self._retention_ms = offsets_retention_ms
         self._last_id = 0
         self.coordination = self._begin()
@@ -148,10 +151,26 @@ class CoordinatedGroups:
                     self.written.append(rows)
                     for key, value in rows:
                         self.committed.put(key, value)
+                case MakePlan():
+                    self.plans.append(wanted)
+                    if self.makes_plans:
+                        self.make_plans()
                 case Survey(places):
                     found = {place: self.extents.get(place) for place in places}
                     self.coordination.surveyed(found, self.now_ms, self.wall_ms)
                     self._carry_out()
+
+    def make_plans(self) -> None:
+        """The plans on their way are made."""
+        some, self.plans = self.plans, []
+        for asked in some:
+            outcome: Planned | RaftlogError
+            try:
+                outcome = planned(asked)
+            except RaftlogError as problem:
+                outcome = problem
+            self.coordination.planned(asked, outcome, self.now_ms, self.wall_ms)
+        self._carry_out()
 
     # Requests in short.
 
