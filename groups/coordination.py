@@ -90,10 +90,8 @@ class Coordination:
         self._rests_until_ms = 0  # what a step has left is done not before
         self._sweep_ms = now_ms + SWEEP_MS
         self.queues = Queues(self._outputs, topics, queue_limits, now_ms=now_ms, wall_ms=wall_ms)
-        for name, group in self._outputs.state.groups.items():
-            if group.members:
-                self._membership(name).take_over(now_ms)
-                self._after(name)
+        # Groups that have yet to be taken over.
+        self._left_behind = dict.fromkeys(name for name, group in self.state.groups.items() if group.members)
         self.partitions_changed((), now_ms)
 
     @property
@@ -115,12 +113,14 @@ class Coordination:
         of_groups = self._deadlines[0][0] if self._deadlines else self._sweep_ms
         of_queues = self.queues.next_deadline_ms()
         due_ms = of_groups if of_queues is None else min(of_groups, of_queues)
-        if self._changed or self._with_removed:
+        if self._left_behind or self._changed or self._with_removed:
             due_ms = self._rests_until_ms
         return min(self._sweep_ms, max(due_ms, self._rests_until_ms))
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
         """Answered now, or later. A refusal is an answer, too."""
+        if request.group in self._left_behind:
+            self._take_over(request.group, now_ms)
         try:
             self._receive(request_id, request, now_ms, wall_ms)
         except RaftlogError as refusal:
@@ -135,8 +135,8 @@ class Coordination:
             self._memberships[request.group].forget(request_id)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """End some of what is due, and look at some of the groups whose topics have changed."""
-        self._step(chain(self._follow_topics(now_ms), self._ends(now_ms, wall_ms)), now_ms)
+        """End some of what is due, after some of what a change of topics, or of leaders, has left."""
+        self._step(chain(self._catch_up(now_ms), self._ends(now_ms, wall_ms)), now_ms)
         self._step(self.queues.ends(now_ms, wall_ms), now_ms)
 
     def _ends(self, now_ms: int, wall_ms: int) -> Iterator[None]:
@@ -184,13 +184,16 @@ class Coordination:
             self._beginnings_seen = dict(self._topics.beginnings)
             self._with_removed = [*self.state.offsets]
         self.queues.partitions_changed(topics, now_ms)
-        self._step(self._follow_topics(now_ms), now_ms)
+        self._step(self._catch_up(now_ms), now_ms)
 
-    def _follow_topics(self, now_ms: int) -> Iterator[None]:
-        """Look at what has changed of topics, group by group.
+    def _catch_up(self, now_ms: int) -> Iterator[None]:
+        """Take groups over, and look at what has changed of topics, group by group.
 
         A partition that is added again under the number of a removed one has no committed offset.
         """
+        while self._left_behind:
+            self._take_over(next(reversed(self._left_behind)), now_ms)
+            yield
         for topic, names in list(self._changed.items()):
             while names:
                 if (membership := self._memberships.get(name := names.pop())) is not None:
@@ -392,6 +395,11 @@ class Coordination:
         self._outputs.write(*((OffsetKey(name, *target), None) for target in offsets), (GroupKey(name), None))
 
     # Parts.
+
+    def _take_over(self, name: str, now_ms: int) -> None:
+        del self._left_behind[name]
+        self._membership(name).take_over(now_ms)
+        self._after(name)
 
     def _membership(self, name: str) -> Membership:
         found = self._memberships.get(name)

@@ -10,7 +10,7 @@ import pytest
 from groups.coordination import PAUSE_MS, STEP_MAX
 from groups.coordinator import GroupCoordinator
 from groups.ports import KnownTopics
-from groups.requests import Done, Join, Joined, ReadGroup
+from groups.requests import Beat, Done, Join, Joined, ReadGroup
 from groups.work_queue import OPENED_MAX
 from raftlog.errors import UnknownGroup
 from tests.helpers.group_coordination import SESSION_MS, CoordinatedGroups
@@ -89,6 +89,19 @@ def test_sessions_that_end_at_one_time_end_in_steps(groups: CoordinatedGroups) -
 
     groups.after(SESSION_MS)
     all_in_steps(groups, empty)
+
+
+def test_a_coordinator_takes_over_its_groups_in_steps(groups: CoordinatedGroups) -> None:
+    groups.fail_over()
+    all_in_steps(groups, lambda: len({name for name, _ in groups.coordination.known_until}))
+
+
+def test_a_group_that_asks_before_it_is_taken_over_is_served(groups: CoordinatedGroups) -> None:
+    groups.fail_over()
+    for number in range(MANY):
+        assert not groups.beat("a", 1, Beat, group=f"g{number}").must_rejoin
+    groups.after(SESSION_MS - 1)
+    assert all(group.members for group in groups.committed.groups.values())
 
 
 def test_offsets_of_a_removed_partition_are_deleted_in_steps() -> None:
