@@ -16,11 +16,11 @@ from typing import Final, Literal, assert_never
 
 from groups import commits, generations
 from groups.by_topic import ByTopic
-from groups.expiry import is_over, survey_of
+from groups.expiry import Survey, is_over, places_of
 from groups.membership import RETRY_AFTER_MS, KnownUntil, Membership
 from groups.outputs import Output, Outputs, Row
 from groups.plans import MakePlan, Planned
-from groups.ports import Extents, KnownTopics
+from groups.ports import Extents, KnownTopics, Place
 from groups.queue_requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Reopen, Settle
 from groups.queues import DEFAULTS, QueueLimits, Queues
 from groups.records import Group, GroupKey, OffsetKey, TransactionKey
@@ -49,6 +49,7 @@ KNOWN_SPARE: Final = 1_000  # times of members and groups that may have gone
 DROPPED_MAX: Final = 1_000  # offsets of removed partitions in one batch
 STATE_BYTES_MAX: Final = 16 << 20  # of one partition
 STEP_MAX: Final = 150  # groups, answers and writes of one step: they hold the event loop for some ms
+SWEPT_MAX: Final = 200  # groups that a sweep looks at together
 PAUSE_MS: Final = 1  # after such a step, in which others are served
 SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
 
@@ -89,6 +90,8 @@ class Coordination:
         self._next: dict[str, int] = {}  # the deadline of a group that counts; others in the heap are stale
         self._rests_until_ms = 0  # what a step has left is done not before
         self._sweep_ms = now_ms + SWEEP_MS
+        self._unswept: list[str] = []  # groups that this sweep has yet to look at
+        self._survey: tuple[list[str], set[Place]] = [], set()  # what this sweep asks about
         self.queues = Queues(self._outputs, topics, queue_limits, now_ms=now_ms, wall_ms=wall_ms)
         # Groups that have yet to be taken over.
         self._left_behind = dict.fromkeys(name for name, group in self.state.groups.items() if group.members)
@@ -161,13 +164,14 @@ class Coordination:
                 return
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Ask about groups that nobody has used for the whole retention (``surveyed``), and delete fences."""
+        """Look for groups that nobody has used for the whole retention, some at a time, and delete fences."""
         if len(self.known_until) > self._known_max:
             self._forget_times()
         if now_ms >= self._sweep_ms:
-            self._sweep_ms = now_ms + SWEEP_MS
-            if trusted_ms is not None:
-                self._expire(trusted_ms)
+            if not self._unswept:
+                self._unswept = [*dict.fromkeys(chain(self.state.groups, self.state.transactions))]
+            self._sweep(trusted_ms)
+            self._sweep_ms = now_ms + (PAUSE_MS if self._unswept else SWEEP_MS)
 
     def _forget_times(self) -> None:
         """Forget those of members and groups that have gone, however fast they come and go."""
@@ -357,37 +361,47 @@ class Coordination:
             pending=commits.pending_offsets(self.state.transactions.get(name, {})),
         )
 
-    def surveyed(self, extents: Extents, now_ms: int, trusted_ms: int) -> list[str]:
-        """Delete, and return, the unused groups whose offsets mean nothing any more; others are kept."""
-        over = [name for name in self._unused(trusted_ms) if is_over(self.state, name, extents)]
+    def surveyed(self, groups: Collection[str], extents: Extents, now_ms: int, trusted_ms: int) -> list[str]:
+        """Delete, and return, those of these groups that nobody uses and whose offsets mean nothing."""
+        oldest_ms = trusted_ms - self._offsets_retention_ms
+        over = [name for name in groups if self._is_unused(name, oldest_ms)]
+        over = [name for name in over if is_over(self.state, name, extents)]
         self._outputs.tally.groups_expired += len(over)
         for name in over:
             self._delete(name, now_ms, trusted_ms)
         return over
 
-    def _unused(self, trusted_ms: int) -> list[str]:
-        """The groups that have had neither members nor commits for the whole retention."""
-        oldest_ms = trusted_ms - self._offsets_retention_ms
-        in_use = self.queues.in_use | self._memberships.keys() | self.state.pending.keys()
-        return [
-            name
-            for name, group in self.state.groups.items()
-            if not group.members and name not in in_use and self._used_ms(name, group) < oldest_ms
-        ]
+    def _is_unused(self, name: str, oldest_ms: int) -> bool:
+        """Whether a group has had neither members nor commits for the whole retention."""
+        group = self.state.groups.get(name)
+        if group is None or group.members or name in self._memberships or name in self.state.pending:
+            return False
+        return not self.queues.is_in_use(name) and self._used_ms(name, group) < oldest_ms
 
     def _used_ms(self, name: str, group: Group) -> int:
         offsets = self.state.offsets.get(name, {}).values()
         newest_ms = max((committed.committed_ms for committed in offsets), default=0)
         return max(newest_ms, group.changed_ms, self.queues.used_ms(name))
 
-    def _expire(self, trusted_ms: int) -> None:
-        if unused := self._unused(trusted_ms):
-            self._outputs.perform(survey_of(self.state, unused))
-        oldest_ms = trusted_ms - self._offsets_retention_ms
-        for name, producers in list(self.state.transactions.items()):
-            for producer_id, added in list(producers.items()):
+    def _sweep(self, trusted_ms: int | None) -> None:
+        """Look at some of the groups. The end of a sweep asks about those that are unused (``surveyed``)."""
+        names, places = self._survey
+        if trusted_ms is None:
+            self._unswept.clear()
+            names.clear()
+        oldest_ms = (trusted_ms or 0) - self._offsets_retention_ms
+        some, self._unswept = self._unswept[-SWEPT_MAX:], self._unswept[:-SWEPT_MAX]
+        for name in some:
+            if self._is_unused(name, oldest_ms):
+                names.append(name)
+                places.update(places_of(self.state, name))
+            for producer_id, added in list(self.state.transactions.get(name, {}).items()):
                 if not added.offsets and added.changed_ms < oldest_ms:
                     self._outputs.write((TransactionKey(name, producer_id), None))
+        if not self._unswept:
+            self._survey = [], set()
+            if names:
+                self._outputs.perform(Survey(tuple(names), tuple(sorted(places))))
 
     def _delete(self, name: str, now_ms: int, wall_ms: int) -> None:
         self.queues.delete_of(name, now_ms, wall_ms)

@@ -36,6 +36,8 @@ from raftlog.node.threads import in_thread
 from raftlog.records.batch import Batch
 
 BURY_AGAIN_S: Final = (0.1, 5.0)  # the first pause after a failure, and the longest
+FORGOTTEN_MAX: Final = 100  # unused groups at a time, some milliseconds
+FORGET_PAUSE_S: Final = 0.01  # after so many, in which they are appended
 PLAN_AT_ONCE: Final = 200  # members and partitions: a plan for more may take long, and is made on a thread
 LOOK_GROUPS: Final = 500  # at a time, a few milliseconds
 _log = logging.getLogger("raftlog.groups")
@@ -189,11 +191,14 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         if isinstance(extents, RaftlogError):
             _log.info("%s: unused groups are looked at later: %s", self._name, extents)
             return
-        trusted_ms = self._clock.trusted_ms()
-        if decisions is self.decisions and trusted_ms is not None:
-            for name in decisions.surveyed(extents, self._now_ms(), trusted_ms):
+        for first in range(0, len(survey.groups), FORGOTTEN_MAX):
+            some, trusted_ms = survey.groups[first : first + FORGOTTEN_MAX], self._clock.trusted_ms()
+            if decisions is not self.decisions or trusted_ms is None:
+                return
+            for name in decisions.surveyed(some, extents, self._now_ms(), trusted_ms):
                 _log.info("%s: group %s expired: unused, and its records are gone", self._name, name)
             self.carry_out()
+            await asyncio.sleep(FORGET_PAUSE_S)
 
     async def _make_plan(self, asked: MakePlan, decisions: Coordination) -> None:
         async with self._planning:

@@ -30,6 +30,7 @@ from groups.queue_requests import (
 from groups.room import BYTES_MAX, Room
 from groups.work_queue import WorkQueue
 from raftlog.errors import Conflict, RaftlogError, UnknownQueue
+from raftlog.hosting.budget import Usage
 from raftlog.hosting.decisions import RequestId
 
 
@@ -56,6 +57,7 @@ class Queues:
         self._room = Room(limits.queue_max, limits.total_max, limits.bytes_max, outputs.state)
         self._ended = EndedDeliveries()
         self._queues: dict[Name, WorkQueue] = {}
+        self._loaded = Usage()  # queues by group
         self._by_topic: ByTopic[Name] = ByTopic()
         self._changed: set[Name] = set()  # of which the topic has changed
         self._deadlines: list[tuple[int, Name]] = []
@@ -177,10 +179,9 @@ class Queues:
                     f"queue first: DELETE /v1/queues/{topic}/{group}"
                 )
 
-    @property
-    def in_use(self) -> set[str]:
-        """The groups with open jobs, or of which somebody has asked for jobs in the last minute."""
-        return {group for group, _ in self._queues}
+    def is_in_use(self, group: str) -> bool:
+        """Whether a group has open jobs, or somebody has asked for jobs of it in the last minute."""
+        return bool(self._loaded.of(group))
 
     def used_ms(self, group: str) -> int:
         """About when jobs of the group were last received, by the wall clock; 0 if never."""
@@ -200,6 +201,7 @@ class Queues:
         found = self._queues.get(name)
         if found is None:
             found = self._queues[name] = WorkQueue(*name, self._outputs, self._room, self._ended)
+            self._loaded.add(name[0], 1)
             self._by_topic.change(name, set(), {name[1]})
             found.take_over(now_ms, wall_ms)
             found.look_at(self._topics.counts.get(name[1], 0))
@@ -217,6 +219,7 @@ class Queues:
             return
         if queue.is_idle(now_ms):
             del self._queues[name]
+            self._loaded.add(name[0], -1)
             self._by_topic.change(name, {name[1]}, set())
             self._changed.discard(name)
             self._next.pop(name, None)

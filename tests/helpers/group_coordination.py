@@ -155,9 +155,9 @@ class CoordinatedGroups:
                     self.plans.append(wanted)
                     if self.makes_plans:
                         self.make_plans()
-                case Survey(places):
+                case Survey(names, places):
                     found = {place: self.extents.get(place) for place in places}
-                    self.coordination.surveyed(found, self.now_ms, self.wall_ms)
+                    self.coordination.surveyed(names, found, self.now_ms, self.wall_ms)
                     self._carry_out()
 
     def make_plans(self) -> None:

@@ -208,8 +208,8 @@ class WorkedOff(CoordinatedGroups):
             case MakePlan():
                 self.plans.append(wanted)
                 self.make_plans()
-            case Survey(places):
-                self.coordination.surveyed(dict.fromkeys(places), self.now_ms, self.wall_ms)
+            case Survey(names, places):
+                self.coordination.surveyed(names, dict.fromkeys(places), self.now_ms, self.wall_ms)
                 self._carry_out()
             case Bury():
                 self.burials.append(wanted)

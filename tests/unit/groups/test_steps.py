@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
-from groups.coordination import PAUSE_MS, STEP_MAX
-from groups.coordinator import GroupCoordinator
-from groups.ports import KnownTopics
-from groups.requests import Beat, Done, Join, Joined, ReadGroup
+from groups.coordination import PAUSE_MS, STEP_MAX, SWEEP_MS, SWEPT_MAX
+from groups.coordinator import FORGET_PAUSE_S, FORGOTTEN_MAX, GroupCoordinator
+from groups.expiry import Survey
+from groups.ports import Extents, KnownTopics, Place
+from groups.requests import Beat, Commit, Done, Join, Joined, OffsetCommit, ReadGroup
 from groups.work_queue import OPENED_MAX
 from raftlog.errors import UnknownGroup
 from tests.helpers.group_coordination import SESSION_MS, CoordinatedGroups
@@ -104,6 +105,19 @@ def test_a_group_that_asks_before_it_is_taken_over_is_served(groups: Coordinated
     assert all(group.members for group in groups.committed.groups.values())
 
 
+def test_groups_that_nobody_uses_are_looked_for_in_steps() -> None:
+    groups = CoordinatedGroups({"orders": 1}, offsets_retention_ms=SWEEP_MS - 1)
+    for number in range(3 * SWEPT_MAX):
+        groups.commit(Done, 7, group=f"g{number}")
+    groups.after(SWEEP_MS // 2)
+    groups.commit(Done, 8, group="g7")
+    groups.after(SWEEP_MS // 2)
+    for _ in range(2):
+        assert len(groups.committed.groups) == 3 * SWEPT_MAX
+        groups.after(PAUSE_MS)
+    assert [*groups.committed.groups] == ["g7"]
+
+
 def test_offsets_of_a_removed_partition_are_deleted_in_steps() -> None:
     groups = CoordinatedGroups({"orders": 2})
     for number in range(MANY):
@@ -121,6 +135,30 @@ def test_leases_that_end_at_one_time_end_in_steps() -> None:
     assert mail.view().parts[0].waiting == OPENED_MAX
     mail.after(2 * PAUSE_MS)
     assert mail.view().parts[0].waiting == 2 * OPENED_MAX + 1
+
+
+class EmptyTopics(TopicsOnly):
+    """No partition has a record."""
+
+    async def extents(self, places: Collection[Place]) -> Extents:
+        """None of them exists."""
+        return dict.fromkeys(places)
+
+
+async def test_unused_groups_are_deleted_in_steps() -> None:
+    topics, names = EmptyTopics(KnownTopics({"orders": 1})), [f"g{n}" for n in range(2 * FORGOTTEN_MAX)]
+    made = GroupCoordinator("__offsets/0", VirtualClock(), topics, NoJobs(), offsets_retention_ms=1)
+    made.leads(InstantLog(made))
+    commit = OffsetCommit(topic="orders", topic_id="t1", partition=0, offset=7)
+    for name in names:
+        await made.ask(Commit(group=name, offsets=(commit,)), 1_000)
+    await asyncio.sleep(1)
+    made.perform(Survey(tuple(names), (Place("orders", "t1", 0),)))
+    await asyncio.sleep(FORGET_PAUSE_S / 2)
+    assert len(made.state.groups) == FORGOTTEN_MAX
+    await asyncio.sleep(FORGET_PAUSE_S)
+    assert not made.state.groups
+    made.leads(None)
 
 
 async def test_requests_in_every_turn_do_not_put_off_what_is_due() -> None:
