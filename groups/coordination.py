@@ -92,10 +92,11 @@ class Coordination:
         self._sweep_ms = now_ms + SWEEP_MS
         self._unswept: list[str] = []  # groups that this sweep has yet to look at
         self._survey: tuple[list[str], set[Place]] = [], set()  # what this sweep asks about
-        self.queues = Queues(self._outputs, topics, queue_limits, now_ms=now_ms, wall_ms=wall_ms)
+        self.queues = Queues(self._outputs, topics, queue_limits)
         # Groups that have yet to be taken over.
         self._left_behind = dict.fromkeys(name for name, group in self.state.groups.items() if group.members)
         self.partitions_changed((), now_ms)
+        self._step(self.queues.catch_up(now_ms, wall_ms), now_ms)
 
     @property
     def state_bytes_max(self) -> int:
@@ -116,7 +117,7 @@ class Coordination:
         of_groups = self._deadlines[0][0] if self._deadlines else self._sweep_ms
         of_queues = self.queues.next_deadline_ms()
         due_ms = of_groups if of_queues is None else min(of_groups, of_queues)
-        if self._left_behind or self._changed or self._with_removed:
+        if self._left_behind or self._changed or self._with_removed or self.queues.is_behind:
             due_ms = self._rests_until_ms
         return min(self._sweep_ms, max(due_ms, self._rests_until_ms))
 
@@ -140,7 +141,8 @@ class Coordination:
     def tick(self, now_ms: int, wall_ms: int) -> None:
         """End some of what is due, after some of what a change of topics, or of leaders, has left."""
         self._step(chain(self._catch_up(now_ms), self._ends(now_ms, wall_ms)), now_ms)
-        self._step(self.queues.ends(now_ms, wall_ms), now_ms)
+        of_queues = chain(self.queues.catch_up(now_ms, wall_ms), self.queues.ends(now_ms, wall_ms))
+        self._step(of_queues, now_ms)
 
     def _ends(self, now_ms: int, wall_ms: int) -> Iterator[None]:
         """End what is due, group by group."""

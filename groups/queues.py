@@ -7,9 +7,10 @@ consume it by members at the same time. Leaves to others: the jobs of one queue 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from typing import Final, assert_never
 
 from groups.by_topic import ByTopic
@@ -44,14 +45,13 @@ class QueueLimits:
 
 
 DEFAULTS: Final = QueueLimits()
+JOBS_AT_ONCE: Final = 10  # take as long to take over as a group
 
 
 class Queues:
     """Begins with what ``outputs`` has of them."""
 
-    def __init__(
-        self, outputs: Outputs, topics: KnownTopics, limits: QueueLimits, *, now_ms: int, wall_ms: int
-    ) -> None:
+    def __init__(self, outputs: Outputs, topics: KnownTopics, limits: QueueLimits) -> None:
         self._outputs = outputs
         self._topics = topics
         self._room = Room(limits.queue_max, limits.total_max, limits.bytes_max, outputs.state)
@@ -62,18 +62,31 @@ class Queues:
         self._changed: set[Name] = set()  # of which the topic has changed
         self._deadlines: list[tuple[int, Name]] = []
         self._next: dict[Name, int] = {}  # the deadline of a queue that counts; others in the heap are stale
-        jobs = outputs.state.jobs
-        for name in [
-            (group, topic) for group in jobs for topic in sorted({topic for topic, _ in jobs[group]})
-        ]:
-            self._queue(name, now_ms, wall_ms)
-            self._after(name, now_ms)
+        # Queues that have yet to be taken over, with the number of their jobs.
+        self._left_behind: dict[Name, int] = {}
+        for group, jobs in outputs.state.jobs.items():
+            self._room.open.add(group, len(jobs))
+            for topic, count in sorted(Counter(topic for topic, _ in jobs).items()):
+                self._left_behind[group, topic] = count
 
     # Time.
 
     def next_deadline_ms(self) -> int | None:
         """When ``tick`` has something to do, at the latest."""
         return self._deadlines[0][0] if self._deadlines else None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether ``catch_up`` has something to do."""
+        return bool(self._left_behind)
+
+    def catch_up(self, now_ms: int, wall_ms: int) -> Iterator[None]:
+        """Take queues over, each with a pause for every few jobs."""
+        while self._left_behind:
+            name, count = next(reversed(self._left_behind.items()))
+            self._queue(name, now_ms, wall_ms)
+            self._after(name, now_ms)
+            yield from repeat(None, 1 + count // JOBS_AT_ONCE)
 
     def ends(self, now_ms: int, wall_ms: int) -> Iterator[None]:
         """End what is due, queue by queue."""
@@ -93,6 +106,8 @@ class Queues:
     def receive(self, request_id: RequestId, request: QueueRequest, now_ms: int, wall_ms: int) -> None:
         """Answered now, or later. Raises what is refused."""
         name = (request.group, request.topic)
+        if name in self._left_behind:
+            self._queue(name, now_ms, wall_ms)
         match request:
             case Receive():
                 self._queue(name, now_ms, wall_ms).receive(request_id, request, self._topics, now_ms, wall_ms)
@@ -181,7 +196,7 @@ class Queues:
 
     def is_in_use(self, group: str) -> bool:
         """Whether a group has open jobs, or somebody has asked for jobs of it in the last minute."""
-        return bool(self._loaded.of(group))
+        return bool(self._loaded.of(group)) or group in self._outputs.state.jobs
 
     def used_ms(self, group: str) -> int:
         """About when jobs of the group were last received, by the wall clock; 0 if never."""
@@ -190,7 +205,7 @@ class Queues:
     def delete_of(self, group: str, now_ms: int, wall_ms: int) -> None:
         """The group is deleted."""
         topics = {topic for topic, _ in self._outputs.state.queues.get(group, {})}
-        topics |= {topic for name, topic in self._queues if name == group}
+        topics |= {topic for name, topic in (*self._queues, *self._left_behind) if name == group}
         for topic in sorted(topics):
             self._queue((group, topic), now_ms, wall_ms).end()
             self._after((group, topic), now_ms)
@@ -202,6 +217,7 @@ class Queues:
         if found is None:
             found = self._queues[name] = WorkQueue(*name, self._outputs, self._room, self._ended)
             self._loaded.add(name[0], 1)
+            self._room.open.add(name[0], -self._left_behind.pop(name, 0))  # they are counted when taken over
             self._by_topic.change(name, set(), {name[1]})
             found.take_over(now_ms, wall_ms)
             found.look_at(self._topics.counts.get(name[1], 0))

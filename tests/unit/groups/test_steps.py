@@ -11,6 +11,8 @@ from groups.coordination import PAUSE_MS, STEP_MAX, SWEEP_MS, SWEPT_MAX
 from groups.coordinator import FORGET_PAUSE_S, FORGOTTEN_MAX, GroupCoordinator
 from groups.expiry import Survey
 from groups.ports import Extents, KnownTopics, Place
+from groups.queue_requests import Abandon, Settled
+from groups.records import Group, GroupKey, Job, JobKey, Queue, QueueKey
 from groups.requests import Beat, Commit, Done, Join, Joined, OffsetCommit, ReadGroup
 from groups.work_queue import OPENED_MAX
 from raftlog.errors import UnknownGroup
@@ -103,6 +105,39 @@ def test_a_group_that_asks_before_it_is_taken_over_is_served(groups: Coordinated
         assert not groups.beat("a", 1, Beat, group=f"g{number}").must_rejoin
     groups.after(SESSION_MS - 1)
     assert all(group.members for group in groups.committed.groups.values())
+
+
+def with_queues() -> CoordinatedGroups:
+    """Many groups, each with one open job, of which a new coordinator has taken over some."""
+    groups = CoordinatedGroups({"mail": 1})
+    due_ms = groups.wall_ms + LEASE_MS
+    for number in range(MANY):
+        name, lease = f"g{number}", str(number).encode()
+        groups.committed.put(GroupKey(name), Group(changed_ms=groups.wall_ms))
+        groups.committed.put(QueueKey(name, "mail", 0), Queue(topic_id="t1", next_offset=1))
+        job = Job(partition=0, offset=0, deliveries=1, lease=lease, due_ms=due_ms, term_ms=LEASE_MS)
+        groups.committed.put(JobKey(name, "mail", 0), job)
+    groups.fail_over()
+    return groups
+
+
+def test_a_coordinator_takes_over_its_queues_in_steps() -> None:
+    groups, steps = with_queues(), 0
+    assert groups.coordination.queues.open_jobs == MANY
+    while groups.coordination.queues.is_behind:
+        steps += 1
+        groups.after(PAUSE_MS)
+    assert steps == MANY // STEP_MAX - 1  # after the first
+    assert groups.coordination.queues.open_jobs == MANY
+
+
+def test_a_queue_that_is_asked_before_it_is_taken_over_knows_its_leases() -> None:
+    groups = with_queues()
+    for number in range(MANY):
+        name, lease = f"g{number}", str(number).encode()
+        groups.ask(Abandon(group=name, topic="mail", lease=lease), Settled)
+        assert groups.committed.jobs[name]["mail", 0].state == "waiting"
+    assert groups.coordination.queues.open_jobs == MANY
 
 
 def test_groups_that_nobody_uses_are_looked_for_in_steps() -> None:
