@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+PORT_MAX = 65_535
 RPC_PORT_STEP = 100
 BROKERS_MAX = RPC_PORT_STEP  # on one machine, the port ranges for HTTP and RPC must not overlap
 EVERYWHERE = "0.0.0.0"
@@ -103,8 +104,8 @@ def _machine(text: str, http_port: int, rpc_port: int | None, step: int) -> Mach
     http = (http_port if parts["port"] is None else int(parts["port"])) + step
     rpc = http + RPC_PORT_STEP if rpc_port is None else rpc_port + step
     for what, port in (("HTTP port", http), ("port between brokers", rpc)):
-        if not 1 <= port <= 65535:
-            raise ValueError(f"--host {text!r}: the {what} is {port}; choose 1 to 65535")
+        if not 1 <= port <= PORT_MAX:
+            raise ValueError(f"--host {text!r}: the {what} is {port}; choose 1 to {PORT_MAX}")
     return Machine(_host(text, parts["host"]), http, rpc)
 
 

@@ -194,6 +194,7 @@ class Broker:
             self.controller,
             self.gateway,
             self.host.clock,
+            lambda added: self.transactions.check_open(added),
         )
 
     def _transactions(self) -> BrokerTransactions:

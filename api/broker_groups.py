@@ -21,6 +21,7 @@ from groups.ports import Extent, KnownTopics, Place
 from groups.queues import QueueLimits
 from groups.records import TOPIC
 from groups.service import GroupService
+from groups.unconfirmed import CheckOpen
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.service import Controller
 from partitions.replica.derived import DerivedState
@@ -46,7 +47,10 @@ class BrokerGroups:
         controller: Controller,
         gateway: Gateway,
         clock: TrustedClock,
+        check_open: CheckOpen,
     ) -> None:
+        """``check_open`` asks whether a transaction is open."""
+        self._check_open = check_open
         self._settings = settings
         self._clock = clock
         self.coordinators: dict[int, GroupCoordinator] = {}  # by partition of ``__offsets``
@@ -74,6 +78,7 @@ class BrokerGroups:
             self._clock,
             self._topics,
             self._jobs,
+            self._check_open,
             offsets_retention_ms=self._settings.offsets_retention_ms,
             queue_limits=QueueLimits(
                 queue_max=self._settings.open_jobs_queue_max,

@@ -11,7 +11,7 @@ from typing import Final
 from api.internal_topics import CreatedTopic
 from api.lost_markers import LostMarkers
 from api.settings import TransactionSettings
-from groups.requests import EndOffsets
+from groups.requests import AddOffsets, EndOffsets
 from groups.service import GroupService
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
@@ -19,13 +19,14 @@ from partitions.replica.derived import DerivedState
 from partitions.replica.participant import TransactionName
 from partitions.routing.gateway import Gateway
 from raftlog.clock import TrustedClock
-from raftlog.errors import UnknownPartition, UnknownTopic
+from raftlog.errors import UnknownPartition, UnknownTopic, UnknownTransaction
 from raftlog.records.control import Marker
 from raftlog.types import NodeId, TopicPartition
 from transactions.coordinator import TransactionCoordinator
+from transactions.fencing import check_takes_part
 from transactions.one_shot import OneShots
 from transactions.records import TOPIC, Handle, Participant
-from transactions.requests import Join
+from transactions.requests import Described, Join, ReadTransaction
 from transactions.service import TransactionService
 
 CONFIRM_MS: Final = 2_000
@@ -88,6 +89,16 @@ class BrokerTransactions:
         handle = Handle(transactional_id, transaction.producer_id, transaction.epoch)
         partition = target.topic, target.partition
         await self.service.ask(Join(transaction=handle, partitions=(partition,)), timeout_ms=timeout_ms)
+
+    async def check_open(self, added: AddOffsets) -> None:
+        """See ``groups.unconfirmed.CheckOpen``. A description comes from a leader that was confirmed."""
+        handle = Handle.parse(added.transaction)
+        if handle is None or (handle.producer_id, handle.epoch) != (added.producer_id, added.epoch):
+            raise UnknownTransaction(f"{added.transaction} is no transaction")
+        ask = ReadTransaction(transactional_id=handle.transactional_id)
+        described = await self.service.ask(ask, timeout_ms=CONFIRM_MS)
+        assert isinstance(described, Described)
+        check_takes_part(handle, described.transaction, added.group)
 
 
 class BrokerMarkers:

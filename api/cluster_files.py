@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from api.addresses import BROKERS_MAX, RPC_PORT_STEP, Machine, is_loopback
+from api.addresses import BROKERS_MAX, PORT_MAX, RPC_PORT_STEP, Machine, is_loopback
 from raftlog.errors import InvalidRequest
 from raftlog.storage.os_filesystem import DIRECTORY_MODE, FILE_MODE
 from raftlog.wire.limits import RACK_CHARACTERS_MAX
@@ -57,20 +57,25 @@ def create_cluster(
     Broker n listens for HTTP on ``http_port + n - 1`` and for its peers on ``rpc_port + n - 1``. The brokers
     get the racks in turn. Raises ``InvalidRequest`` when a cluster exists or the numbers are invalid.
     """
+    local = local_machines(brokers, http_port, rpc_port)
+    check_racks(racks)
+    secret = _begin(directory)
+    _write(directory / SECRET_NAME, secret)
+    return _write_settings(directory, local, f"../{SECRET_NAME}", racks)
+
+
+def local_machines(brokers: int, http_port: int, rpc_port: int | None = None) -> list[Machine]:
+    """Where the brokers of a new cluster on this machine listen. Raises ``InvalidRequest``."""
     rpc_base = http_port + RPC_PORT_STEP if rpc_port is None else rpc_port
     if not 1 <= brokers <= BROKERS_MAX:
         raise InvalidRequest(
             f"brokers is {brokers}; choose 1 to {BROKERS_MAX}, best 1, 3 or 5", field="brokers"
         )
-    if not 1 <= http_port <= 65535 - brokers or not 1 <= rpc_base <= 65535 - brokers:
+    if not 1 <= http_port <= PORT_MAX - brokers or not 1 <= rpc_base <= PORT_MAX - brokers:
         raise InvalidRequest(
             f"ports {http_port} and {rpc_base} leave no room for {brokers} brokers", field="http_port"
         )
-    check_racks(racks)
-    local = [Machine("127.0.0.1", http_port + n, rpc_base + n) for n in range(brokers)]
-    secret = _begin(directory)
-    _write(directory / SECRET_NAME, secret)
-    return _write_settings(directory, local, f"../{SECRET_NAME}", racks)
+    return [Machine("127.0.0.1", http_port + n, rpc_base + n) for n in range(brokers)]
 
 
 def create_machines(directory: Path, machines: Sequence[Machine], racks: Sequence[str] = ()) -> list[Path]:

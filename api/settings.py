@@ -23,7 +23,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from api.addresses import http_url, is_loopback, is_unspecified
+from api.addresses import PORT_MAX, http_url, is_loopback, is_unspecified
 from api.memory import LEAST, part_of_memory
 from api.setting_names import NESTED, PREFIX, described, refuse_unknown_variables
 from partitions.metadata.features import FIRST, NEWEST
@@ -35,7 +35,7 @@ from raftlog.wire.limits import BROKER_ID_MAX, RACK_CHARACTERS_MAX
 
 BROKER_DEAD_MS_MAX = 30 * 86_400_000
 
-Port = Annotated[int, Field(ge=0, le=65535)]
+Port = Annotated[int, Field(ge=0, le=PORT_MAX)]
 
 _NAME_AND_PORT = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
 _HOST = re.compile(rf"\*|{_NAME_AND_PORT}")
@@ -95,7 +95,7 @@ class Peer(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=1, le=65535)]
+    port: Annotated[int, Field(ge=1, le=PORT_MAX)]
     pinned: bool = False
 
     @field_validator("host")

@@ -60,7 +60,7 @@ from raftlog.errors import (
     RaftlogError,
     UnknownDelayed,
 )
-from raftlog.hosting.budget import Budget
+from raftlog.hosting.budget import RECHECK_MS, Budget
 from raftlog.hosting.decisions import Answer, RequestId
 
 UNKNOWN_TIME_MS: Final = 1_000  # before the clock is looked at again
@@ -338,15 +338,18 @@ class Decisions:
                 whose = None if budget.is_in_share(used, topic, more) else topic
                 budget.check(used, "topic", topic, more, self._retry_after_ms(whose))
         if self.state.failures.total:
-            self._failed_budget.check(self.state.failures, "topic", topic, min(count, 1), RETRY_AFTER_MS[1])
+            self._failed_budget.check(self.state.failures, "topic", topic, min(count, 1), RECHECK_MS)
 
     def _retry_after_ms(self, topic: str | None) -> int:
-        """The milliseconds until the next message of this topic, or of any for None, is due."""
+        """The milliseconds until the next message of this topic, or of any for None, is due.
+
+        Where all have failed, those until somebody may look again.
+        """
         now_ms, (shortest_ms, longest_ms) = self._draft.now_ms, RETRY_AFTER_MS
         known = {key: each for key, each in self._frees_ms.items() if now_ms < each[1]}
         if topic not in known:
             due_ms = self.state.waiting.first_due_ms(topic, self.state.failed)
-            left_ms = longest_ms if due_ms is None else due_ms - self._draft.wall_ms
+            left_ms = RECHECK_MS if due_ms is None else due_ms - self._draft.wall_ms
             known[topic] = now_ms + left_ms, now_ms + min(max(left_ms, LOOK_MS[0]), LOOK_MS[1])
         self._frees_ms = known
         return min(max(known[topic][0] - now_ms, shortest_ms), longest_ms)

@@ -1,15 +1,15 @@
 """What commits write: offsets at once, or kept aside until a transaction ends. Pure.
 
 An offset in a transaction is in a row of its producer until the end of the transaction, which writes it as a
-plain one or drops it. The row then fences: it refuses offsets of that transaction that arrive late.
+plain one or drops it, and deletes the row.
 
 Decides: which offsets count, and what is refused while others wait. Leaves to others: who may commit
-(``coordination``), which transactions are committed (``transactions``).
+(``coordination``), that a transaction is open (``unconfirmed``), which are committed (``transactions``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -25,7 +25,7 @@ PENDING_MAX: Final = TRANSACTION_OFFSETS_MAX  # one batch has all of them, and t
 PENDING_BYTES_MAX: Final = 4 << 20
 RETRY_AFTER_MS: Final = 100
 
-Row = tuple[OffsetKey | TransactionKey, CommittedOffset | TransactionOffsets]
+Row = tuple[OffsetKey | TransactionKey, CommittedOffset | TransactionOffsets | None]
 
 
 def committed_rows(state: GroupsState, ask: Commit, wall_ms: int) -> list[Row]:
@@ -43,14 +43,11 @@ def committed_rows(state: GroupsState, ask: Commit, wall_ms: int) -> list[Row]:
 def added_row(state: GroupsState, ask: AddOffsets, wall_ms: int) -> Row:
     """What a transaction keeps aside from now on.
 
-    Raises ``ProducerFenced`` for one that has ended, ``OffsetsPending`` and ``InvalidRequest``.
+    Raises ``ProducerFenced`` if a later one has begun, ``OffsetsPending`` and ``InvalidRequest``.
     """
     before = state.transactions.get(ask.group, {}).get(ask.producer_id)
     if before is not None and ask.epoch < before.epoch:
-        raise ProducerFenced(
-            f"transaction {ask.transaction} has ended: group {ask.group} takes no more offsets of it",
-            current_epoch=before.epoch,
-        )
+        raise has_ended(ask, before.epoch)
     check_free(state, ask.group, (_target(commit) for commit in ask.offsets), producer_id=ask.producer_id)
     known = state.offsets.get(ask.group, {})
     kept: dict[Target, CommittedOffset] = {}
@@ -71,19 +68,36 @@ def added_row(state: GroupsState, ask: AddOffsets, wall_ms: int) -> Row:
     return TransactionKey(ask.group, ask.producer_id), row
 
 
+def has_kept(state: GroupsState, ask: AddOffsets) -> bool:
+    """Whether the group keeps offsets of this transaction, and so has yet to hear of its end."""
+    before = state.transactions.get(ask.group, {}).get(ask.producer_id)
+    return before is not None and before.epoch == ask.epoch and bool(before.offsets)
+
+
+def has_ended(ask: AddOffsets, current_epoch: int) -> ProducerFenced:
+    """The error for offsets that arrive after the end of their transaction."""
+    return ProducerFenced(
+        f"transaction {ask.transaction} has ended: group {ask.group} takes no more offsets of it",
+        current_epoch=current_epoch,
+    )
+
+
 def ended_rows(state: GroupsState, ask: EndOffsets, wall_ms: int) -> list[Row]:
-    """What the end of a transaction writes; nothing if it was written before."""
+    """What the end of a transaction writes; nothing if a later one of its producer has begun.
+
+    The deletion is written also where nothing was added: an end that writes nothing proves no leadership, and
+    the next leader may have the offsets.
+    """
     before = state.transactions.get(ask.group, {}).get(ask.producer_id)
     if before is not None and ask.epoch < before.epoch:
         return []
-    fence = TransactionOffsets(epoch=ask.epoch + 1, changed_ms=wall_ms)
     rows: list[Row] = []
     if before is not None and before.epoch == ask.epoch and ask.is_commit:
         rows += [
             (OffsetKey(ask.group, topic, partition), msgspec.structs.replace(offset, committed_ms=wall_ms))
             for topic, partition, offset in before.offsets
         ]
-    return [*rows, (TransactionKey(ask.group, ask.producer_id), fence)]
+    return [*rows, (TransactionKey(ask.group, ask.producer_id), None)]
 
 
 def starts_of_added(
@@ -119,6 +133,14 @@ def consumed_topics(known: Mapping[Target, CommittedOffset], topic_ids: Mapping[
         if is_current and (topic not in newest or newest[topic].committed_ms < committed.committed_ms):
             newest[topic] = committed
     return {topic: committed.topic_id for topic, committed in newest.items()}
+
+
+def fences(state: GroupsState) -> Iterator[TransactionKey]:
+    """The keys of rows that keep no offsets: older versions kept such a row after each end."""
+    for group, producers in state.transactions.items():
+        for producer_id, row in producers.items():
+            if not row.offsets:
+                yield TransactionKey(group, producer_id)
 
 
 def offsets_of_removed(state: GroupsState, group: str, topics: KnownTopics) -> list[OffsetKey]:

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
+from dataclasses import replace
+from itertools import chain, islice
 from typing import Final, Literal, assert_never
 
 from groups import commits, generations
 from groups.by_topic import ByTopic
 from groups.expiry import Survey, is_over, places_of
+from groups.joining import JoiningBytes
 from groups.membership import RETRY_AFTER_MS, KnownUntil, Membership
 from groups.outputs import Output, Outputs, Row
 from groups.plans import MakePlan, Planned
 from groups.ports import Extents, KnownTopics, Place
 from groups.queue_requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Reopen, Settle
 from groups.queues import DEFAULTS, QueueLimits, Queues
-from groups.records import Group, GroupKey, OffsetKey, TransactionKey
+from groups.records import Group, GroupKey, OffsetKey
 from groups.requests import (
     AddOffsets,
     Commit,
@@ -41,16 +43,19 @@ from groups.requests import (
 )
 from groups.state import ROW_BYTES, GroupsState, tags_bytes
 from groups.tally import Tally
+from groups.unconfirmed import Confirm, Unconfirmed
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError, RebalanceInProgress, UnknownGroup
-from raftlog.hosting.budget import Budget
+from raftlog.hosting.budget import RECHECK_MS, Budget
 from raftlog.hosting.decisions import RequestId
 
 KNOWN_SPARE: Final = 1_000  # times of members and groups that may have gone
-DROPPED_MAX: Final = 1_000  # offsets of removed partitions in one batch
+DROPPED_MAX: Final = 1_000  # offsets of removed partitions, or fences, in one batch
+DROP_PAUSE_MS: Final = 100  # after a batch of fences, in which it is appended
 STATE_BYTES_MAX: Final = 16 << 20  # of one partition
 STEP_MAX: Final = 150  # groups, answers and writes of one step: they hold the event loop for some ms
 SWEPT_MAX: Final = 200  # groups that a sweep looks at together
 PAUSE_MS: Final = 1  # after such a step, in which others are served
+PARTITION_BYTES: Final = 2 * ROW_BYTES  # of a queue in a partition, or of an offset with its names
 SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
 
 
@@ -83,7 +88,10 @@ class Coordination:
             state_bytes_max,
             "delete groups or offsets, send less metadata, or raise groups.state_bytes_max",
         )
+        self._fit_share()
         self._memberships: dict[str, Membership] = {}
+        self._unconfirmed = Unconfirmed()
+        self._joining = JoiningBytes()
         self.known_until: KnownUntil = known_until or {}
         self._known_max = KNOWN_SPARE  # entries, before those of members that have gone are forgotten
         self._deadlines: list[tuple[int, str]] = []
@@ -135,6 +143,8 @@ class Coordination:
         """The caller has gone."""
         if isinstance(request, QueueRequest):
             self.queues.forget(request_id, request)
+        elif isinstance(request, AddOffsets):
+            self._unconfirmed.take(request_id, request)
         elif request.group in self._memberships:
             self._memberships[request.group].forget(request_id)
 
@@ -166,14 +176,11 @@ class Coordination:
                 return
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Look for groups that nobody has used for the whole retention, some at a time, and delete fences."""
+        """Look for groups that nobody has used for the whole retention, some at a time (``surveyed``)."""
         if len(self.known_until) > self._known_max:
             self._forget_times()
         if now_ms >= self._sweep_ms:
-            if not self._unswept:
-                self._unswept = [*dict.fromkeys(chain(self.state.groups, self.state.transactions))]
-            self._sweep(trusted_ms)
-            self._sweep_ms = now_ms + (PAUSE_MS if self._unswept else SWEEP_MS)
+            self._sweep_ms = now_ms + self._sweep(trusted_ms)
 
     def _forget_times(self) -> None:
         """Forget those of members and groups that have gone, however fast they come and go."""
@@ -190,6 +197,7 @@ class Coordination:
             self._beginnings_seen = dict(self._topics.beginnings)
             self._with_removed = [*self.state.offsets]
         self.queues.partitions_changed(topics, now_ms)
+        self._fit_share()
         self._step(self._catch_up(now_ms), now_ms)
 
     def _catch_up(self, now_ms: int) -> Iterator[None]:
@@ -226,8 +234,10 @@ class Coordination:
         match request:
             case Join():
                 self.queues.check_free(name, request.topics)
-                self._check_budget(name, request.client, self._growth_of(request), now_ms)
+                growth = self._check_join(request, now_ms)
                 self._membership(name).join(request_id, request, now_ms, wall_ms)
+                if growth > 0:
+                    self._joining.put(name, self._creator(request), request.member_id, growth)
             case Sync():
                 self._existing(name).sync(request_id, request, now_ms, wall_ms)
             case Heartbeat():
@@ -266,15 +276,39 @@ class Coordination:
         self._write(ask, commits.committed_rows(self.state, ask, wall_ms), now_ms, wall_ms)
         self._outputs.answer(request_id, Done())
 
-    def _add_offsets(self, request_id: RequestId, ask: AddOffsets, now_ms: int, wall_ms: int) -> None:
-        """All offsets or none; they count once the transaction is committed."""
+    def _add_offsets(
+        self, request_id: RequestId, ask: AddOffsets, now_ms: int, wall_ms: int, *, is_open: bool = False
+    ) -> None:
+        """All offsets or none; they count once the transaction is committed.
+
+        The first ones wait until it is confirmed that the transaction ``is_open``.
+        """
         self.queues.check_free(ask.group, {commit.topic for commit in ask.offsets})
         self._check_committer(ask, now_ms)
-        self._write(ask, [commits.added_row(self.state, ask, wall_ms)], now_ms, wall_ms)
-        self._outputs.answer(request_id, Done())
+        row = commits.added_row(self.state, ask, wall_ms)
+        if is_open or commits.has_kept(self.state, ask):
+            self._write(ask, [row], now_ms, wall_ms)
+            self._outputs.answer(request_id, Done())
+        else:
+            self._outputs.perform(self._unconfirmed.add(request_id, ask))
+
+    def confirmed(self, confirm: Confirm, refusal: RaftlogError | None, now_ms: int, wall_ms: int) -> None:
+        """Add offsets whose transaction was open after they had arrived, unless it has ended meanwhile."""
+        request_id, ask = confirm.request_id, confirm.ask
+        if not self._unconfirmed.take(request_id, ask):
+            return
+        try:
+            if refusal is not None:
+                raise refusal
+            self._add_offsets(request_id, ask, now_ms, wall_ms, is_open=True)
+        except RaftlogError as error:
+            self._outputs.answer(request_id, error)
+        self._after(ask.group)
 
     def _end_offsets(self, request_id: RequestId, ask: EndOffsets, wall_ms: int) -> None:
         """Also after a rebalance, and where nothing was added: offsets may be on their way."""
+        for late_id, late in self._unconfirmed.ended(ask):
+            self._outputs.answer(late_id, commits.has_ended(late, ask.epoch + 1))
         rows = commits.ended_rows(self.state, ask, wall_ms)
         if rows:
             self._outputs.write(*rows, frees_room=True)
@@ -313,16 +347,46 @@ class Coordination:
 
     def _check_budget(self, group: str, client: str, growth: int, now_ms: int) -> None:
         """Raise ``QuotaExceeded`` or ``Overloaded`` if the group, or its creator, has too much state."""
-        retry_after_ms = max(1, self._sweep_ms - now_ms)  # no sooner does time free any
+        retry_after_ms = self._look_again_ms(now_ms)
         found = self.state.groups.get(group)
         self._budget.check(self.state.used, "group", group, growth, retry_after_ms)
         creator = client if found is None else found.client
         self._budget.check(self.state.used_by_client, "client", creator, growth, retry_after_ms)
 
+    def _look_again_ms(self, now_ms: int) -> int:
+        """Others may free room at any time; groups that nobody uses go with the next sweep."""
+        return max(1, min(self._sweep_ms - now_ms, RECHECK_MS))
+
+    def _fit_share(self) -> None:
+        """Offsets of all partitions that there are fit into the share of a group, and so does their queue."""
+        needed = PARTITION_BYTES * (1 + sum(self._topics.counts.values()))
+        self._budget = replace(self._budget, share_min=needed)
+
+    def _check_join(self, ask: Join, now_ms: int) -> int:
+        """The bytes that a member adds. Raises as ``_check_budget``, of all that wait beside it, too."""
+        growth = self._growth_of(ask)
+        more = growth - self._joining.of_member(ask.group, ask.member_id)
+        if more > 0:
+            of_groups, of_clients = self._joining.of_groups, self._joining.of_clients
+            retry_after_ms = self._look_again_ms(now_ms)
+            for used, kind, owner, waiting in (
+                (self.state.used, "group", ask.group, of_groups.of(ask.group)),
+                (self.state.used_by_client, "client", self._creator(ask), of_clients.of(self._creator(ask))),
+                (self.state.used, "", "", of_groups.total),
+            ):
+                self._budget.check(used, kind, owner, more + waiting, retry_after_ms)
+        return growth
+
+    def _creator(self, ask: Join) -> str:
+        found = self.state.groups.get(ask.group)
+        return ask.client if found is None else found.client
+
     def _growth_of(self, ask: Join) -> int:
-        """About what a new member adds to its group."""
-        is_member = ask.group in self.state.groups and ask.member_id in self.state.groups[ask.group].members
-        return 0 if is_member else ROW_BYTES + 2 * generations.size_of(ask)
+        """About what a member adds to its group; one that joins again, what it has more than before."""
+        member = self.state.groups.get(ask.group, Group()).members.get(ask.member_id)
+        if member is None:
+            return ROW_BYTES + 2 * generations.size_of(ask)
+        return 2 * (generations.size_of(ask) - generations.size_of(member, owned=member.assignment))
 
     def _growth_of_queue(self, ask: Receive) -> int:
         """What a new queue adds: for each partition how far it has come, and an offset."""
@@ -385,25 +449,32 @@ class Coordination:
         newest_ms = max((committed.committed_ms for committed in offsets), default=0)
         return max(newest_ms, group.changed_ms, self.queues.used_ms(name))
 
-    def _sweep(self, trusted_ms: int | None) -> None:
-        """Look at some of the groups. The end of a sweep asks about those that are unused (``surveyed``)."""
-        names, places = self._survey
+    def _sweep(self, trusted_ms: int | None) -> int:
+        """Look at some of the groups; the end of a sweep asks about those that are unused (``surveyed``).
+
+        Returns the milliseconds until the next look.
+        """
+        if not self._unswept:
+            dropped = tuple((key, None) for key in islice(commits.fences(self.state), DROPPED_MAX))
+            if dropped:
+                self._outputs.write(*dropped, frees_room=True)
+            if len(dropped) == DROPPED_MAX:
+                return DROP_PAUSE_MS
+            self._unswept, self._survey = [*self.state.groups], ([], set())
         if trusted_ms is None:
             self._unswept.clear()
-            names.clear()
-        oldest_ms = (trusted_ms or 0) - self._offsets_retention_ms
-        some, self._unswept = self._unswept[-SWEPT_MAX:], self._unswept[:-SWEPT_MAX]
-        for name in some:
-            if self._is_unused(name, oldest_ms):
+            return SWEEP_MS
+        names, places = self._survey
+        for name in self._unswept[-SWEPT_MAX:]:
+            if self._is_unused(name, trusted_ms - self._offsets_retention_ms):
                 names.append(name)
                 places.update(places_of(self.state, name))
-            for producer_id, added in list(self.state.transactions.get(name, {}).items()):
-                if not added.offsets and added.changed_ms < oldest_ms:
-                    self._outputs.write((TransactionKey(name, producer_id), None))
-        if not self._unswept:
-            self._survey = [], set()
-            if names:
-                self._outputs.perform(Survey(tuple(names), tuple(sorted(places))))
+        del self._unswept[-SWEPT_MAX:]
+        if self._unswept:
+            return PAUSE_MS
+        if names:
+            self._outputs.perform(Survey(tuple(names), tuple(sorted(places))))
+        return SWEEP_MS
 
     def _delete(self, name: str, now_ms: int, wall_ms: int) -> None:
         self.queues.delete_of(name, now_ms, wall_ms)
@@ -457,6 +528,8 @@ class Coordination:
     def _after(self, name: str) -> None:
         """Schedule the group's next deadline; forget a group without members."""
         membership = self._memberships.get(name)
+        if name in self._joining.members and (membership is None or not membership.is_joining):
+            self._joining.remove(name)
         if membership is None:
             return
         wanted_ms = membership.next_deadline_ms()

@@ -27,6 +27,7 @@ from groups.records import KINDS
 from groups.requests import Join, ReadGroup, Reply, Request, Sync, TopicGroup
 from groups.state import GroupsState
 from groups.tally import Tally
+from groups.unconfirmed import CheckOpen, Confirm
 from raftlog.clock import TrustedClock
 from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RebalanceInProgress
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
@@ -52,6 +53,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         clock: TrustedClock,
         topics: Topics,
         jobs: Jobs,
+        check_open: CheckOpen,
         *,
         offsets_retention_ms: int,
         queue_limits: QueueLimits = DEFAULTS,
@@ -63,6 +65,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         self.tally = Tally()
         self._topics = topics
         self._jobs = jobs
+        self._check_open = check_open
         self._offsets_retention_ms = offsets_retention_ms
         self._queue_limits = queue_limits
         self._state_bytes_max = state_bytes_max
@@ -152,7 +155,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         return isinstance(request, ReadGroup | ReadQueue)
 
     def perform(self, effect: Effect) -> None:
-        """What a queue needs, or must be known of topics, beside everything else."""
+        """What a queue needs, or must be known of topics and transactions, beside everything else."""
         assert self.decisions is not None
         match effect:
             case Look():
@@ -163,6 +166,8 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
                 self.do_beside(self._survey(effect, self.decisions))
             case MakePlan():
                 self.do_beside(self._make_plan(effect, self.decisions))
+            case Confirm():
+                self.do_beside(self._confirm(effect, self.decisions))
 
     async def _look(self, look: Look, decisions: Coordination) -> None:
         what = f"a look for jobs of {look.topic}/{look.partition}"
@@ -209,6 +214,13 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             outcome = await self.tried(made, f"the plan of group {asked.name}")
         if decisions is self.decisions:
             decisions.planned(asked, outcome, self._now_ms(), self._clock.wall_ms())
+            self.carry_out()
+
+    async def _confirm(self, confirm: Confirm, decisions: Coordination) -> None:
+        what = f"the question whether transaction {confirm.ask.transaction} is open"
+        refusal = await self.tried(self._check_open(confirm.ask), what)
+        if decisions is self.decisions:
+            decisions.confirmed(confirm, refusal, self._now_ms(), self._clock.wall_ms())
             self.carry_out()
 
     def too_late(self, request: Request, timeout_ms: int) -> RaftlogError:

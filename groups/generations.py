@@ -39,13 +39,17 @@ def is_same(member: Member, ask: Join) -> bool:
     return subscriptions[0] == subscriptions[1]
 
 
-def size_of(member: Member | Join) -> int:
-    """Bytes of a member in the record of its group, at most, without its assignment."""
+def size_of(member: Member | Join, *, owned: Mapping[str, tuple[int, ...]] | None = None) -> int:
+    """Bytes of a member in the record of its group, at most, without its assignment.
+
+    ``owned`` takes the place of what it owned in the generation before.
+    """
     names = sum(len(name) + 5 for name in (*member.topics, *member.strategies))
     tags = (*member.tags, *member.tags_all, *member.tags_none)
     names += sum(len(tag.encode()) + 5 for tag in tags)
-    owned = sum(len(topic) + 10 * len(numbers) for topic, numbers in (member.owned or {}).items())
-    return len(member.metadata) + len(member.instance_id) + names + owned + 500
+    targets = (member.owned if owned is None else owned) or {}
+    owned_bytes = sum(len(topic) + 10 * len(numbers) for topic, numbers in targets.items())
+    return len(member.metadata) + len(member.instance_id) + names + owned_bytes + 500
 
 
 def withholds(group: Group) -> bool:

@@ -139,6 +139,11 @@ class Membership:
         return self._phase is not None
 
     @property
+    def is_joining(self) -> bool:
+        """Whether members wait for others to join again."""
+        return self._joining is not None
+
+    @property
     def _joining(self) -> _Joining | None:
         return self._phase if isinstance(self._phase, _Joining) else None
 

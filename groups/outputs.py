@@ -11,11 +11,12 @@ from groups.records import Key, Value
 from groups.requests import Reply
 from groups.state import GroupsState
 from groups.tally import Tally
+from groups.unconfirmed import Confirm
 from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, RequestId, Write
 
 Row = tuple[Key, Value | None]
-Output = Answer[Reply] | Write[Row] | Look | Bury | Survey | MakePlan
+Output = Answer[Reply] | Write[Row] | Look | Bury | Survey | MakePlan | Confirm
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ class Outputs:
             self.tally.written(key, self.state.groups.get(key.group), value)
             self.state.put(key, value)
 
-    def perform(self, effect: Look | Bury | Survey | MakePlan) -> None:
+    def perform(self, effect: Look | Bury | Survey | MakePlan | Confirm) -> None:
         """Have something done once all records before it are committed."""
         self.wanted.append(effect)
 

@@ -73,7 +73,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 class TransactionOffsets(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Offsets that wait for the end of a transaction.
 
-    Without offsets the row is a fence: ``epoch`` is the lowest that may add offsets.
+    Of older versions without offsets: ``epoch`` is the lowest that may add offsets.
     """
 
     epoch: int

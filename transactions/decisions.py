@@ -39,6 +39,7 @@ from transactions.records import (
     KeyedRequest,
     Outcome,
     Participant,
+    Sink,
     SinkKey,
     State,
     Transaction,
@@ -273,6 +274,8 @@ class Decisions:
             client=ask.client if before is None else before.client,
             incarnations=_incarnations(ask, before),
         )
+        if new.client:  # as many of the brokers' own ids are open as requests are handled
+            self._check_parts(name, before, new)
         handle = Handle(name, producer_id, epoch)
         rows = () if claim is None else (keyed_requests.claimed(claim, handle, self._wall_ms),)
         self._put(name, new, *rows)
@@ -304,8 +307,7 @@ class Decisions:
             joined = msgspec.structs.replace(
                 found, partitions=partitions, groups=groups, changed_ms=self._wall_ms
             )
-            ends_ms = self._due.next_ms() or self._sweep_ms  # an end frees room
-            self._room.check_parts(name, found, joined, ends_ms - self._now_ms)
+            self._check_parts(name, found, joined)
             if found.state in IDLE:
                 joined = msgspec.structs.replace(joined, state=State.ONGOING, began_ms=self._wall_ms)
             self._put(name, joined)
@@ -361,6 +363,7 @@ class Decisions:
         if before is None or sinks.is_new_batch(ask, before):
             chosen = batches.chosen(ask.key, ask.handles, self._existing)
             sink = sinks.after(ask, before, self._wall_ms)
+            self._check_parts(ask.key, before, sink, chosen)
             self._decide(chosen, abort=None, beside=((SinkKey(ask.key), sink),))
             if ask.run:  # attempts that do not count
                 self._abort_all(batches.open_of(ask.key, self.state.open), AbortReason.PRODUCER)
@@ -374,6 +377,7 @@ class Decisions:
             self._check_new(ask.key, ask.client)
         sink = sinks.registered(ask, before, self._wall_ms)
         if sink is not None:
+            self._check_parts(ask.key, before, sink)
             self._outputs.write((SinkKey(ask.key), sink))
             of_others = batches.open_of(ask.key, self.state.open)
             self._abort_all([one for one in of_others if one[1].run_epoch != sink.epoch], AbortReason.FENCED)
@@ -505,6 +509,16 @@ class Decisions:
 
     def _check_new(self, name: str, client: str) -> None:
         self._room.check_new(name, client, self._wall_ms, self._sweep_ms - self._now_ms)
+
+    def _check_parts(
+        self,
+        name: str,
+        before: Transaction | Sink | None,
+        after: Transaction | Sink,
+        ending: Iterable[tuple[str, Transaction]] = (),
+    ) -> None:
+        ends_ms = self._due.next_ms() or self._sweep_ms  # an end frees room
+        self._room.check_parts(name, before, after, ends_ms - self._now_ms, ending)
 
     def _check_key_room(self, claim: Claim) -> None:
         """See ``Room.check_key``; the keys that expired first make room at once, if they are the client's."""

@@ -62,6 +62,14 @@ def why_closed(handle: Handle, newest: Transaction) -> RaftlogError | None:
     return None
 
 
+def check_takes_part(handle: Handle, newest: Transaction, group: str) -> None:
+    """Raise why the group may keep no offsets of the transaction; nothing if it will be told the end."""
+    if (error := why_closed(handle, newest)) is not None:
+        raise error
+    if group not in newest.groups:
+        raise UnknownTransaction(f"group {group} does not take part in transaction {handle}")
+
+
 def _ahead(handle: Handle, newest: Transaction) -> RaftlogError:
     """Its predecessor's end may have been answered before this coordinator knows that it is complete."""
     if newest.state in ENDING and handle.epoch == newest.epoch + 1:

@@ -6,13 +6,14 @@ Decides: who is refused, until when, and what is said. Leaves to others: what ro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from raftlog.hosting.budget import Budget
+from raftlog.hosting.budget import RECHECK_MS, Budget
 from transactions import keyed_requests
 from transactions.kept_requests import KEY_BYTES
-from transactions.records import State, Transaction
-from transactions.state import TransactionsState
+from transactions.records import Sink, State, Transaction
+from transactions.state import PARTITION_BYTES, TransactionsState
 
 STATE_BYTES_MAX: Final = 32 << 20  # of one partition, without keyed requests
 KEYS_BYTES_MAX: Final = 56 << 20  # of one partition
@@ -58,6 +59,7 @@ class Room:
         # Of clients without room, and of all for "".
         self._name_due_ms: dict[str, int] = {}
         self._key_due_ms: dict[str, int] = {}
+        self._open_bytes: dict[str, tuple[int, int]] = {}  # and up to when they are taken for true
 
     def check_new(self, name: str, client: str, wall_ms: int, sweep_in_ms: int) -> None:
         """Raise ``QuotaExceeded`` or ``Overloaded`` if the client may have no further id or sink."""
@@ -65,12 +67,27 @@ class Room:
         if not self._names.has_room(used, client, more):
             whose = "" if self._names.is_in_share(used, client, more) else client
             retry_after_ms = max(sweep_in_ms, self._name_due(whose, wall_ms) - wall_ms)
+            if self._names.has_room(used, client, more - self._bytes_of_open(whose, wall_ms)):
+                retry_after_ms = min(retry_after_ms, RECHECK_MS)
             self._names.check(used, "client", client, more, retry_after_ms)
 
-    def check_parts(self, name: str, before: Transaction, after: Transaction, retry_after_ms: int) -> None:
-        """Raise ``QuotaExceeded`` or ``Overloaded`` if an open transaction may not grow so much."""
+    def check_parts(
+        self,
+        name: str,
+        before: Transaction | Sink | None,
+        after: Transaction | Sink,
+        retry_after_ms: int,
+        ending: Iterable[tuple[str, Transaction]] = (),
+    ) -> None:
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if an open transaction, or a sink, may not grow so much.
+
+        What it has more may take the place of the partitions and groups of transactions that are ``ending``.
+        """
         more = self._state.growth(name, before, after)
-        self._parts.check(self._state.used, "client", before.client, more, max(1, retry_after_ms))
+        if more > 0:
+            more -= sum(self._state.growth(each, _NEW, found) for each, found in ending)
+        retry_after_ms = max(1, min(retry_after_ms, RECHECK_MS))
+        self._parts.check(self._state.used, "client", after.client, more, retry_after_ms)
 
     def has_for_key(self, client: str) -> bool:
         """Whether the client may have another keyed request."""
@@ -94,6 +111,18 @@ class Room:
         """Look for the oldest rows again: old ones were forgotten."""
         self._key_due_ms.clear()
         self._name_due_ms.clear()
+        self._open_bytes.clear()
+
+    def _bytes_of_open(self, client: str, wall_ms: int) -> int:
+        """The bytes that the ends of open transactions free at least, which may come at any time: of one
+        client, or of all for "". Looked for once in ``RECHECK_MS``.
+        """
+        found, until_ms = self._open_bytes.get(client, (0, 0))
+        if not wall_ms < until_ms <= wall_ms + RECHECK_MS:
+            its = (each for each in self._state.open.values() if client in ("", each.client))
+            found = PARTITION_BYTES * sum(len(each.partitions) for each in its)
+            self._open_bytes[client] = found, wall_ms + RECHECK_MS
+        return found
 
     def _name_due(self, client: str, wall_ms: int) -> int:
         if client not in self._name_due_ms:

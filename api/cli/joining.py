@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import structs
 
+from api.addresses import PORT_MAX, Machine, machines
 from api.cli.connection import connected
 from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, note, options_checked, printed
 from api.cli.parameters import Argument, Option
 from raftlog.errors import InvalidRequest, JoinRefused, RaftlogError
 
 if TYPE_CHECKING:
-    from api.addresses import Machine
     from raftlog.wire.joining import AdmitBroker, BrokerAdmitted
 
 
@@ -54,8 +54,10 @@ def join(
     broker: Annotated[
         int | None, Option(min=1, help="Its id; by default the lowest that no broker has had.")
     ] = None,
-    http_port: Annotated[int, Option(help="HTTP port.")] = 7070,
-    rpc_port: Annotated[int | None, Option(help="Port between brokers; default: HTTP port + 100.")] = None,
+    http_port: Annotated[int, Option(min=1, max=PORT_MAX, help="HTTP port.")] = 7070,
+    rpc_port: Annotated[
+        int | None, Option(min=1, max=PORT_MAX, help="Port between brokers.  [default: HTTP port + 100]")
+    ] = None,
     rack: Annotated[
         str | None, Option(help="Its rack or data centre: replicas of a partition are spread over racks.")
     ] = None,
@@ -142,8 +144,6 @@ def _admission_id(request: AdmitBroker) -> str:
 
 
 def _machine(host: str, http_port: int, rpc_port: int | None) -> Machine:
-    from api.addresses import machines
-
     return machines([host], http_port, rpc_port)[0]
 
 

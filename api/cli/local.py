@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -16,7 +17,7 @@ from typing import Annotated
 
 import click
 
-from api.addresses import RPC_PORT_STEP, is_loopback, machines
+from api.addresses import PORT_MAX, Machine, is_loopback, machines
 from api.cli.output import (
     errors_reported,
     is_json,
@@ -27,7 +28,13 @@ from api.cli.output import (
     wrong_usage,
 )
 from api.cli.parameters import Option
-from api.cluster_files import create_cluster, create_machines, existing_brokers, settings_path
+from api.cluster_files import (
+    create_cluster,
+    create_machines,
+    existing_brokers,
+    local_machines,
+    settings_path,
+)
 from api.stop_signals import stop_signals, stop_with_stdin
 from raftlog.__main__ import COMMAND
 from raftlog.errors import InvalidRequest
@@ -92,7 +99,7 @@ def serve(
 def init(
     data: DataOption = Path("raftlog-data"),
     brokers: Annotated[
-        int | None, Option(help="Number of brokers on this machine, best 1, 3 or 5.  [default: 3]")
+        int | None, Option(min=1, help="Number of brokers on this machine, best 1, 3 or 5.  [default: 3]")
     ] = None,
     host: Annotated[
         list[str] | None,
@@ -113,8 +120,12 @@ def init(
             ),
         ),
     ] = None,
-    http_port: Annotated[int, Option(help="HTTP port of the first broker, or of every host.")] = HTTP_PORT,
-    rpc_port: Annotated[int | None, Option(help="Port between brokers; default: HTTP port + 100.")] = None,
+    http_port: Annotated[
+        int, Option(min=1, max=PORT_MAX, help="HTTP port of the first broker, or of every host.")
+    ] = HTTP_PORT,
+    rpc_port: Annotated[
+        int | None, Option(min=1, max=PORT_MAX, help="Port between brokers.  [default: HTTP port + 100]")
+    ] = None,
     rack: RackOption = None,
 ) -> None:
     """Create a cluster's secret and one settings file per broker; print how to start each.
@@ -161,7 +172,7 @@ def _init_machines(
         "the cluster answers once all of its brokers have started"
     )
     if not is_loopback(found[0].host):
-        ports = sorted({port for machine in found for port in (machine.http_port, machine.rpc_port)})
+        ports = sorted(set(_ports(found)))
         note(
             f"warning: the ports {', '.join(map(str, ports))} have neither TLS nor users; "
             "let only machines that you trust connect to them"
@@ -171,7 +182,9 @@ def _init_machines(
 def dev(
     brokers: Annotated[int | None, Option(min=1, help="Number of brokers.  [default: 3]")] = None,
     data: DataOption = Path("raftlog-data"),
-    http_port: Annotated[int | None, Option(help="HTTP port of the first broker.  [default: 7070]")] = None,
+    http_port: Annotated[
+        int | None, Option(min=1, max=PORT_MAX, help="HTTP port of the first broker.  [default: 7070]")
+    ] = None,
     rack: RackOption = None,
 ) -> None:
     """Run a whole cluster on this machine, a process per broker, until Ctrl-C or SIGTERM.
@@ -188,9 +201,7 @@ def dev(
     with errors_reported(), StopSignal() as stop:
         if not existing_brokers(data):
             count, first = brokers or 3, http_port or HTTP_PORT
-            _check_free(
-                [*range(first, first + count), *range(first + RPC_PORT_STEP, first + RPC_PORT_STEP + count)]
-            )
+            _check_free(_ports(local_machines(count, first)))
             create_cluster(data, brokers=count, http_port=first, racks=rack or [])
         code = _supervise(_existing(data, brokers, http_port, rack), stop)
         raise click.exceptions.Exit(code)
@@ -226,6 +237,10 @@ def _existing(data: Path, brokers: int | None, http_port: int | None, racks: lis
     return paths
 
 
+def _ports(found: Sequence[Machine]) -> list[int]:
+    return [port for machine in found for port in (machine.http_port, machine.rpc_port)]
+
+
 def _check_free(ports: list[int]) -> None:
     """Refuse ports in use: their responses would be taken for those of the new brokers."""
     for port in ports:
@@ -233,7 +248,7 @@ def _check_free(ports: list[int]) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
-            except (OSError, OverflowError) as error:
+            except OSError as error:
                 raise InvalidRequest(
                     f"port {port} cannot be used ({error}); stop what listens there, perhaps this cluster "
                     "itself, or start another with its own --http-port and --data",

@@ -36,6 +36,7 @@ class Parameter:
         *names: str,
         help: str,
         min: float | None = None,
+        max: float | None = None,
         metavar: str | None = None,
         envvar: str | None = None,
         path: click.Path[Path] | None = None,
@@ -49,6 +50,7 @@ class Parameter:
         self.names = names
         self.help = help
         self.min = min
+        self.max = max
         self.metavar = metavar
         self.envvar = envvar
         self.path = path or click.Path(path_type=Path)
@@ -98,13 +100,17 @@ class _Text(click.types.StringParamType):
         return text
 
 
-class _WholeNumber(click.IntRange):
+class _WholeNumber(click.types.IntParamType):
     """Digits of ASCII, as in requests over HTTP."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
         if isinstance(value, str) and not _WHOLE.fullmatch(value):
             self.fail(f"{value!r} is not a whole number.", param, ctx)
         return int(super().convert(value, param, ctx))
+
+
+class _WholeNumberInRange(_WholeNumber, click.IntRange):
+    """A whole number within bounds, which the help shows."""
 
 
 class FiniteNumber(click.FloatRange):
@@ -166,9 +172,10 @@ def _parameter(name: str, hint: object, default: object) -> click.Parameter:
 
 def _type_of(kind: object, declared: Parameter) -> click.ParamType[object]:
     if kind is int:
-        return _WholeNumber(min=None if declared.min is None else int(declared.min))
+        least, most = (None if bound is None else int(bound) for bound in (declared.min, declared.max))
+        return _WholeNumber() if least is most is None else _WholeNumberInRange(least, most)
     if kind is float:
-        return FiniteNumber(min=declared.min)
+        return FiniteNumber(declared.min, declared.max)
     if kind is Path:
         return declared.path
     if isinstance(kind, type) and issubclass(kind, enum.StrEnum):

@@ -354,7 +354,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
         429,
         "The share of a client, group or topic is used up",
         "This client address has too many bytes of bodies, waiting requests or connections; or a client, a "
-        "group or a topic has its share of the state, a quarter of what a coordinator keeps.",
+        "group or a topic has its share of the state that a coordinator keeps.",
         "Retry after `retry_after_ms`; send fewer requests at a time, or free state as the `detail` says.",
     ),
     errors.Draining: Kind(

@@ -100,7 +100,9 @@ class Stage:
                 arena = _started(directory, brokers, needs, stack)
             arena.replication = min(REPLICATION, len(arena.cluster.brokers))
             with Client(arena.cluster.bootstrap) as client:
-                client.topics.create(arena.topic, partitions=partitions, replication=arena.replication)
+                client.topics.create(
+                    arena.topic, partitions=partitions, replication=arena.replication, exist_ok=True
+                )
             yield arena
 
 

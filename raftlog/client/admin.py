@@ -43,6 +43,8 @@ class AsyncTopics:
     ) -> bodies.TopicBody:
         """Create a topic. Raises ``TopicExists``, unless ``exist_ok``: then returns the existing topic.
 
+        With ``exist_ok`` a request without an answer is repeated; without it such a request raises
+        ``CommitUnknown`` or ``ConnectionLost``, and the topic may exist.
         ``retention`` is short for ``retention.ms`` in ``config``; ``replication`` defaults to 3, or to 1
         with fewer than three brokers. ``preset`` is ``latency`` or ``throughput``, for the settings that are
         not in ``config``.
@@ -52,7 +54,7 @@ class AsyncTopics:
             wanted["retention.ms"] = milliseconds("retention", retention)
         body = bodies.CreateTopic(name, partitions, replication, wanted, _preset(preset))
         try:
-            reply = await self._session.ask_any("POST", paths.TOPICS, body=body, may_repeat=False)
+            reply = await self._session.ask_any("POST", paths.TOPICS, body=body, may_repeat=exist_ok)
         except TopicExists:
             if not exist_ok:
                 raise

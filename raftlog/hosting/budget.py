@@ -15,6 +15,7 @@ from typing import Final
 from raftlog.errors import Overloaded, QuotaExceeded
 
 SHARE: Final = 4  # a quarter for one owner, unless a budget says otherwise
+RECHECK_MS: Final = 5_000  # until a refused request may look again for room that others may free at any time
 
 
 class Usage:
@@ -52,11 +53,12 @@ class Budget:
     total_max: int
     remedy: str  # what frees some of it
     share: int = SHARE  # an owner may have this part of all
+    share_min: int = 0  # or so much where that is more, up to three quarters of all
 
     @property
     def share_max(self) -> int:
         """The bound of one owner."""
-        return max(1, self.total_max // self.share)
+        return max(1, self.total_max // self.share, min(self.share_min, self.total_max * 3 // 4))
 
     def is_in_share(self, used: Usage, owner: str, more: int) -> bool:
         """Whether the owner may have so much more, whatever others have."""
@@ -70,7 +72,7 @@ class Budget:
         """Raise ``QuotaExceeded`` or ``Overloaded`` if the owner may not have so much more.
 
         ``kind`` is that of the owner, such as ``topic``. ``retry_after_ms`` is when time frees some, at the
-        earliest.
+        earliest, or at most ``RECHECK_MS`` where others may free some at any time.
         """
         if more <= 0:
             return

@@ -288,7 +288,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
                 self._next = self._next or _Round()
                 self._next.writes.append(self._records_of(wanted))
                 self._next.frees_room &= wanted.frees_room
-            elif (newest := self._next or self._appending) is None or _is_settled(wanted):
+            elif (newest := self._next or self._appending) is None or wanted.is_settled:
                 self._finish(wanted)
             else:
                 newest.then.append(wanted)
@@ -510,7 +510,3 @@ def _is_known(append: asyncio.Future[None] | None) -> bool:
     error = None if append.cancelled() else append.exception()
     is_refused = isinstance(error, RaftlogError) and error.is_definite
     return is_refused or (error is None and not append.cancelled())
-
-
-def _is_settled(wanted: Answer[Any] | Effect) -> bool:
-    return isinstance(wanted, Answer) and wanted.is_settled

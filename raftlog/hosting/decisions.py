@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from raftlog.errors import RaftlogError
 
@@ -41,9 +41,13 @@ class Write(Generic[Row]):
 
 
 class Effect:
-    """Carry this out once all records before it are committed. Packages have kinds of their own."""
+    """Carry this out once all records before it are committed, or at once if it is settled.
+
+    Packages have kinds of their own.
+    """
 
     __slots__ = ()
+    is_settled: ClassVar[bool] = False
 
 
 class Decisions(Protocol[Request_contra]):

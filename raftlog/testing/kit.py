@@ -91,7 +91,9 @@ class Raftlog:
         name = f"{self._test}-{next(_topics)}"
         named = {key.replace("_", "."): value for key, value in config.items()}
         copies = replication or len(self.urls)
-        self.client.topics.create(name, partitions=partitions, replication=copies, config=named)
+        self.client.topics.create(
+            name, partitions=partitions, replication=copies, config=named, exist_ok=True
+        )
         self.wait_until(lambda: self._is_led(name, partitions), what=f"leaders for the partitions of {name}")
         return name
 

@@ -68,6 +68,17 @@ def stored(client: Client, topic: str, partition: int) -> list[tuple[int, object
     return [(message.offset, message.value) for message in chunk.messages]
 
 
+def all_stored(client: Client, topic: str, count: int) -> list[list[tuple[int, object]]] | None:
+    """The records of the first partitions, once the leaders show so many; a new leader may show less."""
+    found = [stored(client, topic, partition) for partition in range(BEFORE)]
+    return found if sum(map(len, found)) >= count else None
+
+
+def counts_of(cluster: Cluster, topic: str) -> set[object]:
+    """How many partitions the topic has, as each broker knows it."""
+    return {call(url, "GET", f"/v1/topics/{topic}").json.get("partitions") for url in cluster.urls}
+
+
 # requirement: F4 K6 G11 G4
 @pytest.mark.e2e
 def test_a_topic_in_use_gets_more_partitions(unbroken: Cluster, client: Client) -> None:
@@ -75,7 +86,7 @@ def test_a_topic_in_use_gets_more_partitions(unbroken: Cluster, client: Client) 
     with client.producer("A", linger="1ms") as producer:
         sent = [producer.send(f"old {number}", key=f"k{number}") for number in range(100)]
         assert {receipt.result().partition for receipt in sent} == {0, 1}
-        old = [stored(client, "A", partition) for partition in range(BEFORE)]
+        old = eventually(lambda: all_stored(client, "A", 100), what="the old records in their partitions")
         with (
             Reading(client, "first", "A", "earliest") as a,
             Reading(client, "first", "A", "earliest") as b,
@@ -90,7 +101,9 @@ def test_a_topic_in_use_gets_more_partitions(unbroken: Cluster, client: Client) 
             )
             _, errors = run(unbroken, "topic", "add-partitions", "A", "1", "--expected", "2")
             assert errors == ""
-            assert [stored(client, "A", partition) for partition in range(BEFORE)] == old, "no data migration"
+            eventually(lambda: counts_of(unbroken, "A") == {AFTER}, what="the new partition at all brokers")
+            again = eventually(lambda: all_stored(client, "A", 100), what="the same number of old records")
+            assert again == old, "no data migration"
             assert stored(client, "A", 2) == []
             client.send("A", "first", partition=2)  # perhaps before the groups know of it
             new: set[str] = set()
@@ -133,10 +146,10 @@ def test_partitions_are_added_by_name_count_and_expectation(unbroken: Cluster, c
     assert json.loads(output)["partitions"] == 3, "a repetition adds nothing"
     _, errors = run(unbroken, "topic", "add-partitions", "B", "1", "--expected", "1", code=1)
     assert "has 3 partitions, not 1" in errors
+    eventually(lambda: counts_of(unbroken, "B") == {3}, what="three partitions at all brokers")
     assert client.topics.add_partitions("B", 1).partitions == 4
     _, errors = run(unbroken, "topic", "add-partitions", "B", "9999", code=1)
     assert "add 1 to 9996" in errors
     _, errors = run(unbroken, "topic", "add-partitions", "none", "1", code=1)
     assert "there is no topic 'none'" in errors
-    for url in unbroken.urls:
-        assert call(url, "GET", "/v1/topics/B").number("partitions") == 4
+    eventually(lambda: counts_of(unbroken, "B") == {4}, what="four partitions at all brokers")

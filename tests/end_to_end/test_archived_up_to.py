@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ import pytest
 from chaos.cluster import Cluster
 from raftlog import Client
 from raftlog.errors import Conflict
+from raftlog.testing.waits import LIMIT_S
 from raftlog.wire.bodies import PartitionBody
 from spark_io.archive import catalogue
 from spark_io.archive.files import FileWriter
 from spark_io.archive.storage import DirectoryStorage
 from tests.helpers.archives import rows
-from tests.helpers.command_line import run
+from tests.helpers.command_line import command, run
 from tests.helpers.real_cluster import call, create_topic, eventually
 
 pytestmark = pytest.mark.e2e
@@ -46,6 +48,22 @@ def value_of(url: str, metric: str) -> float:
     )
 
 
+def is_shown(cluster: Cluster, metric: str) -> bool:
+    """Whether the leader shows it. A new one does after its first look at retention."""
+    return value_of(cluster.url(cluster.leader("orders", 0)), metric) > 0
+
+
+def is_reported(cluster: Cluster) -> bool:
+    """Whether the health of the cluster names the partition and says what it waits for."""
+    process = command(cluster, "cluster", "health", "-o", "json")
+    text, _ = process.communicate(timeout=2 * LIMIT_S)
+    if process.returncode != 1 or not text:
+        return False
+    health = json.loads(text)
+    wanted = "archived up to offset 0; run its archive job"
+    return health["awaiting_archive"] == ["orders/0"] and any(wanted in each for each in health["problems"])
+
+
 # requirement: A8
 def test_retention_waits_for_the_archive_also_under_kills(looking: Cluster, tmp_path: Path) -> None:
     settings: dict[str, int | str] = {"segment_bytes": 1_024, "retention_bytes": 1_024}
@@ -56,13 +74,9 @@ def test_retention_waits_for_the_archive_also_under_kills(looking: Cluster, tmp_
             client.send("orders", f"{number:0500}")
         eventually(lambda: described(client).awaiting_archive_bytes > 0, what="retention that waits")
         assert described(client).log_start_offset == 0
-        health, _ = run(looking, "cluster", "health", "-o", "json", code=1)
-        assert json.loads(health)["awaiting_archive"] == ["orders/0"]
-        assert "archived up to offset 0; run its archive job" in json.loads(health)["problems"][0]
-        leader = looking.leader("orders", 0)
-        url = looking.urls[leader - 1]
-        assert value_of(url, "raftlog_awaiting_archive_bytes") > 0
-        assert value_of(url, "raftlog_partition_awaiting_archive_bytes") > 0
+        eventually(lambda: is_reported(looking), what="a problem of the cluster")
+        for metric in ("raftlog_awaiting_archive_bytes", "raftlog_partition_awaiting_archive_bytes"):
+            eventually(partial(is_shown, looking, metric), what=f"{metric} of the leader")
         with pytest.raises(Conflict, match="archived up to 0"):
             client.topics.delete_before("orders", partition=0, offset=5)
 
@@ -76,19 +90,24 @@ def test_retention_waits_for_the_archive_also_under_kills(looking: Cluster, tmp_
         assert json.loads(shown) == [
             {"topic": "orders", "partition": 0, "log_start": 0, "archived_up_to": 10, "archive_end": 10}
         ]
-        looking.kill(leader)
+        looking.kill(looking.leader("orders", 0))
         eventually(lambda: 0 < described(client).log_start_offset <= 10, what="retention")
         looking.start()
         for broker in looking.brokers:
             looking.kill(broker)
         looking.start()
-        found = eventually(
-            lambda: one if (one := described(client)).awaiting_archive_bytes else None,
-            what="retention that waits again",
+
+        def waits_again() -> bool:
+            found = described(client)
+            return found.awaiting_archive_bytes > 0 and found.archived_up_to == 10
+
+        eventually(waits_again, what="retention that waits again, from where it was")
+        assert 0 < described(client).log_start_offset <= 10
+        (message,) = eventually(
+            lambda: client.partition("orders", 0).read(10, limit=1).messages,
+            what="the first record that is not archived",
         )
-        assert found.archived_up_to == 10
-        assert 0 < found.log_start_offset <= 10
-        assert client.partition("orders", 0).read(10, limit=1).messages[0].offset == 10
+        assert message.offset == 10
 
         arguments = ("topic", "archived-up-to", "orders", "--partition", "0", "--offset")
         assert run(looking, *arguments, "5")[0].split()[-1] == b"10"

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +18,13 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster, free_ports
-from raftlog import Client
+from raftlog.client.consumer.core import CLOSE_S
+from raftlog.client.options import seconds
+from raftlog.client.producer import HURRIED_CLOSE
 from raftlog.records.keys import partition_for_key
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.command_line import RAFTLOG, command, invoke, packages_of_our_names, run
-from tests.helpers.real_cluster import call, create_topic, eventually, produce, read_all
+from tests.helpers.real_cluster import call, create_topic, eventually, produce_surely, read_all, settled
 
 pytestmark = pytest.mark.e2e
 
@@ -71,18 +75,22 @@ def endless_produce(cluster: Cluster, topic: str) -> Iterator[Feed]:
 def test_health_is_good_until_a_broker_is_down(cluster: Cluster) -> None:
     health = partial(invoke, cluster.bootstrap, "cluster", "health")
     create_topic(cluster.urls[0], "orders", 2)
-    shown, told = run(cluster, "cluster", "health")
-    assert told == "healthy\n"
-    assert shown.count(b"yes") == 3
-    found = json.loads(health("-o", "json").stdout)
+
+    def healthy(*options: str) -> tuple[bytes, bytes] | None:
+        """What is shown and said if all is well. A broker that is late by three seconds is a problem."""
+        process = command(cluster, "cluster", "health", *options)
+        shown, told = process.communicate(timeout=2 * LIMIT_S)
+        return (shown, told) if process.returncode == 0 else None
+
+    shown, told = eventually(healthy, what="a healthy cluster")
+    assert (shown.count(b"yes"), told) == (3, b"healthy\n")
+    found = json.loads(eventually(partial(healthy, "-o", "json"), what="a healthy cluster as JSON")[0])
     assert (found["healthy"], found["partitions"], found["problems"]) == (True, 2, [])
     cluster.kill(3)
-    with Client(cluster.bootstrap) as client:
-        eventually(lambda: not client.cluster.brokers()[2].alive, what="a broker that is down")
-    assert "broker 3 is down" in health(code=1).stderr
+    eventually(lambda: "broker 3 is down" in health(code=1).stderr, what="a broker that is down")
     cluster.kill(2)
-    told = "orders/0 has no leader; without a majority it cannot be restored: start broker 2, 3"
-    eventually(lambda: told in health(code=1).stderr, what="partitions without a leader")
+    wanted = "orders/0 has no leader; without a majority it cannot be restored: start broker 2, 3"
+    eventually(lambda: wanted in health(code=1).stderr, what="partitions without a leader")
 
 
 def test_a_reader_that_has_enough_ends_a_consume_quietly(unbroken: Cluster) -> None:
@@ -94,7 +102,7 @@ def test_a_reader_that_has_enough_ends_a_consume_quietly(unbroken: Cluster) -> N
     process.stdout.close()
     assert process.stderr is not None
     assert process.stderr.read() == b""
-    assert process.wait(60) == 0
+    assert process.wait(LIMIT_S) == 0
     process.stderr.close()
     assert process.stdin is not None
     process.stdin.close()
@@ -105,10 +113,10 @@ def test_following_shows_what_comes_until_a_signal(unbroken: Cluster) -> None:
     process = command(unbroken, "consume", "live", "--follow")
     assert process.stdout is not None
     for word in ("one", "two"):
-        assert produce(unbroken.urls[0], "live", [word]).status == 200
+        produce_surely(unbroken.urls, "live", [word])
         assert process.stdout.readline() == word.encode() + b"\n"
     process.send_signal(signal.SIGHUP)
-    assert process.communicate(timeout=60) == (b"", b"")
+    assert process.communicate(timeout=LIMIT_S) == (b"", b"")
     assert process.returncode == 0
 
 
@@ -116,8 +124,8 @@ def test_follow_waits_for_an_offset_above_the_end(unbroken: Cluster) -> None:
     create_topic(unbroken.urls[0], "later")
     process = command(unbroken, "consume", "later", "--follow", "--from", "3", "--max", "1")
     for values in (["0", "1", "2"], ["3", "4"]):
-        assert produce(unbroken.urls[0], "later", values).status == 200
-    assert process.communicate(timeout=60) == (b"3\n", b"")
+        produce_surely(unbroken.urls, "later", values)
+    assert process.communicate(timeout=LIMIT_S) == (b"3\n", b"")
     assert process.returncode == 0
 
 
@@ -126,28 +134,31 @@ def test_commands_that_are_stopped_lose_nothing_and_share_the_rest(unbroken: Clu
     create_topic(unbroken.urls[0], "shared", 3)
     for partition in range(3):
         values = [str(number) for number in range(partition, 3000, 3)]
-        assert produce(unbroken.urls[0], "shared", values, partition=partition).status == 200
+        produce_surely(unbroken.urls, "shared", values, partition=partition)
     seen: list[int] = []
     with command(unbroken, "consume", "shared", "--group", "crew", "--follow") as stopped:
         assert stopped.stdout is not None
         for line in stopped.stdout:
             seen.append(int(line))
             if len(seen) == 1000:
+                sent_s = time.monotonic()
                 stopped.send_signal(signal.SIGTERM)
+    took_s = time.monotonic() - sent_s
     assert stopped.returncode == 0
     others = [command(unbroken, "consume", "shared", "--group", "crew") for _ in range(3)]
     for other in others:
-        output, errors = other.communicate(timeout=90)
+        output, errors = other.communicate(timeout=2 * LIMIT_S)
         assert other.returncode == 0, errors.decode()
         seen += map(int, output.split())
     assert set(seen) == set(range(3000))
-    assert Counter(seen).total() < 3500, "nearly all of them once"
+    # The last commit of a command that is stopped may take a while, in which no coordinator may answer.
+    assert Counter(seen).total() < 3500 or took_s >= CLOSE_S, "nearly all of them once"
 
 
 def test_a_signal_ends_a_produce_with_an_honest_count(unbroken: Cluster) -> None:
     with endless_produce(unbroken, "stopped") as feed:
         feed.process.send_signal(signal.SIGTERM)
-        _, told = feed.process.communicate(timeout=60)
+        _, told = feed.process.communicate(timeout=LIMIT_S)
     stored = len(read_all(unbroken.urls[0], "stopped"))
     # A close after a signal takes 4 s at most, which a busy machine may exceed.
     unknown = re.search(rb"of unknown outcome: (\d+)", told)
@@ -161,11 +172,15 @@ def test_a_second_ctrl_c_ends_the_wait_for_answers_and_says_what_is_unknown(clus
         for broker in cluster.brokers:
             cluster.pause(broker)
         feed.wait_for_more()
+        sent_s = time.monotonic()
         feed.process.send_signal(signal.SIGINT)
-        with pytest.raises(subprocess.TimeoutExpired):
+        try:
             feed.process.communicate(timeout=1)  # it waits for answers that are on their way
-        feed.process.send_signal(signal.SIGINT)
-        _, output = feed.process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            feed.process.send_signal(signal.SIGINT)
+        else:  # this test was stopped for so long
+            assert time.monotonic() - sent_s >= seconds("close", HURRIED_CLOSE)
+        _, output = feed.process.communicate(timeout=LIMIT_S)
     told = output.decode()
     assert feed.process.returncode == 3, told
     for broker in cluster.brokers:
@@ -179,14 +194,15 @@ def test_a_second_ctrl_c_ends_the_wait_for_answers_and_says_what_is_unknown(clus
 def test_nothing_is_lost_or_doubled_when_leaders_die_under_produce_and_consume(cluster: Cluster) -> None:
     data = lines(100_000)
     create_topic(cluster.urls[0], "storm")
-    process = command(cluster, "produce", "storm", "--batch-bytes", "20000")
+    # A line has 30 s to be stored, all lines before it included: a hundred batches.
+    process = command(cluster, "produce", "storm", "--batch-bytes", "100000")
     assert process.stdin is not None
     half = len(data) // 2
     process.stdin.write(data[:half])
     eventually(lambda: read_all(cluster.urls[0], "storm"), what="stored records")
     died = cluster.leader("storm", 0)
     cluster.kill(died)
-    _, told = process.communicate(data[half:], timeout=120)
+    _, told = process.communicate(data[half:], timeout=2 * LIMIT_S)
     assert process.returncode == 0, told.decode()
     assert told.startswith(b"100000 records, ")
     cluster.start(died)
@@ -194,7 +210,7 @@ def test_nothing_is_lost_or_doubled_when_leaders_die_under_produce_and_consume(c
     assert reader.stdout is not None
     first = reader.stdout.read(100_000)
     cluster.kill(cluster.leader("storm", 0))
-    rest, told = reader.communicate(timeout=120)
+    rest, told = reader.communicate(timeout=2 * LIMIT_S)
     assert reader.returncode == 0, told.decode()
     assert first + rest == data
 
@@ -214,7 +230,7 @@ def test_dev_prints_its_lines_and_stops_all_brokers(directory: Path) -> None:
             try:
                 pids = _pids_told(process, data, port)
                 process.send_signal(number)
-                assert process.communicate(timeout=60)[0] == ""
+                assert process.communicate(timeout=LIMIT_S)[0] == ""
             finally:
                 process.terminate()
         assert process.returncode == 0
@@ -233,7 +249,7 @@ def test_dev_leaves_no_broker_running_when_it_is_killed(directory: Path) -> None
     ) as process:
         pids = _pids_told(process, data, port)
         process.kill()
-        process.wait(60)
+        process.wait(LIMIT_S)
     eventually(lambda: not any(map(_is_running, pids)), what="the end of all brokers")
 
 
@@ -277,7 +293,7 @@ def test_dev_names_a_broker_that_died_and_how_to_start_it(directory: Path) -> No
             died = next(line for line in told if "killed" in line)
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0
     config = (data / "broker-2" / "raftlog.toml").resolve()
     assert died == f"broker 2 was killed by SIGKILL; start it with: raftlog serve --config {config}\n"
@@ -295,10 +311,10 @@ def test_ctrl_c_twice_while_dev_starts_leaves_no_traceback_and_no_broker(directo
         first = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
-        rest, told = process.communicate(timeout=60)
+        rest, told = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, told
     assert "Traceback" not in told
-    assert "killed" not in told
+    assert "was killed" not in told, "a broker that stops late may be killed, and is not reported as lost"
     for pid in re.findall(r"pid=([0-9]+)", first + rest):
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
@@ -336,32 +352,45 @@ def test_a_refused_line_makes_all_lines_of_a_transaction_invisible(unbroken: Clu
 def test_a_group_is_shown_as_it_is_stored(unbroken: Cluster) -> None:
     url = unbroken.urls[0]
     create_topic(url, "orders")
-    produce(url, "orders", ["a", "b", "c"])
+    produce_surely([url], "orders", ["a", "b", "c"])
 
     def coordinators(field: str) -> set[object]:
-        return {call(each, "GET", "/v1/groups/mail/coordinator").json[field] for each in unbroken.urls}
+        path = "/v1/groups/mail/coordinator"
+        return {settled(each, "GET", path).json[field] for each in unbroken.urls}
 
     found, offsets = coordinators("partition"), "/v1/topics/__offsets/partitions"
-    partition = partition_for_key(b"mail", len(call(url, "GET", offsets).rows("items")))
+    partition = partition_for_key(b"mail", len(settled(url, "GET", offsets).rows("items")))
     assert found == {partition}
     eventually(
         lambda: coordinators("broker_id") == {unbroken.leader("__offsets", partition)},
         what="the leader of the partition as the coordinator at all brokers",
     )
     body = {"offsets": [{"topic": "orders", "partition": 0, "offset": 2}]}
-    assert call(url, "PUT", "/v1/groups/mail/offsets", body).status == 204
-    (shown,) = call(url, "GET", "/v1/groups/mail/offsets").json["items"]  # type: ignore[attr-defined]
-    assert (shown["committed_offset"], shown["last_consumed_offset"], shown["lag"]) == (2, 1, 1)
-    described = run(unbroken, "group", "describe", "mail")[0].decode().splitlines()
-    assert described[-2].split()[:6] == ["topic", "partition", "consumed", "committed", "end", "lag"]
-    assert described[-1].split()[:6] == ["orders", "0", "1", "2", "3", "1"]
+    assert settled(url, "PUT", "/v1/groups/mail/offsets", body).status == 204
+
+    def end() -> int:
+        """The end of the partition; each new leader may add an offset."""
+        return settled(url, "GET", "/v1/topics/orders/partitions/0/offsets").number("offset")
+
+    def is_listed() -> bool:
+        (shown,) = settled(url, "GET", "/v1/groups/mail/offsets").rows("items")
+        found = (shown["committed_offset"], shown["last_consumed_offset"], shown["lag"])
+        return found == (2, 1, end() - 2)
+
+    def is_described() -> bool:
+        described = run(unbroken, "group", "describe", "mail")[0].decode().splitlines()
+        assert described[-2].split()[:6] == ["topic", "partition", "consumed", "committed", "end", "lag"]
+        return described[-1].split()[:6] == ["orders", "0", "1", "2", str(end()), str(end() - 2)]
+
+    eventually(is_listed, what="the offset with its lag")
+    eventually(is_described, what="the offset with its lag on the command line")
     rows = run(unbroken, "consume", "__offsets")[0]
     key = {"kind": "offset", "group": "mail", "topic": "orders", "partition": 0}
-    (value,) = (
+    *_, value = (  # a repeated commit is stored twice
         json.loads(line.removeprefix(prefix))
         for line in rows.splitlines()
         if line.startswith(prefix := json.dumps(key, separators=(",", ":")).encode())
     )
     assert value["offset"] == 2
-    read = call(url, "GET", f"{offsets}/{partition}/records")
-    assert read.json["records"]  # type: ignore[index]
+    path = f"{offsets}/{partition}/records"
+    eventually(lambda: call(url, "GET", path).rows(), what="the records of the offset")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from chaos.cluster import Cluster
 from raftlog import Client
 from raftlog.testing.segment_content import content_of
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.real_cluster import (
     RETRYABLE,
     Json,
@@ -20,6 +22,7 @@ from tests.helpers.real_cluster import (
     has_leaders,
     partitions_of,
     records_path,
+    surely,
 )
 
 pytestmark = pytest.mark.e2e
@@ -47,7 +50,8 @@ def newest(url: str) -> dict[object, int]:
     found: dict[object, int] = {}
     offset = 0
     while True:
-        answer = call(url, "GET", f"{records_path(TOPIC)}?offset={offset}&max_bytes=500")
+        path = f"{records_path(TOPIC)}?offset={offset}&max_bytes=500"
+        answer = surely([url], "GET", path, None, random.Random(offset))
         assert answer.status in (200, 204), answer
         for row in answer.rows():
             found[row["key"]] = int(str(row["value"]).split()[0][1:])
@@ -62,7 +66,7 @@ def newest(url: str) -> dict[object, int]:
 def read_by_the_client(url: str) -> dict[object, int]:
     """The same, with the Python client."""
     found: dict[object, int] = {}
-    with Client(url.replace("http", "raftlog")) as client:
+    with Client(url.replace("http", "raftlog"), retry_timeout=f"{LIMIT_S:g}s") as client:
         partition, offset = client.partition(TOPIC, 0), 0
         while True:
             chunk = partition.read(offset, limit=3)
@@ -105,22 +109,16 @@ def served_by_each_broker_in_turn(cluster: Cluster, last: int) -> None:
             return False
 
         eventually(leads, what=f"broker {broker} leads")
-        found = eventually(lambda broker=broker: _read(cluster.url(broker)), what="a read")
+        found = newest(cluster.url(broker))
         assert found == expected(last), json.dumps(found, default=str)
-
-
-def _read(url: str) -> dict[object, int] | None:
-    try:
-        return newest(url)
-    except AssertionError:
-        return None
 
 
 def test_the_newest_value_of_each_key_survives_kills_and_a_new_disk(tmp_path: Path) -> None:
     with Cluster(tmp_path, environment={"RAFTLOG_TIMING__RETENTION_CHECK_MS": "300"}) as cluster:
         config = {"cleanup_policy": "compact", "segment_bytes": 2048}
         create_topic(cluster.urls[0], TOPIC, **config)
-        refused = call(cluster.urls[0], "POST", records_path(TOPIC), {"records": [{"value": "v"}]})
+        body = {"records": [{"value": "v"}]}
+        refused = surely(cluster.urls, "POST", records_path(TOPIC), body, random.Random(1))
         assert (refused.status, refused.code) == (422, "invalid_record"), refused
         assert "cleanup.policy" in str(refused.json["detail"])
         write(cluster, 0, 99)

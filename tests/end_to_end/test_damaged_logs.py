@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from chaos.cluster import Cluster
 from raftlog.__main__ import COMMAND
+from raftlog.testing.segment_content import content_of
 from raftlog.testing.waits import LIMIT_S
 from tests.helpers.damage import flip_a_byte, logs_of
 from tests.helpers.real_cluster import (
@@ -28,6 +30,12 @@ def active_segment(cluster: Cluster, broker: int, topic: str) -> Path:
     return found[-1]
 
 
+def has_records(cluster: Cluster, broker: int) -> bool:
+    """Whether a broker has opened partition 0 of ``orders``, and has got some of it."""
+    logs = cluster.data_directory(broker).glob("orders-*/Partition-0/*.log")
+    return any(content_of(path.read_bytes()) for path in logs)
+
+
 @pytest.mark.parametrize("tail", ["garbage", "half a batch", "zeros"])
 def test_a_torn_tail_is_cut_and_nothing_acknowledged_is_lost(cluster: Cluster, tail: str) -> None:
     # requirement: L9
@@ -35,6 +43,7 @@ def test_a_torn_tail_is_cut_and_nothing_acknowledged_is_lost(cluster: Cluster, t
     values = [f"value-{number}" for number in range(20)]
     for value in values:
         produce_surely(cluster.urls, "orders", [value])
+    eventually(lambda: all(map(partial(has_records, cluster), cluster.brokers)), what="a log on each broker")
     for broker in cluster.brokers:
         cluster.kill(broker)
     for broker in cluster.brokers:

@@ -10,7 +10,7 @@ from chaos.cluster import Cluster
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire import media_types
-from tests.helpers.real_cluster import call, create_topic, eventually, records_path
+from tests.helpers.real_cluster import create_topic, eventually, records_path, settled
 
 pytestmark = pytest.mark.e2e
 
@@ -37,12 +37,12 @@ def test_large_reads_use_memory_again_and_leave_none_behind(unbroken: Cluster) -
     url, pid = unbroken.url(leader), unbroken.pid(leader)
     batch = build_batch([Record(b"x" * 1024)] * 1000, codec=Codec.NONE, timestamp_ms=0)
     for _ in range(5):
-        answer = call(url, "POST", records_path("large"), batch, {"Content-Type": media_types.BATCH})
+        answer = settled(url, "POST", records_path("large"), batch, {"Content-Type": media_types.BATCH})
         assert answer.status == 200, answer
 
     def read() -> None:
         path = f"{records_path('large')}?offset=0&max_bytes={READ_BYTES}"
-        found = call(url, "GET", path, headers={"Accept": media_types.BATCH})
+        found = settled(url, "GET", path, headers={"Accept": media_types.BATCH})
         assert found.status == 200
         assert READ_BYTES - MIB * 2 < len(found.body) <= READ_BYTES
 

@@ -6,9 +6,11 @@ right these tests are skipped and say so.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from api.cluster_files import create_cluster
 from chaos.cluster import Cluster
 from chaos.ports import free_ports
 from tests.helpers.real_cluster import (
+    Answer,
     call,
     create_topic,
     eventually,
@@ -65,9 +68,9 @@ def cluster_on_small_disks(directory: Path, small: list[int], *, reserve_bytes: 
 def fill(cluster: Cluster, broker: int, *, leave_bytes: int = 0) -> Path:
     """Take the room that is left on a small disk, all but so much; returns what to remove again."""
     filler = cluster.data_directory(broker) / "filler"
-    used = sum(path.stat().st_blocks * 512 for path in filler.parent.rglob("*") if path.is_file())
+    disk = os.statvfs(filler.parent)
     try:
-        filler.write_bytes(bytes(max(0, DISK_BYTES - used - leave_bytes)))
+        filler.write_bytes(bytes(max(0, disk.f_bavail * disk.f_frsize - leave_bytes)))
     except OSError:
         assert leave_bytes == 0
     return filler
@@ -80,12 +83,11 @@ def test_produce_is_refused_and_reads_go_on_until_there_is_room(directory: Path)
         assert produce_surely(cluster.urls, "orders", ["before"]) == 0
         fillers = [fill(cluster, broker, leave_bytes=1 << 20) for broker in cluster.brokers]
 
-        def refused() -> bool:
+        def refused() -> Answer | None:
             answer = produce(url, "orders", ["refused"])
-            return answer.status == 507
+            return answer if answer.status == 507 else None
 
-        eventually(refused, what="a refusal")
-        refusal = produce(url, "orders", ["refused"])
+        refusal = eventually(refused, what="a refusal")
         assert (refusal.status, refusal.code, refusal.json["retryable"]) == (507, "storage_full", True)
         assert "retry-after" in refusal.headers
         stored = [value for _, value in read_all(url, "orders")]
@@ -93,7 +95,10 @@ def test_produce_is_refused_and_reads_go_on_until_there_is_room(directory: Path)
         for filler in fillers:
             filler.unlink()
         produce_surely(cluster.urls, "orders", ["after"])
-        assert [value for _, value in read_all(url, "orders")] == [*stored, "after"]
+        values = [value for _, value in read_all(url, "orders")]
+        assert values[: len(stored)] == stored
+        # What was refused with an unknown outcome may have been stored since.
+        assert [value for value in values[len(stored) :] if value != "refused"] == ["after"]
 
 
 def test_appends_that_meet_the_end_of_the_disk_lose_nothing(directory: Path) -> None:
@@ -114,12 +119,13 @@ def test_appends_that_meet_the_end_of_the_disk_lose_nothing(directory: Path) -> 
                     break
         else:
             raise AssertionError(f"the disk was never full: {len(acknowledged)} values were acknowledged")
-        leader = cluster.leader("orders", 0)
-        free_bytes = cluster.metric("raftlog_disk_free_bytes", broker=leader)
-        assert 0 < free_bytes < len(VALUE) + 4096, "refused since an append met the end, not by the reserve"
+        # Of the leader that refused, which may have handed over since.
+        free_bytes = [cluster.metric("raftlog_disk_free_bytes", broker=each) for each in cluster.brokers]
+        is_met = any(0 < each < len(VALUE) + 4096 for each in free_bytes)
+        assert is_met, f"{free_bytes}: refused since an append met the end, not by the reserve"
         print(f"{len(acknowledged)} values were acknowledged before the disk was full")
-        read = call(url, "GET", records_path("orders") + "?offset=0&limit=3")
-        assert [row["value"] for row in read.rows()] == acknowledged[:3]
+        values = [value for _, value in read_all(url, "orders")]
+        assert [value for value in values if value in set(acknowledged)] == acknowledged
         for filler in fillers:
             filler.unlink()
         produce_surely(cluster.urls, "orders", ["after"])
@@ -132,13 +138,19 @@ def test_appends_that_meet_the_end_of_the_disk_lose_nothing(directory: Path) -> 
             cluster.start()
 
 
+def led_by_others(cluster: Cluster) -> tuple[int, int] | None:
+    """A partition that another broker than the first one leads, and that broker."""
+    for item in partitions_of(cluster.url(2), "orders"):
+        if item["leader"] in (2, 3):
+            return int(str(item["partition"])), int(str(item["leader"]))
+    return None
+
+
 def test_a_follower_without_room_holds_up_nobody_and_catches_up(directory: Path) -> None:
     with cluster_on_small_disks(directory, [1], reserve_bytes=0) as cluster:
         url = cluster.url(2)
         create_topic(url, "orders", 3)
-        partition = next(
-            int(str(item["partition"])) for item in partitions_of(url, "orders") if item["leader"] != 1
-        )
+        partition, _ = eventually(partial(led_by_others, cluster), what="a leader with room")
         filler = fill(cluster, 1, leave_bytes=300_000)
         values = [f"{number}-{VALUE}" for number in range(30)]
         for value in values:
@@ -164,13 +176,12 @@ def test_a_leader_dies_while_another_disk_is_full_and_the_partition_is_read(dire
     with cluster_on_small_disks(directory, [1], reserve_bytes=0) as cluster:
         url = cluster.url(2)
         create_topic(url, "orders", 3)
-        led = {int(str(item["partition"])): int(str(item["leader"])) for item in partitions_of(url, "orders")}
-        partition, leader = next((number, node) for number, node in led.items() if node != 1)
+        partition, leader = eventually(partial(led_by_others, cluster), what="a leader with room")
         (other,) = {2, 3} - {leader}
         filler = fill(cluster, 1, leave_bytes=100_000)
-        values = [f"{number}-{VALUE}" for number in range(10)]
+        values, end = [f"{number}-{VALUE}" for number in range(10)], 0
         for value in values:
-            produce_surely([cluster.url(2), cluster.url(3)], "orders", [value], partition=partition)
+            end = 1 + produce_surely([cluster.url(2), cluster.url(3)], "orders", [value], partition=partition)
         eventually(
             lambda: cluster.metric("raftlog_uncommitted_records", broker=other) == 0,
             what="the other replica learns what is committed",
@@ -184,7 +195,8 @@ def test_a_leader_dies_while_another_disk_is_full_and_the_partition_is_read(dire
             return answer.status == 200
 
         eventually(is_read, what="a leader, although one disk of the two that live is full")
-        assert [value for _, value in read_all(cluster.url(other), "orders", partition)] == values
+        found = read_all(cluster.url(other), "orders", partition, end=end)
+        assert [value for _, value in found] == values
         filler.unlink()
         cluster.start()
         produce_surely(cluster.urls, "orders", ["after"], partition=partition)

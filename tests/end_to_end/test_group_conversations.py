@@ -13,7 +13,7 @@ import pytest
 
 from chaos.cluster import Cluster
 from raftlog.testing.waits import LIMIT_S, eventually
-from tests.helpers.real_cluster import Answer, call, create_topic
+from tests.helpers.real_cluster import RETRYABLE, Answer, call, create_topic
 
 pytestmark = pytest.mark.e2e
 
@@ -38,11 +38,11 @@ def asks_again(shown: str, answer: Answer) -> bool:
 
 
 def ask(urls: Iterator[str], method: str, path: str, body: object) -> Answer:
-    """The answer to a request that is repeated, as clients do, while there is no leader."""
+    """The answer to a request that is repeated, as clients do, while it is refused for a time."""
 
     def answered() -> Answer | None:
         answer = call(next(urls), method, path, body)
-        return None if answer.status == 503 else answer
+        return None if answer.status in RETRYABLE else answer
 
     return eventually(answered, what="an answer of a leader")
 

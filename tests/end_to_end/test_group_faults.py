@@ -189,7 +189,9 @@ def under_faults(cluster: RaftlogCluster, directory: Path, shape: Shape) -> Grou
         ):
             load.stopping.wait(shape.seconds)
             if not load.stopping.is_set():
-                eventually(lambda: generation(cluster) >= 3, what="a third generation under faults")
+                eventually(
+                    lambda: has_seen_enough(directory), what="an observer of three generations and of offsets"
+                )
         began = time.monotonic()
         load.wait_for_commits(observer)
         drained_s = time.monotonic() - began
@@ -197,10 +199,11 @@ def under_faults(cluster: RaftlogCluster, directory: Path, shape: Shape) -> Grou
     return judged(GroupHistory.read(directory), load, drained_s)
 
 
-def generation(cluster: RaftlogCluster) -> int:
-    """The newest generation of the group that the first broker shows; 0 if it shows none."""
-    group = call(cluster.url, "GET", f"/v1/groups/{GROUP}")
-    return group.number("generation") if group.status == 200 else 0
+def has_seen_enough(directory: Path) -> bool:
+    """Whether an observer and members have recorded what ``judged`` asks for."""
+    history = GroupHistory.read(directory)
+    generations = {each.generation for each in history.seen_generations}
+    return len(generations) >= 3 and bool(history.committed and history.seen_offsets)
 
 
 def judged(history: GroupHistory, load: Load, drained_s: float) -> GroupHistory:

@@ -25,6 +25,7 @@ from tests.helpers.real_cluster import (
     has_leaders,
     produce,
     produce_surely,
+    settled,
 )
 
 pytestmark = pytest.mark.e2e
@@ -100,7 +101,7 @@ def working(workers: list[Worker]) -> Iterator[None]:
 
 # requirement: G3 G4 ST2 D2
 def test_workers_get_every_record_while_brokers_are_killed(cluster: Cluster) -> None:
-    create_topic(cluster.urls[0], "jobs", PARTITIONS)
+    create_topic(cluster.urls[0], "jobs", PARTITIONS, known_to=cluster.urls)
     seen, owners, failures = Counter[tuple[int, int]](), dict[tuple[int, int], set[str]](), list[str]()
     workers = [
         Worker(f"w{number}", list(cluster.urls), seen, owners, failures, rng=random.Random(number))
@@ -140,8 +141,9 @@ def test_committed_offsets_survive_the_death_of_their_coordinator(cluster: Clust
         for offset in range(1, 41):
             client.groups.commit("crew", {("jobs", 0): offset})
             if offset in (10, 25):
-                coordinator = client.groups.describe("crew").coordinator
-                assert coordinator is not None
+                coordinator = eventually(
+                    lambda: client.groups.describe("crew").coordinator, what="a coordinator"
+                )
                 cluster.kill(coordinator)
                 cluster.start(coordinator)
             (found,) = client.groups.offsets("crew")
@@ -154,7 +156,8 @@ def test_committed_offsets_survive_the_death_of_their_coordinator(cluster: Clust
         cluster.kill(broker)
     cluster.start()
     eventually(lambda: has_leaders(cluster.urls[0], "__offsets", 16), what="a coordinator")
-    assert call(cluster.urls[1], "GET", "/v1/groups/crew/offsets").rows("items")[0]["committed_offset"] == 40
+    (shown,) = settled(cluster.urls[1], "GET", "/v1/groups/crew/offsets").rows("items")
+    assert shown["committed_offset"] == 40
     refused = produce(cluster.urls[0], "__offsets", ["forged"])
     assert (refused.status, refused.json["field"]) == (422, "topic")
 
@@ -165,15 +168,15 @@ def test_a_group_in_use_outlives_its_coordinator(cluster: Cluster) -> None:
     member = "/v1/groups/crew/members/a"
     url = cluster.urls[0]
     member_a = {"topics": ["jobs"], "member_id": "a"}
-    joined = call(url, "POST", "/v1/groups/crew/members", {**member_a, "session_timeout": "10m"})
-    assert joined.number("generation") == 1
-    assert call(url, "POST", f"{member}:sync", {"generation": 1, "plan": "auto"}).status == 200
-    coordinator = call(url, "GET", "/v1/groups/crew/coordinator").number("broker_id")
+    joined = settled(url, "POST", "/v1/groups/crew/members", {**member_a, "session_timeout": "10m"})
+    generation = joined.number("generation")
+    assert settled(url, "POST", f"{member}:sync", {"generation": generation, "plan": "auto"}).status == 200
+    coordinator = settled(url, "GET", "/v1/groups/crew/coordinator").number("broker_id")
     cluster.kill(coordinator)
     other = cluster.url(next(broker for broker in cluster.brokers if broker != coordinator))
 
     def beats() -> bool:
-        answer = call(other, "POST", f"{member}:heartbeat", {"generation": 1})
+        answer = call(other, "POST", f"{member}:heartbeat", {"generation": generation})
         assert answer.status in (200, *RETRYABLE), answer
         return answer.json == {"action": "continue"}
 
@@ -190,12 +193,14 @@ def test_a_position_above_the_end_is_refused(unbroken: Cluster) -> None:
 
     def poll(offset: int) -> Answer:
         place = {"topic": "short", "partition": 0, "offset": offset}
-        return call(url, "POST", path, {"topics": ["short"], "positions": [place], "wait": "5s"})
+        return settled(url, "POST", path, {"topics": ["short"], "positions": [place], "wait": "5s"})
 
-    refused = poll(2)
+    refused = poll(100)  # a new leader may add an offset
     assert (refused.status, refused.json["code"]) == (416, "offset_out_of_range")
-    assert (refused.json["start"], refused.json["end"]) == (0, 1)
-    assert [row["value"] for row in poll(0).rows()] == ["only"]
+    assert refused.json["start"] == 0
+    assert 1 <= refused.number("end") < 100
+    rows = eventually(lambda: poll(0).rows(), what="the record, from a leader that answers")
+    assert [row["value"] for row in rows] == ["only"]
 
 
 # requirement: D2
@@ -209,20 +214,25 @@ def test_a_poll_whose_acknowledgement_is_refused_continues_where_the_group_is(un
         places = [] if ack is None else [{"topic": "jobs", "partition": 0, "offset": ack}]
         body = {"topics": ["jobs"], "generation": generation, "ack": places, "max_records": max_records}
         body |= {"wait": "2s", "session_timeout": session[member]}
-        found: list[Answer] = []
 
-        def has_partition() -> bool:
-            found[:] = [call(unbroken.urls[0], "POST", f"/v1/groups/crew/members/{member}:poll", body)]
-            return found[0].status == 200 and bool(found[0].rows("assignment"))
+        def attempt() -> Answer | None:
+            answer = call(unbroken.urls[0], "POST", f"/v1/groups/crew/members/{member}:poll", body)
+            if answer.status != 200:
+                return None
+            refusals.append(answer.json.get("ack_error"))
+            # Without a leader for a while a poll ends without records.
+            return answer if answer.rows("assignment") and (ack or answer.rows()) else None
 
-        eventually(has_partition, what=f"{member} has the partition")
-        return found[0]
+        return eventually(attempt, what=f"{member} has the partition, and its records")
 
+    refusals: list[object] = []
     late = polled("late", -1, None, max_records=5)
     other = polled("other", -1, None)  # the session of ``late`` ends meanwhile
     assert [record["offset"] for record in other.rows()] == list(range(10))
     polled("other", other.number("generation"), 10)
-    assert call(unbroken.urls[0], "DELETE", "/v1/groups/crew/members/other").status == 204
+    left = settled(unbroken.urls[0], "DELETE", "/v1/groups/crew/members/other")
+    assert left.status in (204, 404), left  # 404 after an answer that was lost
+    refusals.clear()
     again = polled("late", late.number("generation"), 5, max_records=2)
-    assert again.json["ack_error"] == "member_unknown"
+    assert refusals[0] == "member_unknown"
     assert (again.rows(), again.rows("positions")[0]["offset"]) == ([], 10)

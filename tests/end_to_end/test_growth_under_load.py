@@ -58,9 +58,11 @@ class Load:
         self._thread.join()
 
     def percentile_ms(self, since: float, share: float = 0.99) -> float:
-        """Of what was acknowledged since then."""
-        found = sorted(took for at, took in list(self._latencies) if at >= since)
-        assert found, "nothing was acknowledged"
+        """Of what was acknowledged since then; waits for an acknowledgement."""
+        found = eventually(
+            lambda: sorted(took for at, took in list(self._latencies) if at >= since),
+            what="an acknowledgement",
+        )
         return 1000 * found[min(len(found) - 1, int(share * len(found)))]
 
     def _send(self) -> None:

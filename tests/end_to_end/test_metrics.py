@@ -77,7 +77,11 @@ def test_groups_are_shown_by_their_coordinator_up_to_the_limit(directory: Path) 
         create_topic(url, "orders", 1, replication_factor=1)
         produce_surely([url], "orders", ["a", "b", "c"], partition=0)
         offsets = {"offsets": [{"topic": "orders", "partition": 0, "offset": 1}]}
-        post(url, "/v1/groups/mail/members/a:poll", {"topics": ["orders"], "wait": "0s"})
+        post(
+            url,
+            "/v1/groups/mail/members/a:poll",
+            {"topics": ["orders"], "wait": "0s", "session_timeout": "30m"},
+        )
         for name in ("billing", "zebra"):
             post(url, f"/v1/groups/{name}/offsets", offsets, method="PUT")
         told = figures(url)

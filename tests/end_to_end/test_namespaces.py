@@ -233,7 +233,8 @@ def test_an_ended_network_leaves_nothing_behind() -> None:
             with Namespaces([1, 2]) as network:
                 inside = start_sleep(*network.command(1))
                 inodes = [inode(namespace_path(network, broker)) for broker in (1, 2)]
-                pids = [*processes_in(*inodes), inside.pid]
+                eventually(lambda: inside.pid in processes_in(*inodes), what="a sleep inside")  # noqa: B023
+                pids = processes_in(*inodes)
                 assert len(pids) >= 3, "two holders and a sleep"
             assert inside.wait(WAIT_S) == -signal.SIGKILL
             assert alive(pids) == []
@@ -294,6 +295,7 @@ def test_holders_of_brokers_wait_for_that_of_the_hub() -> None:
         harness.wait()
         late = start_sleep("nsenter", f"--net=/proc/{holder}/ns/net", "--")
         try:
+            eventually(lambda: late.pid in processes_in(*brokers), what="the late process is inside")
             with pytest.raises(subprocess.TimeoutExpired):
                 late.wait(3)
         finally:
@@ -335,8 +337,7 @@ def test_an_isolated_leader_acknowledges_nothing_and_joins_its_successor() -> No
             unknown = produce(cluster.url(leader), "orders", ["never acknowledged"], query="?timeout=1s")
             assert unknown.status in (503, 504), unknown
             produce_surely([cluster.url(other) for other in others], "orders", ["without the leader"])
-            for drop in drops:
-                assert drop.stop() > 0
+            assert sum(drop.stop() for drop in drops) > 0  # nobody need have sent in every direction
             produce_surely([cluster.url(leader)], "orders", ["together"])
             eventually(lambda: in_sync(cluster) == [1, 2, 3], what="three replicas in sync")
             stored = [[value for _, value in read_all(url, "orders")] for url in cluster.urls]

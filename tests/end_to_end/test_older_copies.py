@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,7 +19,9 @@ from chaos.ports import free_ports
 from raftlog.storage import twin_file
 from raftlog.storage.disk_age import AGE_FILE, DiskRecord
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.waits import LIMIT_S
 from raftlog.types import NodeId
+from tests.helpers.damage import logs_of
 from tests.helpers.real_cluster import (
     call,
     create_topic,
@@ -27,6 +30,7 @@ from tests.helpers.real_cluster import (
     partitions_of,
     produce_surely,
     read_all,
+    surely,
 )
 
 TOPIC = "orders"
@@ -35,8 +39,10 @@ COPIED, BEHIND, OTHER = 1, 2, 3
 
 @pytest.fixture
 def brokers(directory: Path) -> Iterator[Cluster]:
-    """Three brokers whose disks age fast."""
-    with Cluster(directory, environment={"RAFTLOG_TIMING__DISK_AGE_MS": "100"}) as cluster:
+    """Three brokers whose disks age fast. One that is down gets new replicas for as long as a test waits."""
+    timing = {"DISK_AGE_MS": 100, "DEAD_TIMEOUT_MS": round(LIMIT_S * 1000)}
+    environment = {f"RAFTLOG_TIMING__{name}": str(value) for name, value in timing.items()}
+    with Cluster(directory, environment=environment) as cluster:
         yield cluster
 
 
@@ -107,7 +113,10 @@ def test_an_older_copy_elects_nobody(brokers: Cluster, tmp_path: Path, what: str
     brokers.wait_ready(COPIED)
     copied = disks(brokers, COPIED).disk.age  # of the copy, or later
     eventually(
-        lambda: disks(brokers, BEHIND).peers[NodeId(COPIED)][0].age > copied,
+        lambda: (
+            NodeId(COPIED) in (known := disks(brokers, BEHIND).peers)
+            and known[NodeId(COPIED)][0].age > copied
+        ),
         what="a broker that knows of a newer disk than its copy",
     )
     brokers.kill(BEHIND)
@@ -167,7 +176,7 @@ def test_copies_that_run_beside_their_cluster_do_it_no_harm(brokers: Cluster, tm
                 re.search, rf"another process runs as node {broker}, at 127.0.0.1:\d+; this one"
             )
             eventually(lambda: refused(copies.log_text(broker)), what="a copy that is refused")  # noqa: B023
-        assert all(map(brokers.is_ready, brokers.brokers))
+        brokers.wait_ready(*brokers.brokers)
         assert set(brokers.stop_all()) == {0}
         brokers.start()
         produce_surely(brokers.urls, TOPIC, ["last"])
@@ -183,19 +192,29 @@ def test_a_deleted_topic_is_restored_from_the_trash(brokers: Cluster, tmp_path: 
     url = brokers.urls[0]
     create_topic(url, TOPIC, 1)
     produce_surely(brokers.urls, TOPIC, ["before"])
-    call(url, "DELETE", f"/v1/topics/{TOPIC}")
     trash = brokers.data_directory(COPIED)
+    eventually(
+        lambda: [*trash.glob(f"{TOPIC}-*/Partition-0")] and len(logs_of(brokers, TOPIC)) == 1,
+        what="a log with the record on the broker whose trash is used",
+    )
+    surely([url], "DELETE", f"/v1/topics/{TOPIC}", None, random.Random(1))
     found = eventually(lambda: [*trash.glob(f"trash/*/{TOPIC}-*/Partition-0")], what="the deleted log")
     kept = shutil.copytree(found[0], tmp_path / "kept")
     made = create_topic(url, TOPIC, 1).json
-    former = partitions_of(url, TOPIC)[0]["leader"]
+    former = brokers.leader(TOPIC, 0)
     heir = next(broker for broker in brokers.brokers if broker != former)
-    call(url, "POST", f"/v1/topics/{TOPIC}/partitions/0:transfer-leadership", {"to": heir})
-    eventually(lambda: partitions_of(url, TOPIC)[0]["leader"] == heir, what="a later term")
+
+    def leads() -> bool:
+        call(url, "POST", f"/v1/topics/{TOPIC}/partitions/0:transfer-leadership", {"to": heir})
+        return partitions_of(url, TOPIC)[0]["leader"] == heir
+
+    eventually(leads, what="a later term")
+    name = f"{TOPIC}-{made['topic_id']}/Partition-0"
+    logs = {broker: brokers.data_directory(broker) / name for broker in brokers.brokers}
+    eventually(lambda: all(log.exists() for log in logs.values()), what="a log on each broker")
     assert set(brokers.stop_all()) == {0}
-    for broker in brokers.brokers:
+    for broker, log in logs.items():
         folder = brokers.data_directory(broker)
-        log = folder / f"{TOPIC}-{made['topic_id']}/Partition-0"
         shutil.rmtree(log)
         shutil.copytree(kept, log)
         for path in [*log.glob("recovery*"), *folder.glob("replica_progress*")]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
 import threading
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -52,6 +56,12 @@ def read(client: Client, rng: random.Random | None = None) -> list[Contents]:
     return found
 
 
+def read_whole(client: Client) -> list[Contents] | None:
+    """All records; None if there is not the number that was sent."""
+    found = read(client)
+    return found if len(found) == RECORDS else None
+
+
 def starts(client: Client) -> list[int]:
     return [one.log_start_offset for one in client.topics.partitions("orders")]
 
@@ -61,29 +71,51 @@ def by_events(url: str, last: int) -> list[int]:
     path = f"{url}/v1/topics/orders/partitions/0/records?offset=earliest"
     request = urllib.request.Request(path, headers={"Accept": "text/event-stream"})
     found: list[int] = []
-    with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
-        while not found or found[-1] < last:
-            line = answer.readline()
-            assert line, "the stream has ended"
-            found += [int(line[4:])] if line.startswith(b"id: ") else []
+
+    def follow() -> bool:
+        """Go on where the stream before ended, as it does when the leader is lost."""
+        if found:
+            request.add_header("Last-Event-ID", str(found[-1]))
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
+            while (not found or found[-1] < last) and (line := answer.readline()):
+                found.extend([int(line[4:])] if line.startswith(b"id: ") else [])
+        return bool(found) and found[-1] >= last
+
+    eventually(follow, what="all events", progress=lambda: len(found))
     return found
+
+
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """The process does not outlive the block, also if that fails."""
+    try:
+        yield
+    finally:
+        process.kill()
 
 
 # requirement: A8
 def test_a_read_from_the_beginning_has_every_record_whatever_is_deleted_meanwhile(tmp_path: Path) -> None:
     folder, rng = tmp_path / "archive", random.Random(5)
-    environment = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "100", "RAFTLOG_ARCHIVE__LOCATION": str(folder)}
+    environment = {
+        "RAFTLOG_TIMING__RETENTION_CHECK_MS": "100",
+        "RAFTLOG_ARCHIVE__LOCATION": str(folder),
+        "RAFTLOG_ARCHIVE__DEADLINE_MS": str(round(1000 * LIMIT_S)),
+    }
+    patient = f"{2 * LIMIT_S:g}s"
     settings: dict[str, int | str] = {"segment_bytes": 4_096, "retention_bytes": 4_096}
     with (
         Cluster(tmp_path / "brokers", environment=environment) as brokers,
-        Client(",".join(brokers.urls)) as client,
+        Client(",".join(brokers.urls), request_timeout=patient, retry_timeout=patient) as client,
     ):
         create_topic(brokers.urls[0], "orders", 3, retention_archive_required="true", **settings)
         send(client)
-        expected = read(client)
-        assert len(expected) == RECORDS
+        expected = eventually(partial(read_whole, client), what="all records")
         follow = ("--follow", "--interval", "100ms", "--batch-records", "90")
-        with command(brokers, "archive", "write", "orders", str(folder), *follow) as archiving:
+        with (
+            command(brokers, "archive", "write", "orders", str(folder), *follow) as archiving,
+            ended(archiving),
+        ):
             for broker in (1, 2):
                 killing = threading.Timer(rng.uniform(0, 0.5), brokers.kill, [broker])
                 killing.start()
@@ -100,6 +132,6 @@ def test_a_read_from_the_beginning_has_every_record_whatever_is_deleted_meanwhil
         assert [int(one) for one in printed.split()] == [one[1] for one in expected if one[0] == 1]
         of_0 = [int(str(one[1])) for one in expected if one[0] == 0]
         assert by_events(brokers.urls[2], of_0[-1]) == of_0
-        with client.consumer("g", ["orders"]) as consumer:
+        with client.consumer("g", ["orders"], session_timeout="2m") as consumer:
             consumed = [consumer.poll(f"{LIMIT_S:.0f}s") for _ in expected]
         assert sorted(contents(one) for one in consumed if one is not None) == expected

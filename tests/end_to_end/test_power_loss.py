@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from chaos.cluster import Cluster
 from chaos.harness import power, power_cycles
 from chaos.harness.controls import lying_fsync
 from chaos.harness.power import PowerDisk
@@ -122,8 +123,15 @@ def test_brokers_under_load_survive_power_losses(directory: Path) -> None:
 
 
 def test_a_broker_that_does_not_start_is_reported(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lose_power = power_cycles.PoweredCluster.lose_power
+
+    def lose_power_for_good(powered: power_cycles.PoweredCluster, brokers: Sequence[int]) -> int:
+        monkeypatch.setattr(Cluster, "is_ready", lambda cluster, broker: False)
+        return lose_power(powered, brokers)
+
+    monkeypatch.setattr(power_cycles.PoweredCluster, "lose_power", lose_power_for_good)
     monkeypatch.setattr(power_cycles, "READY_S", 0.0)
     tally, _ = power_cycles.run(2, 7, directory, lambda line: None)
     assert tally.cycles == 1
     assert "is not ready" in tally.unbootable[0]
-    assert len(list((directory / "kept").glob("broker-*/lock"))) == 3
+    assert len(list((directory / "kept").glob("broker-*/raftlog.json"))) == 3

@@ -21,7 +21,7 @@ from raftlog.testing.waits import LIMIT_S, eventually
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 DELAY_MS = 300
-HANGS_S = 5.0  # a server that has not answered by then hangs; one that runs answers on a busy machine, too
+HANGS_S = 10.0  # a server that has not answered by then hangs; one that runs answers on a busy machine, too
 
 
 @contextmanager

@@ -110,7 +110,10 @@ def test_brokers_are_restarted_and_no_client_sees_an_error(directory: Path) -> N
     with Cluster(directory / "cluster", brokers=3) as cluster:
         restarted(cluster, directory, 1, 1, 2)
         with Client(cluster.bootstrap) as client:
-            assert not any(broker.draining for broker in client.cluster.brokers())
+            eventually(
+                lambda: not any(broker.draining for broker in client.cluster.brokers()),
+                what="a broker that knows that none is drained",
+            )
 
 
 @pytest.mark.slow

@@ -55,8 +55,7 @@ def test_folders_that_are_copied_to_their_machines_make_one_cluster(machines: li
         produce_surely([url], "orders", [f"from {number}"])
     for url in urls:
         assert [value for _, value in read_all(url, "orders")] == ["from 0", "from 1", "from 2"]
-        shown = call(url, "GET", "/v1/brokers").rows("items")
-        assert [(broker["http"], broker["alive"]) for broker in shown] == [(url, True) for url in urls]
+        eventually(partial(shows_all, url, urls), what=f"all brokers at {url}")
 
 
 def test_two_machines_go_on_and_the_third_comes_back_by_another_name(machines: list[Cluster]) -> None:
@@ -65,13 +64,24 @@ def test_two_machines_go_on_and_the_third_comes_back_by_another_name(machines: l
     machines[2].kill(3)
     produce_surely(urls[:2], "orders", ["without the third"])
     for url in urls[:2]:
-        assert call(url, "GET", "/healthz/ready").status == 200
+        eventually(partial(is_ready, url), what="two brokers that go on")
         eventually(partial(has_lost_the_third, url), what="a dead broker")
     machines[2].launch(3, environment={"RAFTLOG_ADVERTISED_HTTP": "http://log3.example:7070"})
     machines[2].wait_ready(3)
     assert [value for _, value in read_all(urls[2], "orders")] == ["without the third"]
     for url in urls:
         eventually(partial(answers_to, url, "log3.example:7070"), what="the new name")
+
+
+def shows_all(url: str, urls: list[str]) -> bool:
+    """Whether a broker knows all addresses, and sees that all brokers live."""
+    shown = call(url, "GET", "/v1/brokers").rows("items")
+    return [(broker["http"], broker["alive"]) for broker in shown] == [(each, True) for each in urls]
+
+
+def is_ready(url: str) -> bool:
+    """Whether a broker can serve."""
+    return call(url, "GET", "/healthz/ready").status == 200
 
 
 def has_lost_the_third(url: str) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from api.broker_groups import BrokerGroups
 from api.broker_transactions import BrokerTransactions
 from api.settings import Groups, TransactionSettings
+from groups.requests import AddOffsets
 from partitions.hosting.hosted_metadata import HostedMetadata
 from partitions.hosting.peer_addresses import PeerAddresses
 from partitions.hosting.replica_manager import ReplicaManager
@@ -55,7 +56,7 @@ CONTROLLER = ControllerSettings(
 class ControlledBroker(SimulatedBroker):
     """One broker with metadata and partitions; it does not repair them."""
 
-    offsets_partitions = 1  # of the topic with the consumer groups
+    group_settings = Groups(offsets_partitions=1)
 
     is_awaited = False  # whether the outcome of an append to any partition is awaited
 
@@ -106,7 +107,7 @@ class ControlledBroker(SimulatedBroker):
             awaiting_archive=self.retention.awaiting_archive,
         )
         parts = self.controller, self.gateway, self.clock
-        self.groups = BrokerGroups(node_id, Groups(offsets_partitions=self.offsets_partitions), *parts)
+        self.groups = BrokerGroups(node_id, self.group_settings, *parts, self._check_open)
         self.transactions = BrokerTransactions(
             node_id, TransactionSettings(partitions=1), *parts, PRODUCER_IDS, self.groups.service
         )
@@ -118,6 +119,9 @@ class ControlledBroker(SimulatedBroker):
         self.remover = PartitionRemover(
             self.host, self.controller, self.manager.replicas, self._awaits_append
         )
+
+    async def _check_open(self, added: AddOffsets) -> None:
+        await self.transactions.check_open(added)
 
     def is_in_use(self, peer: NodeId) -> bool:
         return self.controller.image.is_in_use(peer)

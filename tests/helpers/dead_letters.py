@@ -37,10 +37,18 @@ def letter(
     )
 
 
-def batch(*records: FailedRecord | Record) -> bytes:
-    """A batch of dead letters, tombstones and foreign records."""
+def batch(*records: FailedRecord | Record, producer_id: int = -1) -> bytes:
+    """A batch of dead letters, tombstones and foreign records; the first of its producer, if it has one."""
     plain = [each.as_dead_letter() if isinstance(each, FailedRecord) else each for each in records]
-    return build_batch(plain, codec=Codec.NONE, timestamp_ms=1)
+    number = min(producer_id, 0)
+    return build_batch(
+        plain,
+        codec=Codec.NONE,
+        timestamp_ms=1,
+        producer_id=producer_id,
+        producer_epoch=number,
+        base_sequence=number,
+    )
 
 
 def stored(record: FailedRecord | Record, offset: int) -> StoredRecord:

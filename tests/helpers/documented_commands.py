@@ -5,7 +5,8 @@ the others are its output. ``python``: a program; a block ``text`` directly afte
 whose first line is a comment with the name of a file is this file, and is not run by itself. Blocks of all
 other languages are shown, not run. In an output ``...`` stands for any text.
 
-A command with ``--watch`` runs until its output is the one shown, and ends with Ctrl-C. A comment
+A command with ``--watch`` runs until its output is the one shown, and ends with Ctrl-C. A command that only
+looks is repeated until then: a reader who is faster than the brokers looks again, too. A comment
 ``<!-- not run: REASON -->`` above a block leaves it out, ``<!-- until Ctrl-C -->`` marks a program
 that does not end by itself, ``<!-- goes on -->`` appends a program to the one above it, and
 ``<!-- file: NAME -->`` makes a file of any block.
@@ -35,6 +36,9 @@ _BLOCK: Final = re.compile(
 _FILE: Final = re.compile(r"# ([\w./-]+\.\w+)\n")
 _ID: Final = re.compile(r'\b[0-9a-f]{28,32}\b|(?<="receipt":")[^"]+')
 _REFUSED: Final = re.compile(r"^(error|unhealthy|verdict=invalid|DAMAGED)\b", re.MULTILINE)
+_LOOK: Final = re.compile(r"raftlog (?:[a-z]+ )?(?:list|describe|info|health|show|plan|inspect)\b[^|>&;]*")
+_LONG_TESTS: Final = re.compile(r"(?<=s) \(\d+:\d\d:\d\d\)$", re.MULTILINE)  # of pytest, from a minute on
+_NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:(?:ms|s|[KMGT]iB|B)\b)?")  # 999 ms may be 1.2 s elsewhere
 _HEADING: Final = re.compile(r"[a-z_]+(?: {2,}[a-z_]+)+")
 
 
@@ -57,6 +61,12 @@ class Shown:
         Behind a pipe it ends with the reader of its output.
         """
         return "--watch" in self.command and "|" not in self.command
+
+    @property
+    def is_look(self) -> bool:
+        """Whether the command changes nothing, so that it can be repeated until its output is there."""
+        is_alone = _LOOK.fullmatch(self.command) is not None and not self.is_watched
+        return is_alone and bool(self.output) and "--apply" not in self.command
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +161,8 @@ def ids(output: str) -> list[str]:
 
 def masked(output: str) -> str:
     """The output with everything that differs between runs masked."""
-    lines = [" ".join(line.split()) for line in _ID.sub("ID", output).splitlines()]
-    return re.sub(r"[0-9]+(\.[0-9]+)?", "N", "\n".join(line for line in lines if line))
+    lines = [" ".join(line.split()) for line in _LONG_TESTS.sub("", _ID.sub("ID", output)).splitlines()]
+    return _NUMBER.sub("N", "\n".join(line for line in lines if line))
 
 
 def is_as_shown(shown: str, output: str) -> bool:

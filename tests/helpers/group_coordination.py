@@ -30,7 +30,8 @@ from groups.requests import (
 )
 from groups.state import GroupsState
 from groups.tally import Tally
-from raftlog.errors import RaftlogError
+from groups.unconfirmed import Confirm
+from raftlog.errors import ProducerFenced, RaftlogError
 from raftlog.hosting.decisions import Answer, RequestId, Write
 from raftlog.records.tags import TagSelection, tag_fields
 
@@ -41,7 +42,10 @@ Expected = TypeVar("Expected")
 
 
 class CoordinatedGroups:
-    """``answers`` has what was answered. ``committed`` is the state that the written records add up to."""
+    """``answers`` has what was answered. ``committed`` is the state that the written records add up to.
+
+    Whether a transaction is open is answered at once, unless ``holds_questions``: then they are in ``asked``.
+    """
 
     def __init__(
         self,
@@ -63,6 +67,9 @@ class CoordinatedGroups:
         self.written: list[tuple[Row, ...]] = []
         self.makes_plans = True
         self.plans: list[MakePlan] = []  # on their way
+        self.asked: list[Confirm] = []
+        self.holds_questions = False
+        self._open_from: dict[int, int] = {}  # by producer id: the first epoch that has not ended
         self._retention_ms = offsets_retention_ms
         self._last_id = 0
         self.coordination = self._begin()
@@ -138,6 +145,7 @@ class CoordinatedGroups:
         restored = GroupsState()
         restored.restore(self.committed.snapshot())
         self.committed = restored
+        self.asked.clear()
         self.coordination = self._begin()
         self._carry_out()
 
@@ -151,6 +159,12 @@ class CoordinatedGroups:
                     self.written.append(rows)
                     for key, value in rows:
                         self.committed.put(key, value)
+                case Confirm() if self.holds_questions:
+                    self.asked.append(wanted)
+                case Confirm(ask=ask):
+                    first = self._open_from.get(ask.producer_id, 0)
+                    is_over = ask.epoch < first
+                    self.confirm(wanted, ProducerFenced("over", current_epoch=first) if is_over else None)
                 case MakePlan():
                     self.plans.append(wanted)
                     if self.makes_plans:
@@ -170,6 +184,11 @@ class CoordinatedGroups:
             except RaftlogError as problem:
                 outcome = problem
             self.coordination.planned(asked, outcome, self.now_ms, self.wall_ms)
+        self._carry_out()
+
+    def confirm(self, question: Confirm, refusal: RaftlogError | None = None) -> None:
+        """The coordinator of the transaction answers."""
+        self.coordination.confirmed(question, refusal, self.now_ms, self.wall_ms)
         self._carry_out()
 
     # Requests in short.
@@ -290,6 +309,7 @@ class CoordinatedGroups:
 
     def end(self, *, is_commit: bool, producer: int = 7, epoch: int = 0, group: str = "g") -> None:
         """The end of a transaction."""
+        self._open_from[producer] = max(epoch + 1, self._open_from.get(producer, 0))
         self.ask(EndOffsets(group=group, producer_id=producer, epoch=epoch, is_commit=is_commit), Done)
 
     def pending(self, group: str = "g") -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ import pytest
 from chaos.harness.namespaces import Namespaces, enter_hub, is_hub, missing
 
 ROOT = Path(__file__).resolve().parents[2]
-TEST_S = 120
+TEST_S = 800  # several waits may reach their limit
 CLONE_NEWNET = 0x40000000
 
 

@@ -15,6 +15,7 @@ from groups.coordinator import GroupCoordinator
 from groups.offsets import GroupOffsets
 from groups.ports import KnownTopics
 from groups.queue_effects import Bury, Look, Looked
+from groups.requests import AddOffsets
 from groups.service import GroupService
 from raftlog.clock import TrustedClock
 from raftlog.errors import StorageFull
@@ -108,6 +109,10 @@ class OneTopic:
         return (NodeId(1),)
 
 
+async def are_open(added: AddOffsets) -> None:
+    """Every transaction is open."""
+
+
 def instant_groups(
     controller: FakeController, gateway: GatewayPort, clock: TrustedClock
 ) -> tuple[GroupService, GroupOffsets]:
@@ -115,7 +120,7 @@ def instant_groups(
     topics = ConsumedTopics(controller, gateway)
     controller.listener = topics.take
     jobs = BrokerJobs(controller, gateway, clock)
-    coordinator = GroupCoordinator("__offsets/0", clock, topics, jobs, offsets_retention_ms=1 << 40)
+    coordinator = GroupCoordinator("__offsets/0", clock, topics, jobs, are_open, offsets_retention_ms=1 << 40)
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
     service = GroupService(NodeId(1), OneTopic("__offsets", coordinator), {0: coordinator}, calls)
     return service, GroupOffsets(service, topics, clock)

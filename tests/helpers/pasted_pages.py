@@ -25,7 +25,7 @@ from tests.helpers.documented_commands import Block, Shown, ids, is_as_shown
 
 PORT: Final = 7070
 PORTS: Final = 10
-COMMAND_S: Final = 3 * LIMIT_S  # a run of chaos has several waits
+COMMAND_S: Final = 10 * LIMIT_S  # a run of chaos has several waits
 INTERRUPTED: Final = (0, 130, -signal.SIGINT)
 # Each command gets the directory and the variables that the command before has left.
 SHELL: Final = (
@@ -89,6 +89,32 @@ class Reader:
     def _run(self, shown: Shown, place: str, *, is_endless: bool) -> None:
         command = self._here(shown.command)
         log = self._folder / f".output-{len(list(self._folder.glob('.output-*')))}"
+        with self._explained(f"{place}: {command}", log):
+            if is_endless:
+                process = self._begun(command, place, log)
+                self._wait_until_shown(process, shown, log)
+                if shown.is_watched:
+                    self._running.remove((place, process))
+                    assert _interrupt(process), "Ctrl-C does not end it"
+                return
+            if shown.is_look:
+                eventually(lambda: not self._problem(shown, place, log), what="what the page shows")
+            else:
+                problem = self._problem(shown, place, log)
+                assert not problem, problem
+        self._named.update(zip(ids(shown.output), ids(log.read_text()), strict=False))
+
+    def _problem(self, shown: Shown, place: str, log: Path) -> str:
+        """What is wrong with the end of a command; empty if it ends as shown."""
+        process = self._begun(self._here(shown.command), place, log)
+        status = process.wait(COMMAND_S)
+        self._running.remove((place, process))
+        if (status != 0) != shown.is_refused:
+            return f"exit status {status}"
+        is_right = not shown.output or is_as_shown(shown.output, log.read_text())
+        return "" if is_right else "the page shows other output"
+
+    def _begun(self, command: str, place: str, log: Path) -> subprocess.Popen[bytes]:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 ["bash", "-c", SHELL, str(self._folder / ".shell"), command],
@@ -99,19 +125,7 @@ class Reader:
                 start_new_session=True,
             )
         self._running.append((place, process))
-        with self._explained(f"{place}: {command}", log):
-            if is_endless:
-                self._wait_until_shown(process, shown, log)
-                if shown.is_watched:
-                    self._running.remove((place, process))
-                    assert _interrupt(process), "Ctrl-C does not end it"
-                return
-            status = process.wait(COMMAND_S)
-            self._running.remove((place, process))
-            assert (status != 0) == shown.is_refused, f"exit status {status}"
-            is_right = not shown.output or is_as_shown(shown.output, log.read_text())
-            assert is_right, "the page shows other output"
-        self._named.update(zip(ids(shown.output), ids(log.read_text()), strict=False))
+        return process
 
     @staticmethod
     def _wait_until_shown(process: subprocess.Popen[bytes], shown: Shown, log: Path) -> None:
@@ -126,7 +140,11 @@ class Reader:
             assert process.poll() is None, f"it ended with {process.returncode}"
             return not is_cluster or "ready\n" in text
 
-        eventually(is_there, what="the output that the page shows")
+        eventually(
+            is_there,
+            what="the output that the page shows",
+            progress=lambda: len(set(log.read_text().splitlines())),
+        )
 
     @staticmethod
     @contextlib.contextmanager

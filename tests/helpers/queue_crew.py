@@ -1,8 +1,9 @@
 """Workers of a queue, each a process: ``python -m tests.helpers.queue_crew URLS TOPIC DIRECTORY 32 8 30s``.
 
 The last three are the numbers of workers and of victims, and the length of the leases. Each worker writes
-what it gets and has done to a file of its own. A victim stops at its second job, and never answers. The
-processes end with the standard input of the first one.
+what it gets and has done to a file of its own. A victim stops at its second job, and never answers; the
+other workers begin when all victims have stopped, since they may take all jobs. The processes end with the
+standard input of the first one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from raftlog import Client, LeaseLost
 from raftlog.client.blocking_queue import Job
+from raftlog.testing.waits import eventually
 
 WORK_S = 0.05  # at most
 
@@ -99,11 +101,17 @@ def _row(job: Job, number: int) -> dict[str, object]:
     }
 
 
+def _hanging(directory: Path) -> int:
+    return sum(each.is_hanging for each in deliveries_in(directory))
+
+
 def main() -> None:
     """Fork the workers; kill those that are left at the end of the input."""
     urls, topic, directory, workers, victims, lease = sys.argv[1:]
     children: list[int] = []
     for number in range(int(workers)):
+        if number == int(victims):
+            eventually(lambda: _hanging(Path(directory)) == number, what="the victims have jobs")  # noqa: B023
         child = os.fork()
         if child == 0:
             try:

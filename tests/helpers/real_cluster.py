@@ -15,6 +15,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from chaos.cluster import Cluster
+from raftlog.errors import UnknownPartition, UnknownTopic
 from raftlog.testing.waits import LIMIT_S, expired
 from raftlog.testing.waits import eventually as eventually
 
@@ -22,6 +23,7 @@ Json = dict[str, object]
 Found = TypeVar("Found")
 
 RETRYABLE = (429, 502, 503, 504, 507)
+NOT_KNOWN_YET = (UnknownTopic.code, UnknownPartition.code)  # by a broker that is behind with its metadata
 
 
 @dataclass(slots=True)
@@ -87,21 +89,68 @@ def call(
         connection.close()
 
 
-def create_topic(
-    url: str, name: str, partitions: int = 1, *, replication_factor: int = 3, **config: int | str
+def may_be_repeated(answer: Answer) -> bool:
+    """Whether it is a refusal that another attempt, perhaps at another broker, need not get."""
+    return answer.status in RETRYABLE or answer.code in NOT_KNOWN_YET
+
+
+def settled(
+    url: str, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
 ) -> Answer:
-    """Create a topic and wait until every partition has a leader. ``segment_bytes`` is segment.bytes."""
+    """The first answer of this broker that is no refusal for a time. The request may be carried out twice."""
+
+    def attempt() -> Answer | None:
+        answer = call(url, method, path, body, headers)
+        return None if answer.status in RETRYABLE else answer
+
+    return eventually(attempt, what=f"an answer to {method} {path} at {url}")
+
+
+def delete_topic(url: str, name: str) -> None:
+    """Delete a topic. A repeated request finds none where the answer to the first is not known."""
+    gone = settled(url, "DELETE", f"/v1/topics/{name}")
+    assert gone.status in (200, 404), gone
+
+
+def create_topic(
+    url: str,
+    name: str,
+    partitions: int = 1,
+    *,
+    replication_factor: int = 3,
+    known_to: Sequence[str] = (),
+    **config: int | str,
+) -> Answer:
+    """Create a topic, and wait until this broker and those of ``known_to`` know a leader of every partition.
+
+    The answer is that to the creation, or what the topic is if the first answer was lost. ``segment_bytes``
+    is segment.bytes.
+    """
     named = {key.replace("_", "."): value for key, value in config.items()}
     body = {"name": name, "partitions": partitions, "replication_factor": replication_factor, "config": named}
-    made = call(url, "POST", "/v1/topics", body)
-    assert made.status == 201, made
-    eventually(lambda: has_leaders(url, name, partitions), what=f"leaders of {name}")
+    may_exist = False
+
+    def attempt() -> Answer | None:
+        nonlocal may_exist
+        answer = call(url, "POST", "/v1/topics", body)
+        if may_exist and answer.status == 409:
+            answer = call(url, "GET", f"/v1/topics/{name}")
+        may_exist = may_exist or answer.status == 504
+        return None if may_be_repeated(answer) else answer
+
+    made = eventually(attempt, what=f"the creation of {name}")
+    assert made.status == 201 or (may_exist and made.status == 200), made
+    for each in (url, *known_to):
+        eventually(partial(has_leaders, each, name, partitions), what=f"leaders of {name} at {each}")
     return made
 
 
 def partitions_of(url: str, name: str) -> list[dict[str, object]]:
-    """The state of the partitions of a topic."""
-    return call(url, "GET", f"/v1/topics/{name}/partitions?limit=1000").rows("items")
+    """The state of the partitions of a topic. Raises ``OSError`` while the broker refuses to tell."""
+    answer = call(url, "GET", f"/v1/topics/{name}/partitions?limit=1000")
+    if may_be_repeated(answer):
+        raise ConnectionError(f"{answer.status} {answer.code}")
+    return answer.rows("items")
 
 
 def has_leaders(url: str, name: str, partitions: int) -> bool:
@@ -140,7 +189,7 @@ def produce_surely(urls: Sequence[str], topic: str, values: Sequence[str], *, pa
             identity["Producer-Epoch"] = identity["Producer-Seq"] = "0"
         body = {"records": [{"value": value} for value in values]}
         answer = call(url, "POST", records_path(topic, partition) + "?timeout=3s", body, identity)
-        assert answer.status == 200 or answer.status in RETRYABLE, answer
+        assert answer.status == 200 or may_be_repeated(answer), answer
         return answer if answer.status == 200 else None
 
     stored = eventually(attempt, what=f"produce to {topic}/{partition}")
@@ -149,29 +198,40 @@ def produce_surely(urls: Sequence[str], topic: str, values: Sequence[str], *, pa
     return offset
 
 
-def read_all(url: str, topic: str, partition: int = 0, *, start: int = 0) -> list[tuple[int, object]]:
-    """Every record as (offset, value), once the partition has a leader that answers."""
+def read_all(
+    url: str, topic: str, partition: int = 0, *, start: int = 0, end: int | None = None
+) -> list[tuple[int, object]]:
+    """Every record as (offset, value), at least up to ``end``: by default what is committed now.
+
+    A leader that was deposed, or is too new to know what is committed, shows an old end to a read; the
+    default is what a leader has proved, which takes a majority of the replicas.
+    """
     found: list[tuple[int, object]] = []
     offset = start
+    if end is None:
+        end = settled(url, "GET", f"/v1/topics/{topic}/partitions/{partition}/offsets").number("offset")
     while True:
         path = f"{records_path(topic, partition)}?offset={offset}"
-        answer = eventually(partial(_settled_get, url, path), what=f"a fetch of {path}")
+        answer = eventually(partial(_further, url, path, offset, end), what=f"a fetch of {path}")
         assert answer.status in (200, 204), answer
         found += [(int(str(row["offset"])), row["value"]) for row in answer.rows()]
         offset = int(answer.headers["raftlog-next-offset"])
-        if offset >= int(answer.headers["raftlog-last-stable-offset"]):
+        if offset >= end:
             return found
+
+
+def _further(url: str, path: str, offset: int, end: int) -> Answer | None:
+    """The answer to a fetch that comes closer to the end; None if it is to be repeated."""
+    answer = call(url, "GET", path)
+    if answer.status not in (200, 204):
+        return None if may_be_repeated(answer) else answer
+    return answer if int(answer.headers["raftlog-next-offset"]) > offset or offset >= end else None
 
 
 def values_of(cluster: Cluster, topic: str, partition: int = 0) -> list[object]:
     """The values of a partition, read through a running broker."""
     url = cluster.url(cluster.running[0])
     return [value for _, value in read_all(url, topic, partition)]
-
-
-def _settled_get(url: str, path: str) -> Answer | None:
-    answer = call(url, "GET", path)
-    return None if answer.status in RETRYABLE else answer
 
 
 def connect(url: str) -> socket.socket:
@@ -200,6 +260,6 @@ def surely(urls: list[str], method: str, path: str, body: object, rng: random.Ra
 
     def answered() -> Answer | None:
         answer = call(rng.choice(urls), method, path, body)
-        return None if answer.json.get("retryable") or answer.status == 0 else answer
+        return None if answer.json.get("retryable") or answer.code in NOT_KNOWN_YET else answer
 
     return eventually(answered, what=f"an answer to {method} {path}")

@@ -6,23 +6,33 @@ Each offset is sent once, so that it names the transaction that has committed it
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 from groups.requests import AddOffsets, Done, EndOffsets, OffsetCommit
+from groups.unconfirmed import Confirm
+from raftlog.errors import RaftlogError
 from tests.helpers.group_coordination import CoordinatedGroups
 from transactions.records import Handle
 
 GROUPS = ("copiers", "sums")
 PARTITIONS = 2
 Place = tuple[str, int]  # group and partition
+CheckOpen = Callable[[Handle, str, Callable[[RaftlogError | None], None]], None]
 
 
 class TransactionGroups:
-    """``outcome_of`` says how a transaction was decided; None before that."""
+    """``outcome_of`` says how a transaction was decided; None before that.
 
-    def __init__(self, outcome_of: Callable[[Handle], bool | None]) -> None:
+    ``check_open`` asks whether a transaction is open, and is answered later, perhaps, or more than once.
+    """
+
+    def __init__(self, outcome_of: Callable[[Handle], bool | None], check_open: CheckOpen) -> None:
         self._outcome_of = outcome_of
+        self._check_open = check_open
         self._groups = CoordinatedGroups({"in": PARTITIONS})
+        self._groups.holds_questions = True
+        self._waiting: dict[int, tuple[Handle, Place, int, Callable[[bool], None]]] = {}
         self._numbers = count(1)
         self._sent: dict[int, Handle] = {}
         self._kept: dict[tuple[Handle, Place], int] = {}  # the highest that was accepted
@@ -35,8 +45,8 @@ class TransactionGroups:
         self._sent[offset] = handle
         return offset
 
-    def add(self, handle: Handle, place: Place, offset: int) -> bool:
-        """Whether the group has taken an offset, perhaps not for the first time."""
+    def add(self, handle: Handle, place: Place, offset: int, told: Callable[[bool], None]) -> None:
+        """An offset arrives, perhaps not for the first time; ``told`` whether it was taken, some time."""
         group, partition = place
         request = AddOffsets(
             group=group,
@@ -45,12 +55,27 @@ class TransactionGroups:
             epoch=handle.epoch,
             transaction=str(handle),
         )
-        is_taken = isinstance(self._groups.answers[self._groups.send(request)], Done)
-        if is_taken:
-            assert (handle, group) not in self._ended, f"{group} takes offsets of {handle} behind its end"
-            self._kept[handle, place] = max(offset, self._kept.get((handle, place), 0))
+        self._waiting[self._groups.send(request)] = handle, place, offset, told
+        self._take_answers()
+
+    def _take_answers(self) -> None:
+        answers = self._groups.answers
+        for request_id in [each for each in self._waiting if each in answers]:
+            handle, place, offset, told = self._waiting.pop(request_id)
+            is_taken = isinstance(answers[request_id], Done)
+            if is_taken:
+                assert (handle, place[0]) not in self._ended, f"{place} takes {handle} behind its end"
+                self._kept[handle, place] = max(offset, self._kept.get((handle, place), 0))
+            told(is_taken)
+        questions, self._groups.asked = self._groups.asked, []
+        for question in questions:
+            handle = self._sent[question.ask.offsets[0].offset]
+            self._check_open(handle, question.ask.group, partial(self._confirm, question))
         self._check()
-        return is_taken
+
+    def _confirm(self, question: Confirm, refusal: RaftlogError | None) -> None:
+        self._groups.confirm(question, refusal)
+        self._take_answers()
 
     def end(self, handle: Handle, group: str, is_commit: bool) -> None:
         """An end, perhaps not for the first time."""
@@ -60,7 +85,7 @@ class TransactionGroups:
         )
         self._groups.ask(request, Done)
         self._ended.add((handle, group))
-        self._check()
+        self._take_answers()
 
     def take_over(self, place: Place) -> None:
         """A consumer asks where it begins: nothing that was accepted before may count later."""
@@ -74,6 +99,7 @@ class TransactionGroups:
     def fail_over(self) -> None:
         """Another broker coordinates the groups from now on."""
         self._groups.fail_over()
+        self._waiting.clear()
 
     def is_ended(self, handle: Handle, group: str) -> bool:
         """Whether the group knows the outcome."""
@@ -90,6 +116,7 @@ class TransactionGroups:
         """Everything has ended. Returns how many offsets became visible."""
         for group in GROUPS:
             assert not self._groups.committed.pending.get(group), f"offsets of {group} wait for ever"
+        assert not self._groups.committed.transactions, "something is kept of transactions that have ended"
         for (handle, place), offset in self._kept.items():
             is_shown = offset in self._shown.get(place, ())
             assert is_shown == self._outcome_of(handle), f"{handle} is torn in {place}"

@@ -18,13 +18,14 @@ from raftlog.hosting.decisions import Answer, Write
 from tests.helpers.transaction_groups import GROUPS, Place, TransactionGroups
 from tests.helpers.transaction_groups import PARTITIONS as INPUTS
 from transactions.decisions import Decisions
-from transactions.fencing import ENDING
+from transactions.fencing import ENDING, check_takes_part
 from transactions.outputs import Mark, Output, Row
 from transactions.records import Handle, Participant, Sink, State, Transaction
 from transactions.requests import (
     AbortBatch,
     AbortOpen,
     CommitBatch,
+    Described,
     Done,
     End,
     Ended,
@@ -33,6 +34,7 @@ from transactions.requests import (
     Open,
     Opened,
     Prepare,
+    ReadTransaction,
     Reply,
     Request,
 )
@@ -100,7 +102,7 @@ class TransactionWorld:
         self._sequence = 0
         self._waiting: list[tuple[Callable[[], None], bool]] = []  # on their way; timers are sure
         self._is_healed = False
-        self.groups = TransactionGroups(self.outcomes.get)
+        self.groups = TransactionGroups(self.outcomes.get, self._check_open)
         self._coordinator = self._begin()
         self.producers = [Producer(self, name) for name in IDS for _ in range(2)]
 
@@ -349,6 +351,26 @@ class TransactionWorld:
         """Those with batches of a transaction."""
         return [target for target, partition in self.partitions.items() if handle in partition.batches]
 
+    def _check_open(self, handle: Handle, group: str, told: Callable[[RaftlogError | None], None]) -> None:
+        """A group asks the coordinator that leads when the question arrives."""
+
+        def answered(reply: Reply | RaftlogError) -> None:
+            refusal: RaftlogError | None = None
+            try:
+                if isinstance(reply, RaftlogError):
+                    raise reply
+                assert isinstance(reply, Described)
+                check_takes_part(handle, reply.transaction, group)
+            except RaftlogError as error:
+                refusal = error
+            told(refusal)
+
+        ask = ReadTransaction(transactional_id=handle.transactional_id)
+        if self.rng.random() < 0.8:
+            self._receive(ask, answered)
+        else:
+            self.send(ask, answered)
+
     def random_place(self) -> Place:
         """A partition of a group's input."""
         return self.rng.choice(GROUPS), self.rng.randrange(INPUTS)
@@ -384,9 +406,9 @@ class Producer:
             self._is_asking = False  # the other incarnation goes on
         elif self._handle is None:
             self._open(-1)
-        elif rng.random() < 0.4:
+        elif rng.random() < 0.3:
             self._join(self._handle, rng.choice(PARTITIONS))
-        elif rng.random() < 0.4:
+        elif rng.random() < 0.5:
             self._add(self._handle, self._world.random_place())
         elif self.name != "solo" and rng.random() < 0.5:
             self._prepare(self._handle)
@@ -423,15 +445,15 @@ class Producer:
         groups = self._world.groups
         offset = groups.next_offset(handle)
 
-        def arrive() -> None:
+        def added(is_taken: bool) -> None:
             self._is_asking = False
-            if groups.add(handle, place, offset) and handle == self._handle:
+            if is_taken and handle == self._handle:
                 self._added[place] = max(offset, self._added.get(place, 0))
 
         def told(reply: Reply | RaftlogError) -> None:
             self._is_asking = isinstance(reply, Done)
             if isinstance(reply, Done):
-                self._world.arrive(arrive)
+                self._world.arrive(partial(groups.add, handle, place, offset, added))
             elif isinstance(reply, ProducerFenced) and handle == self._handle:
                 self._handle = None
 

@@ -21,8 +21,8 @@ from chaos.history import Outcome
 from chaos.workload import Shape, Workload, WorkloadFailed
 
 NAME: Final = "lying fsync"
-FINAL_READ_S: Final = 5.0
-"""For a read to the highest acknowledged offset; the brokers are ready and idle by then."""
+FINAL_READ_S: Final = 15.0
+"""For a read to the highest acknowledged offset; the brokers are ready and idle by then, and may be late."""
 
 
 def missing() -> str | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.conftest import PATIENT
 from tests.end_to_end.spark.vocabulary import MACHINE, why_no_spark
 from tests.helpers.documented_commands import ROOT, pages, pasted_blocks
 from tests.helpers.from_outside import Outside
@@ -21,8 +22,8 @@ PASTED = [page for page in pages() if page != SPARK and pasted_blocks(page)]
 
 
 def paste(page: Path, outside: Outside, environment: Mapping[str, str]) -> None:
-    """Paste all blocks of a page in a folder of its own."""
-    with Reader(outside.folder(page.stem), environment) as reader:
+    """Paste all blocks of a page in a folder of its own. Its brokers are those of a busy machine."""
+    with Reader(outside.folder(page.stem), {**environment, **PATIENT}) as reader:
         for block in pasted_blocks(page):
             reader.paste(block)
 

@@ -12,6 +12,7 @@ import pytest
 
 from chaos.cluster import Cluster
 from raftlog import Client
+from raftlog.testing.waits import LIMIT_S
 from tests.end_to_end.spark.vocabulary import ENVIRONMENT, SETTINGS, why_no_spark
 
 if TYPE_CHECKING:
@@ -35,11 +36,16 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Cluster]:
-    """Three brokers that a file's tests share, each with topics of its own."""
-    often = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "200"}
+    """Three brokers that a file's tests share, each with topics of its own.
+
+    A leader that is late by five seconds is not lost: an election takes an offset, and batches of Spark are
+    counted in offsets.
+    """
+    timing = {"RETENTION_CHECK_MS": 200, "ELECTION_TICKS": 60, "QUIET_TICKS": 60}
+    environment = {f"RAFTLOG_TIMING__{name}": str(value) for name, value in timing.items()}
     with (
         tempfile.TemporaryDirectory(prefix="raftlog-e2e-") as name,
-        Cluster(Path(name), environment=often) as made,
+        Cluster(Path(name), environment=environment) as made,
     ):
         yield made
 
@@ -53,5 +59,5 @@ def servers(brokers: Cluster) -> str:
 @pytest.fixture
 def client(servers: str) -> Iterator[Client]:
     """A client of the same brokers."""
-    with Client(servers) as made:
+    with Client(servers, retry_timeout=f"{LIMIT_S:g}s") as made:
         yield made

@@ -16,6 +16,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.numRecentProgressUpdates": "100000",  # none is forgotten while a test waits
 }
 MACHINE = {
     "SPARK_LOCAL_IP": "127.0.0.1",

@@ -250,7 +250,7 @@ def test_a_secret_of_another_cluster_is_noticed_before_anybody_is_asked(tmp_path
     [
         (("--replace",), 1, "give --broker"),
         (("--host", "0.0.0.0"), 2, "not the address of a machine"),
-        (("--http-port", "99999", "--host", "127.0.0.1"), 2, "choose 1 to 65535"),
+        (("--http-port", "99999", "--host", "127.0.0.1"), 2, "1<=x<=65535"),
     ],
 )
 def test_wrong_options_are_refused(tmp_path: Path, more: tuple[str, ...], code: int, text: str) -> None:

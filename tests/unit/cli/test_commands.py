@@ -49,6 +49,7 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     result = run(*command.split(), "--help")
     assert result.exit_code == 0
     assert f"raftlog {command}" in result.output.split("Example", 1)[1]
+    assert "None]" not in result.output
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if not name.startswith(("queue d", "chaos "))])
@@ -148,6 +149,8 @@ def test_the_version_is_shown() -> None:
         (["cluster", "info", "--server", "ftp://here"], "--server: "),
         (["produce", "t", "--keep-partitions"], "--keep-partitions is for --input json"),
         (["dev", "--brokers", "0"], "--brokers"),
+        (["dev", "--http-port", "0"], "1<=x<=65535"),
+        (["cluster", "init", "--rpc-port", "65536"], "1<=x<=65535"),
         (["dev", "--brokers", "٣"], "whole number"),
         (["consume", "t", "-n", "1_0"], "whole number"),
         (["consume", "t", "-n", " 5"], "whole number"),
@@ -165,6 +168,13 @@ def test_wrong_usage_says_what_is_right_and_ends_with_2(arguments: list[str], wo
     assert result.exit_code == 2
     assert word in result.stderr
     assert result.stdout == ""
+
+
+def test_a_cluster_whose_last_port_would_be_too_high_is_refused(tmp_path: Path) -> None:
+    result = run("dev", "--data", str(tmp_path), "--http-port", "65534")
+    assert result.exit_code == 1
+    assert "ports 65534 and 65634 leave no room for 3 brokers" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_cluster_at_all_ends_with_4_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

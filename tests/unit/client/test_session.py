@@ -278,11 +278,13 @@ async def test_an_answer_that_no_broker_wrote_leaves_the_outcome_unknown() -> No
 
 
 REPEATED: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "create, if it is missing": lambda client: client.topics.create("orders", exist_ok=True),
     "add partitions": lambda client: client.topics.add_partitions("orders", 1, expected=1),
     "delete before": lambda client: client.topics.delete_before("orders", partition=0, offset=1),
     "forget": lambda client: client.cluster.forget(4),
 }
 RAISED: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "create": lambda client: client.topics.create("orders"),
     "alter": lambda client: client.topics.alter("orders", config={"retention.ms": 1}),
     "delete": lambda client: client.topics.delete("orders"),
     "drain": lambda client: client.cluster.drain(4),

@@ -31,6 +31,7 @@ from raftlog.errors import (
     QuotaExceeded,
     UnknownDelayed,
 )
+from raftlog.hosting.budget import RECHECK_MS
 from raftlog.records.batch import EPOCH_MAX
 from tests.helpers.decided_delays import Coordinator, Target, add, id_of, new
 
@@ -323,6 +324,20 @@ def test_a_topic_without_room_has_some_when_its_next_message_is_due() -> None:
 
 
 # requirement: N2
+def test_a_topic_whose_messages_have_failed_looks_again_for_room() -> None:
+    """They leave when somebody cancels them, or their topic is found to be gone: no time says when."""
+    coordinator = Coordinator(pending_max=16)
+    coordinator.ask(add(*(new(number, delay_ms=5) for number in range(4))))
+    coordinator.advance(5)
+    while coordinator.moves:
+        move, now_ms = coordinator.moves.pop(), coordinator.wall_ms
+        coordinator.decisions.refused(move, "no", is_gone=True, now_ms=now_ms, wall_ms=now_ms)
+        coordinator.commit()
+    assert coordinator.committed.failures.of("orders") == 4
+    assert room_in_ms(coordinator, "orders", expected=QuotaExceeded) == RECHECK_MS
+
+
+# requirement: N2
 def test_a_coordinator_without_room_has_some_when_any_message_is_due() -> None:
     coordinator = Coordinator(pending_max=16)
     for topic in range(4):
@@ -346,7 +361,7 @@ def test_messages_that_have_failed_make_no_room_by_themselves() -> None:
     )
     coordinator.commit()
     assert described(coordinator, 10) == ("failed", "gone")
-    assert room_in_ms(coordinator, "orders", expected=QuotaExceeded) == 3_600_000
+    assert room_in_ms(coordinator, "orders", expected=QuotaExceeded) == RECHECK_MS
 
 
 # requirement: A3

@@ -10,9 +10,9 @@ import pytest
 from api.broker_groups import BrokerGroups
 from api.settings import Groups
 from groups.commits import PENDING_MAX
-from groups.coordination import SWEEP_MS
+from groups.coordination import DROPPED_MAX, SWEEP_MS
 from groups.ports import Extent, Place
-from groups.records import TransactionOffsets
+from groups.records import TransactionKey, TransactionOffsets
 from groups.requests import (
     AddOffsets,
     Commit,
@@ -24,7 +24,7 @@ from groups.requests import (
     OffsetCommit,
     ReadGroup,
 )
-from groups.state import GroupsState
+from groups.state import ROW_BYTES, GroupsState
 from partitions.metadata.commands import DeleteTopic
 from raftlog.clock import SystemClock
 from raftlog.errors import (
@@ -41,6 +41,7 @@ from raftlog.hosting.decisions import RECORDS_PER_BATCH
 from raftlog.types import NodeId, TopicPartition
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.group_coordination import SESSION_MS, CoordinatedGroups
+from tests.helpers.instant_groups import are_open
 from tests.helpers.metadata_images import applied, cluster, create
 
 DAY_MS = 86_400_000
@@ -297,7 +298,7 @@ def test_the_end_is_one_write(groups: CoordinatedGroups) -> None:
     groups.end(is_commit=True)
     assert len(groups.written) == before + 1
     groups.end(is_commit=True)
-    assert len(groups.written) == before + 1, "a repetition writes nothing"
+    assert groups.written[before + 1 :] == [((TransactionKey("g", 7), None),)], "a repetition has no offsets"
 
 
 # requirement: D3
@@ -312,6 +313,76 @@ def test_an_end_fences_offsets_that_arrive_late(groups: CoordinatedGroups) -> No
     groups.end(is_commit=True, epoch=5)
     groups.add(ProducerFenced, 9, epoch=5)
     assert (groups.offset(), groups.pending()) == (9, [(1, 9)])
+
+
+# requirement: D3
+@pytest.mark.parametrize("end", [4, 5])
+def test_an_end_refuses_offsets_whose_transaction_was_open_a_moment_ago(
+    groups: CoordinatedGroups, end: int
+) -> None:
+    """They arrive, their transaction is found open, and its end overtakes that answer."""
+    groups.holds_questions = True
+    request = groups.send(added(1, epoch=4))
+    (question,) = groups.asked
+    groups.end(is_commit=True, epoch=3)
+    assert request not in groups.answers, "the end of the transaction before came twice"
+    groups.end(is_commit=True, epoch=end)
+    groups.confirm(question)
+    refused = groups.answered(request, ProducerFenced)
+    assert refused.details["current_epoch"] == end + 1
+    assert (groups.pending(), groups.committed.transactions) == ([], {})
+
+
+# requirement: D3
+def test_an_end_finds_offsets_whose_transaction_was_open(groups: CoordinatedGroups) -> None:
+    groups.holds_questions = True
+    request = groups.send(added(1, epoch=4))
+    groups.confirm(groups.asked.pop())
+    groups.answered(request, Done)
+    groups.ask(added(2, epoch=4), Done)
+    assert not groups.asked, "it is known that the end is yet to come"
+    groups.end(is_commit=True, epoch=4)
+    assert (groups.offset(0), groups.offset(1)) == (1, 1)
+    assert groups.committed.transactions == {}
+
+
+# requirement: D3
+def test_who_may_commit_is_seen_once_the_transaction_is_known(groups: CoordinatedGroups) -> None:
+    groups.holds_questions = True
+    request = groups.send(added(1))
+    groups.commit(Done, 5)
+    groups.stable("a")
+    groups.confirm(groups.asked.pop())
+    groups.answered(request, Conflict)
+    assert groups.pending() == []
+
+
+def test_a_caller_that_has_gone_adds_nothing(groups: CoordinatedGroups) -> None:
+    groups.holds_questions = True
+    request = groups.send(added(1))
+    groups.forget(request, added(1))
+    groups.confirm(groups.asked.pop())
+    assert request not in groups.answers
+    assert groups.pending() == []
+
+
+# requirement: N2
+def test_transactions_that_have_ended_keep_nothing() -> None:
+    """Neither in groups with offsets nor under names of groups that nobody has made, nor of deleted ones."""
+    groups = CoordinatedGroups({"orders": 4}, state_bytes_max=20 * ROW_BYTES)
+    for producer in range(100):
+        groups.end(is_commit=False, producer=1_000 + producer, group=f"name-{producer}")
+        groups.add(Done, producer, producer=producer)
+        groups.end(is_commit=True, producer=producer)
+    groups.ask(DeleteGroup(group="g"), Done)
+    assert (groups.committed.used.total, groups.committed.transactions) == (0, {})
+    groups.commit(Done, 5, group="other", client="10.0.0.2")
+
+
+def test_an_end_proves_that_its_coordinator_leads(groups: CoordinatedGroups) -> None:
+    """One that was deposed knows of no offsets; it must not say that they are committed."""
+    groups.end(is_commit=True, epoch=4)
+    assert groups.written == [((TransactionKey("g", 7), None),)]
 
 
 def test_an_end_alone_makes_no_group(groups: CoordinatedGroups) -> None:
@@ -424,27 +495,43 @@ def test_nothing_expires_while_no_time_is_trusted(groups: CoordinatedGroups) -> 
     assert groups.offset() is None
 
 
-def test_fences_expire_and_offsets_that_wait_do_not(groups: CoordinatedGroups) -> None:
+def test_offsets_that_wait_do_not_expire(groups: CoordinatedGroups) -> None:
     groups.add(Done, 9)
-    groups.end(is_commit=False, producer=8)
     groups.after(8 * DAY_MS + SWEEP_MS)
     assert groups.pending() == [(0, 9)]
-    assert list(groups.committed.transactions["g"]) == [7]
     groups.end(is_commit=True)
     groups.after(8 * DAY_MS + SWEEP_MS)
     assert not groups.committed.groups
     assert not groups.committed.offsets
-    assert not groups.committed.transactions
+
+
+def test_fences_of_older_versions_count_until_they_are_deleted_in_steps(groups: CoordinatedGroups) -> None:
+    count = 2 * DROPPED_MAX + 1
+    for producer in range(count):
+        groups.committed.put(TransactionKey("gone", producer), TransactionOffsets(epoch=3))
+    groups.fail_over()
+    groups.add(Done, 9)
+    groups.add(ProducerFenced, 9, epoch=2, group="gone")
+    groups.after(SWEEP_MS - 1)
+    assert len(groups.committed.transactions["gone"]) == count
+    written = len(groups.written)
+    groups.after(SWEEP_MS)
+    assert [len(rows) for rows in groups.written[written:]] == [DROPPED_MAX, DROPPED_MAX, 1]
+    assert groups.committed.transactions.keys() == {"g"}
+    assert groups.committed.used.of("gone") == 0
+    assert groups.pending() == [(0, 9)]
+
+
+def added(count: int, metadata: str = "", *, epoch: int = 0) -> AddOffsets:
+    """Offsets of the first partitions, each 1."""
+    offsets = tuple(
+        OffsetCommit(topic="orders", topic_id="t1", partition=number, offset=1, metadata=metadata)
+        for number in range(count)
+    )
+    return AddOffsets(group="g", offsets=offsets, producer_id=7, epoch=epoch, transaction=f"copy-7@7.{epoch}")
 
 
 def test_one_batch_holds_all_offsets_of_a_transaction(groups: CoordinatedGroups) -> None:
-    def added(count: int, metadata: str = "") -> AddOffsets:
-        offsets = tuple(
-            OffsetCommit(topic="orders", topic_id="t1", partition=number, offset=1, metadata=metadata)
-            for number in range(count)
-        )
-        return AddOffsets(group="g", offsets=offsets, producer_id=7, epoch=0, transaction="copy-7@7.0")
-
     assert PENDING_MAX + 1 <= RECORDS_PER_BATCH
     refused = groups.ask(added(PENDING_MAX + 1), InvalidRequest)
     assert refused.details["field"] == "offsets"
@@ -466,7 +553,7 @@ async def test_a_broker_forgets_where_a_deleted_topic_ended() -> None:
     changed: list[Any] = []
     controller: Any = SimpleNamespace(image=before, subscribe=changed.append)
     gateway: Any = SimpleNamespace(offset_at=offset_at, relay=SimpleNamespace(serve=lambda *_: None))
-    groups = BrokerGroups(NodeId(1), Groups(), controller, gateway, SystemClock())
+    groups = BrokerGroups(NodeId(1), Groups(), controller, gateway, SystemClock(), are_open)
     offsets = [groups.offsets.placed("orders", partition, 5, -1, "") for partition in (0, 1)]
     offsets.append(groups.offsets.placed("mails", 0, 5, -1, ""))
     for _ in range(2):

@@ -15,7 +15,7 @@ from raftlog.errors import InvalidRequest, Overloaded, RebalanceInProgress
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.threads import in_thread
 from tests.helpers.group_coordination import REBALANCE_MS, SESSION_MS, CoordinatedGroups
-from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly
+from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
 from tests.helpers.virtual_time import VirtualClock, VirtualLoop
 
 # requirement: N2
@@ -94,6 +94,7 @@ def coordinator_of(partitions: int, run_blocking: RunBlocking = in_thread) -> Gr
         VirtualClock(),
         topics,
         NoJobs(),
+        are_open,
         offsets_retention_ms=1 << 40,
         run_blocking=run_blocking,
     )

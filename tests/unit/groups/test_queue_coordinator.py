@@ -18,7 +18,7 @@ from raftlog.errors import CommitUnknown, NoLeader, NotLeader, StorageFull
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch
 from raftlog.types import NodeId
-from tests.helpers.instant_groups import FullLog, InstantLog, NoJobs, TopicsOnly
+from tests.helpers.instant_groups import FullLog, InstantLog, NoJobs, TopicsOnly, are_open
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.virtual_time import VirtualClock
 
@@ -50,7 +50,12 @@ class OneJob:
 def coordinator_of(jobs: Jobs | None = None, clock: VirtualClock | None = None) -> GroupCoordinator:
     topics = TopicsOnly(KnownTopics({"mail": 1, "orders": 1}))
     return GroupCoordinator(
-        "__offsets/0", clock or VirtualClock(), topics, jobs or NoJobs(), offsets_retention_ms=1 << 40
+        "__offsets/0",
+        clock or VirtualClock(),
+        topics,
+        jobs or NoJobs(),
+        are_open,
+        offsets_retention_ms=1 << 40,
     )
 
 

@@ -6,22 +6,24 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from groups.coordination import SWEEP_MS
+from groups.coordination import PARTITION_BYTES, STATE_BYTES_MAX, SWEEP_MS
 from groups.membership import GENERATION_BYTES_PER_S
 from groups.outputs import Outputs, Row
 from groups.queue_requests import Receive
 from groups.queue_rows import QueueRows
 from groups.records import Group, GroupKey, JobKey
-from groups.requests import DeleteGroup, DeleteOffsets, Done, Join, Joined, OffsetCommit
+from groups.requests import Commit, DeleteGroup, DeleteOffsets, Done, Join, Joined, Leave, OffsetCommit
 from groups.state import ROW_BYTES
 from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
-from tests.helpers.group_coordination import CoordinatedGroups
+from raftlog.hosting.budget import RECHECK_MS
+from raftlog.wire.limits import PARTITIONS_MAX
+from tests.helpers.group_coordination import REBALANCE_MS, SESSION_MS, CoordinatedGroups
 
 MAX_BYTES = 400 * ROW_BYTES
 TEXT = "x" * (10 * ROW_BYTES)  # counts for about 21 rows
 
 
-def groups_of(partitions: int = 100) -> CoordinatedGroups:
+def groups_of(partitions: int = 40) -> CoordinatedGroups:
     return CoordinatedGroups({"orders": partitions}, state_bytes_max=MAX_BYTES)
 
 
@@ -60,6 +62,68 @@ def test_a_client_has_a_quarter_of_the_state_with_all_its_groups() -> None:
 
 
 # requirement: N2
+def test_a_member_that_joins_again_counts_with_what_it_has_more() -> None:
+    groups = groups_of()
+    join = Join(group="g", member_id="m", topics=("orders",), client="10.0.0.1")
+    rejoin = replace(join, generation=groups.ask(join, Joined).generation)
+    groups.ask(replace(rejoin, metadata=b"x" * MAX_BYTES), QuotaExceeded)
+    groups.ask(replace(rejoin, owned={"orders": (10_000,) * MAX_BYTES}), QuotaExceeded)
+    assert groups.committed.groups["g"].members["m"].metadata == b""
+    assert groups.ask(rejoin, Joined).generation == 2
+
+
+# requirement: N2
+def test_members_that_wait_for_others_count_before_they_are_written() -> None:
+    """Otherwise each group of a client may have one more than there is room for."""
+    groups = groups_of()
+    join = Join(group="g", member_id="m", topics=("orders",), client="10.0.0.1")
+    names = [f"g-{number}" for number in range(8)]
+    for name in names:
+        groups.ask(replace(join, group=name), Joined)
+    big = replace(join, member_id="n", metadata=b"x" * (MAX_BYTES // 4 // 5))
+    waiting = [groups.send(replace(big, group=name)) for name in names]
+    refused = [groups.answers[each] for each in waiting if each in groups.answers]
+    assert len(refused) > 4
+    assert all(isinstance(each, QuotaExceeded) for each in refused)
+    assert groups.send(replace(big, group=names[0])) not in groups.answers, "a repetition is no other member"
+    groups.after(REBALANCE_MS)
+    assert 0 < groups.committed.used_by_client.of("10.0.0.1") <= MAX_BYTES // 4
+    groups.answered(waiting[0], Joined)
+    other = groups.send(replace(big, group="other", client="10.0.0.2"))
+    groups.answered(other, Joined)
+
+
+# requirement: N2
+def test_what_waited_counts_once_it_is_written_and_no_longer_if_it_is_gone() -> None:
+    groups = groups_of()
+    join = Join(
+        group="g", member_id="m", topics=("orders",), client="10.0.0.1", session_timeout_ms=SESSION_MS
+    )
+    groups.ask(join, Joined)
+    big = replace(join, member_id="n", metadata=b"x" * (MAX_BYTES // 4 // 3))
+    for _ in range(3):
+        waiting = groups.send(big)
+        assert waiting not in groups.answers
+        groups.ask(Leave(group="g", member_id="m"), Done)
+        groups.answered(waiting, Joined)
+        groups.ask(Leave(group="g", member_id="n"), Done)
+        groups.ask(join, Joined)
+
+
+# requirement: N2
+def test_a_member_with_partitions_joins_again_without_room() -> None:
+    groups = groups_of()
+    generation = groups.stable("a")
+    state = groups.coordination.state
+    state.used.add("g", MAX_BYTES // 4 - state.used.of("g"))
+    owned = groups.committed.groups["g"].members["a"].assignment
+    assert len(owned["orders"]) == 40
+    join = Join(group="g", member_id="a", topics=("orders",), generation=generation, owned=owned)
+    rejoined = groups.send(replace(join, strategies=("range",), rebalance_timeout_ms=60_000))
+    assert groups.answered(rejoined, Joined).generation == generation + 1
+
+
+# requirement: N2
 def test_a_group_that_receives_jobs_counts_for_its_client_with_all_partitions() -> None:
     groups = groups_of(partitions=60)  # a queue has two rows for each
     ask = Receive(
@@ -85,11 +149,54 @@ def test_all_clients_together_have_a_bound() -> None:
     assert "groups.state_bytes_max" in str(refusal)
 
 
-def test_a_refusal_says_when_state_may_expire() -> None:
+# requirement: N2
+def test_offsets_of_all_partitions_are_in_the_share_of_a_group() -> None:
+    """What a topic may have, a group may commit, in one request."""
+    groups = CoordinatedGroups({"orders": PARTITIONS_MAX})
+    offsets = tuple(
+        OffsetCommit(topic="orders", topic_id="t1", partition=number, offset=1)
+        for number in range(PARTITIONS_MAX)
+    )
+    groups.ask(Commit(offsets=offsets, group="g" * 50, client="10.0.0.1"), Done)
+    assert len(groups.committed.offsets["g" * 50]) == PARTITIONS_MAX
+    assert groups.committed.used.of("g" * 50) > STATE_BYTES_MAX // 4
+    refused = Commit(offsets=offsets, group="more", client="10.0.0.1")
+    assert groups.ask(refused, QuotaExceeded).details["limit"] == PARTITION_BYTES * (PARTITIONS_MAX + 1)
+
+
+# requirement: N2
+def test_a_queue_of_all_partitions_is_in_the_share_of_a_group() -> None:
+    groups = CoordinatedGroups({"orders": PARTITIONS_MAX})
+    ask = Receive(
+        group="q", topic="orders", topic_id="t1", lease=b"1", count_max=1, lease_ms=5, deliveries_max=1
+    )
+    assert not isinstance(groups.answers.get(groups.send(replace(ask, wait_ms=9))), RaftlogError)
+
+
+# requirement: N2
+def test_the_share_grows_with_the_partitions_that_there_are_up_to_three_quarters() -> None:
+    groups = groups_of(partitions=10)
+    count, _ = fill(groups, "10.0.0.1", name="g")
+    groups.set_partitions("orders", 1_000)  # their rows take more than the whole state
+    more, refusal = fill(groups, "10.0.0.1", name="g")
+    assert isinstance(refusal, QuotaExceeded)
+    assert more > count
+    assert groups.committed.used.of("g") <= MAX_BYTES * 3 // 4
+    fill(groups, "10.0.0.2")  # others have the rest
+    assert groups.committed.used.total > MAX_BYTES * 3 // 4
+
+
+# requirement: N2
+def test_a_refusal_says_when_to_look_again() -> None:
+    """Members leave, transactions end and groups are deleted at any time; groups expire at known times."""
     groups = groups_of()
     groups.after(SWEEP_MS // 3)
     _, refusal = fill(groups, "10.0.0.1", name="g")
-    assert refusal.details["retry_after_ms"] == SWEEP_MS - SWEEP_MS // 3
+    assert refusal.details["retry_after_ms"] == RECHECK_MS
+    join = Join(group="g", member_id="m", topics=("orders",), client="10.0.0.1", metadata=b"x" * 4_000)
+    assert groups.ask(join, QuotaExceeded).details["retry_after_ms"] == RECHECK_MS
+    groups.after(SWEEP_MS - SWEEP_MS // 3 - RECHECK_MS + 1)
+    assert groups.ask(join, QuotaExceeded).details["retry_after_ms"] == RECHECK_MS - 1
 
 
 def test_what_is_freed_may_be_used_again() -> None:

@@ -17,7 +17,7 @@ from groups.requests import Beat, Commit, Done, Join, Joined, OffsetCommit, Read
 from groups.work_queue import OPENED_MAX
 from raftlog.errors import UnknownGroup
 from tests.helpers.group_coordination import SESSION_MS, CoordinatedGroups
-from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly
+from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
 from tests.helpers.virtual_time import VirtualClock, VirtualLoop
 from tests.helpers.worked_off import LEASE_MS, WorkedOff
 
@@ -182,7 +182,7 @@ class EmptyTopics(TopicsOnly):
 
 async def test_unused_groups_are_deleted_in_steps() -> None:
     topics, names = EmptyTopics(KnownTopics({"orders": 1})), [f"g{n}" for n in range(2 * FORGOTTEN_MAX)]
-    made = GroupCoordinator("__offsets/0", VirtualClock(), topics, NoJobs(), offsets_retention_ms=1)
+    made = GroupCoordinator("__offsets/0", VirtualClock(), topics, NoJobs(), are_open, offsets_retention_ms=1)
     made.leads(InstantLog(made))
     commit = OffsetCommit(topic="orders", topic_id="t1", partition=0, offset=7)
     for name in names:
@@ -198,7 +198,9 @@ async def test_unused_groups_are_deleted_in_steps() -> None:
 
 async def test_requests_in_every_turn_do_not_put_off_what_is_due() -> None:
     topics = TopicsOnly(KnownTopics({"orders": 1}))
-    made = GroupCoordinator("__offsets/0", VirtualClock(), topics, NoJobs(), offsets_retention_ms=1 << 40)
+    made = GroupCoordinator(
+        "__offsets/0", VirtualClock(), topics, NoJobs(), are_open, offsets_retention_ms=1 << 40
+    )
     made.leads(InstantLog(made))
     join = Join(group="g", member_id="a", topics=("orders",), session_timeout_ms=SESSION_MS)
     assert isinstance(await made.ask(join, 1_000), Joined)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raftlog.errors import Overloaded, QuotaExceeded
@@ -35,6 +37,15 @@ def test_all_owners_have_the_whole() -> None:
     BUDGET.check(full, "topic", "e", 5, 7)
     with pytest.raises(Overloaded, match="there are 95 bytes here, 100 are allowed"):
         BUDGET.check(full, "topic", "e", 6, 7)
+
+
+# requirement: N2
+def test_an_owner_that_needs_more_than_a_quarter_has_up_to_three_quarters() -> None:
+    for needed, share_max in ((10, 25), (40, 40), (80, 75)):
+        budget = replace(BUDGET, share_min=needed)
+        budget.check(used(), "topic", "a", share_max, 7)
+        with pytest.raises(QuotaExceeded, match=f"{share_max} are allowed"):
+            budget.check(used(), "topic", "a", share_max + 1, 7)
 
 
 def test_who_frees_some_is_not_refused() -> None:

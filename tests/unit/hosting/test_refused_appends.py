@@ -13,7 +13,7 @@ from groups.records import Group
 from groups.requests import Commit, Heartbeat, Join, Joined, OffsetCommit, Sync
 from raftlog.errors import CommitUnknown, Overloaded
 from raftlog.records.batch import Batch
-from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly
+from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
 from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.virtual_time import VirtualClock, eventually
 from transactions.coordinator import TransactionCoordinator
@@ -139,7 +139,9 @@ async def test_refused_appends_give_an_open_transaction_no_more_time() -> None:
 
 def group_coordinator() -> tuple[GroupCoordinator, RefusingLog]:
     topics = TopicsOnly(KnownTopics({"orders": 1}, {"orders": "t"}))
-    made = GroupCoordinator("__offsets/0", VirtualClock(), topics, NoJobs(), offsets_retention_ms=1 << 40)
+    made = GroupCoordinator(
+        "__offsets/0", VirtualClock(), topics, NoJobs(), are_open, offsets_retention_ms=1 << 40
+    )
     log = RefusingLog(made)
     made.leads(log)
     return made, log

@@ -17,7 +17,7 @@ from groups.requests import Commit, Done, OffsetCommit
 from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RecordTooLarge
 from raftlog.hosting import coordinator as coordinator_module
 from raftlog.records.batch import Batch
-from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly
+from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
 from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.virtual_time import VirtualClock
 from transactions.coordinator import TransactionCoordinator
@@ -62,7 +62,9 @@ def raised(error: Exception) -> None:
 
 def coordinator_of(log: Log) -> GroupCoordinator:
     topics = TopicsOnly(KnownTopics({"orders": 1}))
-    made = GroupCoordinator("__offsets/0", VirtualClock(), topics, NoJobs(), offsets_retention_ms=1 << 40)
+    made = GroupCoordinator(
+        "__offsets/0", VirtualClock(), topics, NoJobs(), are_open, offsets_retention_ms=1 << 40
+    )
     made.leads(log)
     return made
 
@@ -198,7 +200,9 @@ class FailingJobs:
 
 def queue_of(jobs: FailingJobs) -> GroupCoordinator:
     topics = TopicsOnly(KnownTopics({"orders": 1}))
-    made = GroupCoordinator("__offsets/0", VirtualClock(), topics, jobs, offsets_retention_ms=1 << 40)
+    made = GroupCoordinator(
+        "__offsets/0", VirtualClock(), topics, jobs, are_open, offsets_retention_ms=1 << 40
+    )
     made.leads(InstantLog(made))
     return made
 
@@ -284,7 +288,9 @@ class UnreadableTopics(TopicsOnly):
 async def test_a_survey_that_fails_costs_no_group_its_coordinator(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL + 1, "raftlog.hosting")
     topics = UnreadableTopics(KnownTopics({"orders": 1}))
-    coordinator = GroupCoordinator("__offsets/0", VirtualClock(), topics, NoJobs(), offsets_retention_ms=1)
+    coordinator = GroupCoordinator(
+        "__offsets/0", VirtualClock(), topics, NoJobs(), are_open, offsets_retention_ms=1
+    )
     coordinator.leads(InstantLog(coordinator))
     decisions = coordinator.decisions
     await coordinator.ask(commit_of("unused"), 1_000)

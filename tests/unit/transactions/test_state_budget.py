@@ -5,13 +5,25 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
+from msgspec.structs import replace
 
 from api.settings import TransactionSettings
 from raftlog.errors import InvalidRequest, Overloaded, QuotaExceeded, RaftlogError
+from raftlog.hosting.budget import RECHECK_MS
 from tests.helpers.decided_transactions import ID_RETENTION_MS, Coordinator
 from transactions.decisions import ENDED_MAX, GROUPS_MAX, PARTITIONS_MAX, PAUSE_MS, SWEEP_MS
 from transactions.records import Handle, Sink, SinkKey, State, Transaction, TransactionKey
-from transactions.requests import BeginRun, Done, Join, Open, Opened, RunBegun
+from transactions.requests import (
+    BeginRun,
+    CommitBatch,
+    Done,
+    End,
+    Join,
+    Open,
+    Opened,
+    Prepare,
+    RunBegun,
+)
 from transactions.state import NAME_BYTES, PARTITION_BYTES, ROW_BYTES, TransactionsState
 
 MAX_BYTES = 40 * ROW_BYTES
@@ -62,9 +74,45 @@ def test_sinks_and_the_partitions_of_a_transaction_count() -> None:
     too_many = coordinator.ask(more)
     assert isinstance(too_many, QuotaExceeded)
     assert "fewer tasks of a sink" in str(too_many), "waiting does not help a sink whose tasks are all open"
-    assert too_many.details["retry_after_ms"] == 60_000, "when the first transaction is aborted"
+    assert too_many.details["retry_after_ms"] == RECHECK_MS, "any transaction may end before its time"
     refused = coordinator.ask(BeginRun(key="more", owner="query", run="r", sequence=0, client="10.0.0.1"))
     assert isinstance(refused, QuotaExceeded)
+
+
+# requirement: N2
+def test_an_id_is_refused_until_open_transactions_make_room_if_they_can() -> None:
+    """Their partitions make room at any time; what is left of them does when an id is forgotten."""
+    coordinator = Coordinator(state_bytes_max=MAX_BYTES)
+    partitions = tuple(("orders", number) for number in range(PARTITIONS_MAX))
+    taken = MAX_BYTES // 4 - 4 * ROW_BYTES
+    parts = partitions[: taken // (PARTITION_BYTES + len("orders"))]
+    coordinator.ask(opening("copy", "10.0.0.1"))
+    assert coordinator.ask(Join(transaction=Handle("copy", 7, 0), partitions=parts)) == Done()
+    refused = fill(coordinator, "10.0.0.1")
+    assert refused.details["retry_after_ms"] == RECHECK_MS
+    coordinator.ask(End(transaction=Handle("copy", 7, 0), is_commit=True))
+    coordinator.complete()
+    assert isinstance(coordinator.ask(opening("more", "10.0.0.1", 90)), Opened)
+    coordinator.advance(RECHECK_MS)  # open transactions are looked for so often
+    coordinator.ask(opening("last", "10.0.0.1", 91))
+    coordinator.ask(Join(transaction=Handle("last", 91, 0), partitions=parts[:1]))
+    refused = fill(coordinator, "10.0.0.1")
+    assert refused.details["retry_after_ms"] > RECHECK_MS, "one partition is too little"
+
+
+# requirement: N2
+@pytest.mark.parametrize("is_known", [False, True])
+def test_the_partitions_with_which_a_transaction_is_opened_count(is_known: bool) -> None:
+    coordinator = Coordinator(state_bytes_max=MAX_BYTES)
+    if is_known:
+        coordinator.ask(opening("copy", "10.0.0.1"))
+    used = coordinator.committed.used.of("10.0.0.1")
+    partitions = tuple(("orders", number) for number in range(PARTITIONS_MAX))
+    few = partitions[: (MAX_BYTES // 4 - ROW_BYTES - 100) // (PARTITION_BYTES + len("orders"))]
+    refused = coordinator.ask(replace(opening("copy", "10.0.0.1", 8), partitions=partitions))
+    assert isinstance(refused, QuotaExceeded)
+    assert coordinator.committed.used.of("10.0.0.1") == used
+    assert isinstance(coordinator.ask(replace(opening("copy", "10.0.0.1", 8), partitions=few)), Opened)
 
 
 # requirement: N2
@@ -113,6 +161,45 @@ def test_the_tasks_of_a_sink_come_from_one_address(tasks: int, count: int) -> No
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used < 1.3 * coordinator.committed.used.of("10.0.0.1")
+
+
+# requirement: N2
+def test_a_sink_that_grows_counts() -> None:
+    """Its batches with their transactions, and the runs before."""
+    coordinator = Coordinator(state_bytes_max=MAX_BYTES)
+    begun = BeginRun(key="sink", owner="query", run="r" * 64, sequence=0, client="10.0.0.1")
+    first = coordinator.ask(begun)
+    assert isinstance(first, RunBegun)
+    handles = tuple(Handle(f"sink~{number}", number, 0) for number in range(7))
+    for handle in handles:
+        coordinator.ask(opening(handle.transactional_id, "10.0.0.1", handle.producer_id))
+        coordinator.ask(Prepare(transaction=handle, prepared_ms_max=60_000))
+    batch = CommitBatch(
+        key="sink", sequence=0, handles=handles, run=begun.run, run_epoch=first.epoch, client="10.0.0.1"
+    )
+    before = coordinator.committed.snapshot()
+    refused = coordinator.ask(batch)
+    assert isinstance(refused, QuotaExceeded)
+    assert "fewer tasks of a sink" in str(refused)
+    assert coordinator.committed.snapshot() == before
+    runs = [coordinator.ask(replace(begun, run=f"{number:064}")) for number in range(9)]
+    assert isinstance(runs[0], RunBegun)
+    assert isinstance(runs[-1], QuotaExceeded)
+    assert coordinator.committed.used.of("10.0.0.1") <= MAX_BYTES // 4
+
+
+# requirement: N2
+def test_a_batch_whose_end_frees_more_than_its_sink_takes_is_committed() -> None:
+    coordinator = Coordinator(state_bytes_max=MAX_BYTES)
+    handle = Handle("sink~1", 7, 0)
+    coordinator.ask(opening("sink~1", "10.0.0.1"))
+    kept = ROW_BYTES + 50  # for a sink without transactions
+    free = MAX_BYTES // 4 - coordinator.committed.used.of("10.0.0.1") - kept
+    partitions = tuple(("orders", number) for number in range(free // (PARTITION_BYTES + len("orders"))))
+    assert coordinator.ask(Join(transaction=handle, partitions=partitions)) == Done()
+    coordinator.ask(Prepare(transaction=handle, prepared_ms_max=60_000))
+    assert coordinator.ask(CommitBatch(key="sink", sequence=1, handles=(handle,), client="10.0.0.1")) is None
+    assert coordinator.complete() == Done()
 
 
 # requirement: N2

@@ -19,6 +19,7 @@ from chaos.harness.controls.pysyncobj_log.cluster import NODES, POLL_S, Cluster,
 from chaos.harness.controls.pysyncobj_log.load import Load
 from chaos.harness.controls.pysyncobj_log.messages import Append
 from chaos.history import History, Outcome, Poll
+from raftlog.testing.waits import LIMIT_S
 
 __all__ = ["ControlFailed", "run"]
 
@@ -82,7 +83,7 @@ async def _round(cluster: Cluster, load: Load, rng: random.Random, has_slow_link
         if has_slow_links:
             await _depend_on_one_follower(cluster, load, rng, leader)
         else:
-            await load.wait_for_acknowledged(BACKLOG, "without a fault")
+            await load.wait_for_acknowledged(BACKLOG + 1, "without a fault", within_s=LIMIT_S)
     except ControlFailed as error:
         trouble = str(error)  # the kill may lose nothing then, and another round is needed
     cluster.kill(leader)

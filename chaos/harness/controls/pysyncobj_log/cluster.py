@@ -22,11 +22,12 @@ from chaos.harness.controls.pysyncobj_log.messages import (
 from chaos.harness.controls.pysyncobj_log.node import Settings
 from chaos.ports import free_ports
 from raftlog.__main__ import command_of
+from raftlog.testing.waits import LIMIT_S
 
 NODES: Final = (0, 1, 2)
-WAIT_S: Final = 15.0
+WAIT_S: Final = LIMIT_S
 POLL_S: Final = 0.02
-ASK_S: Final = 2.0
+ASK_S: Final = LIMIT_S
 
 _ANSWERS = msgspec.json.Decoder(Answer)
 

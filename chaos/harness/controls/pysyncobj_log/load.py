@@ -38,12 +38,14 @@ class Load:
             if other != node:
                 writer.close()
 
-    async def wait_for_acknowledged(self, values: int, when: str) -> None:
+    async def wait_for_acknowledged(
+        self, values: int, when: str, *, within_s: float = ACKNOWLEDGED_S
+    ) -> None:
         """Until so many further values have been acknowledged. Raises ``ControlFailed``."""
         goal, begun_s = self._history.count(Outcome.ACKNOWLEDGED) + values, time.monotonic()
         while self._history.count(Outcome.ACKNOWLEDGED) < goal:
-            if time.monotonic() > begun_s + ACKNOWLEDGED_S:
-                raise ControlFailed(f"{when}, {values} acknowledgements took more than {ACKNOWLEDGED_S} s")
+            if time.monotonic() > begun_s + within_s:
+                raise ControlFailed(f"{when}, {values} acknowledgements took more than {within_s} s")
             await asyncio.sleep(POLL_S)
 
     async def run(self) -> None:
