@@ -6,8 +6,7 @@ topic (``internal_topics``), serving the partitions (``partitions``).
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from api.broker_jobs import BrokerJobs
@@ -23,7 +22,7 @@ from groups.queues import QueueLimits
 from groups.records import TOPIC
 from groups.service import GroupService
 from groups.unconfirmed import CheckOpen
-from partitions.metadata.image import MetadataImage
+from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.service import Controller
 from partitions.replica.derived import DerivedState
 from partitions.routing.gateway import Gateway
@@ -92,10 +91,10 @@ class BrokerGroups:
         return coordinator
 
     def _image_changed(self, image: MetadataImage) -> None:
-        if self._topics.take(image):
+        if changed := self._topics.take(image):
             self.offsets.topics_changed()
             for coordinator in self.coordinators.values():
-                coordinator.partitions_changed()
+                coordinator.partitions_changed(changed)
 
 
 class ConsumedTopics:
@@ -105,26 +104,32 @@ class ConsumedTopics:
         self._controller = controller
         self._gateway = gateway
         self.archive: ArchivePort = NoArchive()  # which has records below log starts
-        self._seen: object = None
+        self._seen: Mapping[str, TopicInfo] = {}
         self._gone: set[str] = set()  # ids of topics that the controller does not have; ids never come again
         self.known = KnownTopics({})
         self.take(controller.image)
 
-    def take(self, image: MetadataImage) -> bool:
-        """Whether a topic is new, gone, created again, or has other partitions."""
-        if image.topics is self._seen:
-            return False
-        self._seen = image.topics
-        known, topics = self.known, image.topics.values()
-        before = replace(known)
-        known.counts = {topic.name: len(topic.partitions) for topic in topics}
-        known.topic_ids = {topic.name: str(topic.topic_id) for topic in topics}
-        known.beginnings = {
-            (str(topic.topic_id), removed.partition): int(removed.next_offset)
-            for topic in topics
-            for removed in topic.removed
+    def take(self, image: MetadataImage) -> set[str]:
+        """The topics that are new, gone, created again, or have other partitions."""
+        before, after = self._seen, image.topics
+        if after is before:
+            return set()
+        self._seen = after
+        changed = {
+            name
+            for name in before.keys() | after.keys()
+            if before.get(name) is not after.get(name) and _facts(before, name) != _facts(after, name)
         }
-        return known != before
+        if changed:
+            known, topics = self.known, after.values()
+            known.counts = {topic.name: len(topic.partitions) for topic in topics}
+            known.topic_ids = {topic.name: str(topic.topic_id) for topic in topics}
+            known.beginnings = {
+                (str(topic.topic_id), removed.partition): int(removed.next_offset)
+                for topic in topics
+                for removed in topic.removed
+            }
+        return changed
 
     def topic_id(self, topic: str) -> str | None:
         """None for a topic that does not exist."""
@@ -192,6 +197,12 @@ class ConsumedTopics:
             if not result.data:
                 return offset, None
             offset, bytes_max = result.next_offset, STEP_BYTES
+
+
+def _facts(topics: Mapping[str, TopicInfo], name: str) -> tuple[object, ...]:
+    """What a group may know of a topic."""
+    topic = topics.get(name)
+    return () if topic is None else (topic.topic_id, len(topic.partitions), topic.removed)
 
 
 def _first_record(batch: Batch, offset: int) -> tuple[int, int] | None:

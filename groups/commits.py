@@ -143,12 +143,11 @@ def fences(state: GroupsState) -> Iterator[TransactionKey]:
                 yield TransactionKey(group, producer_id)
 
 
-def offsets_of_removed(state: GroupsState, topics: KnownTopics) -> list[OffsetKey]:
-    """The keys of offsets in partitions that were removed, and have not been added again."""
+def offsets_of_removed(state: GroupsState, group: str, topics: KnownTopics) -> list[OffsetKey]:
+    """The keys of a group's offsets in partitions that were removed, and have not been added again."""
     return [
         OffsetKey(group, topic, partition)
-        for group, offsets in state.offsets.items()
-        for (topic, partition), committed in offsets.items()
+        for (topic, partition), committed in state.offsets.get(group, {}).items()
         if partition >= topics.counts.get(topic, partition + 1)
         and committed.offset < topics.beginnings.get((committed.topic_id, partition), 0)
     ]

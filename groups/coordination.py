@@ -10,17 +10,19 @@ answering (``coordinator``).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, Literal, assert_never
 
 from groups import commits, generations
-from groups.expiry import is_over, survey_of
+from groups.by_topic import ByTopic
+from groups.expiry import Survey, is_over, places_of
 from groups.joining import JoiningBytes
 from groups.membership import RETRY_AFTER_MS, KnownUntil, Membership
 from groups.outputs import Output, Outputs, Row
-from groups.ports import Extents, KnownTopics
+from groups.plans import MakePlan, Planned
+from groups.ports import Extents, KnownTopics, Place
 from groups.queue_requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Reopen, Settle
 from groups.queues import DEFAULTS, QueueLimits, Queues
 from groups.records import Group, GroupKey, OffsetKey
@@ -50,6 +52,9 @@ KNOWN_SPARE: Final = 1_000  # times of members and groups that may have gone
 DROPPED_MAX: Final = 1_000  # offsets of removed partitions, or fences, in one batch
 DROP_PAUSE_MS: Final = 100  # after a batch of fences, in which it is appended
 STATE_BYTES_MAX: Final = 16 << 20  # of one partition
+STEP_MAX: Final = 150  # groups, answers and writes of one step: they hold the event loop for some ms
+SWEPT_MAX: Final = 200  # groups that a sweep looks at together
+PAUSE_MS: Final = 1  # after such a step, in which others are served
 PARTITION_BYTES: Final = 2 * ROW_BYTES  # of a queue in a partition, or of an offset with its names
 SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
 
@@ -74,6 +79,9 @@ class Coordination:
         self._outputs = Outputs(state.copy(), tally or Tally())
         self._topics = topics
         self._beginnings_seen: Mapping[tuple[str, int], int] = {}
+        self._by_topic: ByTopic[str] = ByTopic()  # groups with members
+        self._changed: dict[str, list[str]] = {}  # by topic, its groups that have yet to be looked at
+        self._with_removed: list[str] = []  # groups that may have offsets of partitions that were removed
         self._offsets_retention_ms = offsets_retention_ms
         self._budget = Budget(
             "bytes of consumer groups",
@@ -88,13 +96,15 @@ class Coordination:
         self._known_max = KNOWN_SPARE  # entries, before those of members that have gone are forgotten
         self._deadlines: list[tuple[int, str]] = []
         self._next: dict[str, int] = {}  # the deadline of a group that counts; others in the heap are stale
+        self._rests_until_ms = 0  # what a step has left is done not before
         self._sweep_ms = now_ms + SWEEP_MS
-        self.queues = Queues(self._outputs, topics, queue_limits, now_ms=now_ms, wall_ms=wall_ms)
-        for name, group in self._outputs.state.groups.items():
-            if group.members:
-                self._membership(name).take_over(now_ms)
-                self._after(name)
-        self._drop_offsets_of_removed()
+        self._unswept: list[str] = []  # groups that this sweep has yet to look at
+        self._survey: tuple[list[str], set[Place]] = [], set()  # what this sweep asks about
+        self.queues = Queues(self._outputs, topics, queue_limits)
+        # Groups that have yet to be taken over.
+        self._left_behind = dict.fromkeys(name for name, group in self.state.groups.items() if group.members)
+        self.partitions_changed((), now_ms)
+        self._step(self.queues.catch_up(now_ms, wall_ms), now_ms)
 
     @property
     def state_bytes_max(self) -> int:
@@ -114,10 +124,15 @@ class Coordination:
         """When ``tick`` has something to do, at the latest."""
         of_groups = self._deadlines[0][0] if self._deadlines else self._sweep_ms
         of_queues = self.queues.next_deadline_ms()
-        return min(self._sweep_ms, of_groups, self._sweep_ms if of_queues is None else of_queues)
+        due_ms = of_groups if of_queues is None else min(of_groups, of_queues)
+        if self._left_behind or self._changed or self._with_removed or self.queues.is_behind:
+            due_ms = self._rests_until_ms
+        return min(self._sweep_ms, max(due_ms, self._rests_until_ms))
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
         """Answered now, or later. A refusal is an answer, too."""
+        if request.group in self._left_behind:
+            self._take_over(request.group, now_ms)
         try:
             self._receive(request_id, request, now_ms, wall_ms)
         except RaftlogError as refusal:
@@ -134,7 +149,13 @@ class Coordination:
             self._memberships[request.group].forget(request_id)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """End what is due."""
+        """End some of what is due, after some of what a change of topics, or of leaders, has left."""
+        self._step(chain(self._catch_up(now_ms), self._ends(now_ms, wall_ms)), now_ms)
+        of_queues = chain(self.queues.catch_up(now_ms, wall_ms), self.queues.ends(now_ms, wall_ms))
+        self._step(of_queues, now_ms)
+
+    def _ends(self, now_ms: int, wall_ms: int) -> Iterator[None]:
+        """End what is due, group by group."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             due_ms, name = heapq.heappop(self._deadlines)
             if self._next.get(name) == due_ms:
@@ -144,19 +165,22 @@ class Coordination:
                 membership.tick(now_ms, wall_ms)
                 self._outputs.tally.expired(before, membership.group)
                 self._after(name)
-        self.queues.tick(now_ms, wall_ms)
+            yield
+
+    def _step(self, work: Iterator[None], now_ms: int) -> None:
+        """Do some of the work. What is left is done in later steps, which begin it anew."""
+        before = len(self._outputs.wanted)
+        for done, _ in enumerate(work, 1):
+            if done + len(self._outputs.wanted) - before >= STEP_MAX:
+                self._rests_until_ms = now_ms + PAUSE_MS
+                return
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Ask about groups that nobody has used for the whole retention (``surveyed``)."""
+        """Look for groups that nobody has used for the whole retention, some at a time (``surveyed``)."""
         if len(self.known_until) > self._known_max:
             self._forget_times()
         if now_ms >= self._sweep_ms:
-            dropped = tuple((key, None) for key in islice(commits.fences(self.state), DROPPED_MAX))
-            if dropped:
-                self._outputs.write(*dropped, frees_room=True)
-            self._sweep_ms = now_ms + (DROP_PAUSE_MS if len(dropped) == DROPPED_MAX else SWEEP_MS)
-            if trusted_ms is not None and (unused := self._unused(trusted_ms)):
-                self._outputs.perform(survey_of(self.state, unused))
+            self._sweep_ms = now_ms + self._sweep(trusted_ms)
 
     def _forget_times(self) -> None:
         """Forget those of members and groups that have gone, however fast they come and go."""
@@ -166,14 +190,42 @@ class Coordination:
                 del self.known_until[name, member_id]
         self._known_max = 2 * len(self.known_until) + KNOWN_SPARE
 
-    def partitions_changed(self, now_ms: int) -> None:
-        """The topics are not as they were before."""
-        for name, membership in list(self._memberships.items()):
-            membership.look_at_partitions(now_ms)
-            self._after(name)
-        self.queues.partitions_changed(now_ms)
-        self._drop_offsets_of_removed()
+    def partitions_changed(self, topics: Collection[str], now_ms: int) -> None:
+        """These topics are not as they were before. Their groups are looked at now, or in the next ticks."""
+        self._changed |= {topic: names for topic in sorted(topics) if (names := self._by_topic.of(topic))}
+        if self._topics.beginnings != self._beginnings_seen:
+            self._beginnings_seen = dict(self._topics.beginnings)
+            self._with_removed = [*self.state.offsets]
+        self.queues.partitions_changed(topics, now_ms)
         self._fit_share()
+        self._step(self._catch_up(now_ms), now_ms)
+
+    def _catch_up(self, now_ms: int) -> Iterator[None]:
+        """Take groups over, and look at what has changed of topics, group by group.
+
+        A partition that is added again under the number of a removed one has no committed offset.
+        """
+        while self._left_behind:
+            self._take_over(next(reversed(self._left_behind)), now_ms)
+            yield
+        for topic, names in list(self._changed.items()):
+            while names:
+                if (membership := self._memberships.get(name := names.pop())) is not None:
+                    membership.look_at_partitions(now_ms)
+                    self._after(name)
+                yield
+            del self._changed[topic]
+        while self._with_removed:
+            keys = commits.offsets_of_removed(self.state, self._with_removed.pop(), self._topics)
+            for first in range(0, len(keys), DROPPED_MAX):
+                self._outputs.write(*((key, None) for key in keys[first : first + DROPPED_MAX]))
+            yield
+
+    def planned(self, asked: MakePlan, outcome: Planned | RaftlogError, now_ms: int, wall_ms: int) -> None:
+        """See ``Membership.planned``."""
+        if (membership := self._memberships.get(asked.name)) is not None:
+            membership.planned(asked, outcome, now_ms, wall_ms)
+            self._after(asked.name)
 
     # Requests.
 
@@ -375,48 +427,71 @@ class Coordination:
             pending=commits.pending_offsets(self.state.transactions.get(name, {})),
         )
 
-    def surveyed(self, extents: Extents, now_ms: int, trusted_ms: int) -> list[str]:
-        """Delete, and return, the unused groups whose offsets mean nothing any more; others are kept."""
-        over = [name for name in self._unused(trusted_ms) if is_over(self.state, name, extents)]
+    def surveyed(self, groups: Collection[str], extents: Extents, now_ms: int, trusted_ms: int) -> list[str]:
+        """Delete, and return, those of these groups that nobody uses and whose offsets mean nothing."""
+        oldest_ms = trusted_ms - self._offsets_retention_ms
+        over = [name for name in groups if self._is_unused(name, oldest_ms)]
+        over = [name for name in over if is_over(self.state, name, extents)]
         self._outputs.tally.groups_expired += len(over)
         for name in over:
             self._delete(name, now_ms, trusted_ms)
         return over
 
-    def _unused(self, trusted_ms: int) -> list[str]:
-        """The groups that have had neither members nor commits for the whole retention."""
-        oldest_ms = trusted_ms - self._offsets_retention_ms
-        in_use = self.queues.in_use | self._memberships.keys() | self.state.pending.keys()
-        return [
-            name
-            for name, group in self.state.groups.items()
-            if not group.members and name not in in_use and self._used_ms(name, group) < oldest_ms
-        ]
+    def _is_unused(self, name: str, oldest_ms: int) -> bool:
+        """Whether a group has had neither members nor commits for the whole retention."""
+        group = self.state.groups.get(name)
+        if group is None or group.members or name in self._memberships or name in self.state.pending:
+            return False
+        return not self.queues.is_in_use(name) and self._used_ms(name, group) < oldest_ms
 
     def _used_ms(self, name: str, group: Group) -> int:
         offsets = self.state.offsets.get(name, {}).values()
         newest_ms = max((committed.committed_ms for committed in offsets), default=0)
         return max(newest_ms, group.changed_ms, self.queues.used_ms(name))
 
+    def _sweep(self, trusted_ms: int | None) -> int:
+        """Look at some of the groups; the end of a sweep asks about those that are unused (``surveyed``).
+
+        Returns the milliseconds until the next look.
+        """
+        if not self._unswept:
+            dropped = tuple((key, None) for key in islice(commits.fences(self.state), DROPPED_MAX))
+            if dropped:
+                self._outputs.write(*dropped, frees_room=True)
+            if len(dropped) == DROPPED_MAX:
+                return DROP_PAUSE_MS
+            self._unswept, self._survey = [*self.state.groups], ([], set())
+        if trusted_ms is None:
+            self._unswept.clear()
+            return SWEEP_MS
+        names, places = self._survey
+        for name in self._unswept[-SWEPT_MAX:]:
+            if self._is_unused(name, trusted_ms - self._offsets_retention_ms):
+                names.append(name)
+                places.update(places_of(self.state, name))
+        del self._unswept[-SWEPT_MAX:]
+        if self._unswept:
+            return PAUSE_MS
+        if names:
+            self._outputs.perform(Survey(tuple(names), tuple(sorted(places))))
+        return SWEEP_MS
+
     def _delete(self, name: str, now_ms: int, wall_ms: int) -> None:
         self.queues.delete_of(name, now_ms, wall_ms)
         offsets = self.state.offsets.get(name, {})
         self._outputs.write(*((OffsetKey(name, *target), None) for target in offsets), (GroupKey(name), None))
 
-    def _drop_offsets_of_removed(self) -> None:
-        """A partition that is added again under the number of a removed one has no committed offset."""
-        if self._topics.beginnings != self._beginnings_seen:
-            self._beginnings_seen = dict(self._topics.beginnings)
-            keys = commits.offsets_of_removed(self.state, self._topics)
-            for first in range(0, len(keys), DROPPED_MAX):
-                self._outputs.write(*((key, None) for key in keys[first : first + DROPPED_MAX]))
-
     # Parts.
+
+    def _take_over(self, name: str, now_ms: int) -> None:
+        del self._left_behind[name]
+        self._membership(name).take_over(now_ms)
+        self._after(name)
 
     def _membership(self, name: str) -> Membership:
         found = self._memberships.get(name)
         if found is None:
-            found = Membership(name, self._outputs, self._topics, self.known_until)
+            found = Membership(name, self._outputs, self._topics, self.known_until, self._by_topic)
             self._memberships[name] = found
         return found
 

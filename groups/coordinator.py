@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 from groups.coordination import STATE_BYTES_MAX, Coordination
 from groups.expiry import Survey
 from groups.outputs import Row
+from groups.plans import MakePlan, Planned, planned
 from groups.ports import Jobs, Topics
 from groups.queue_effects import Bury, Look
 from groups.queue_requests import ReadQueue, Settled
@@ -29,9 +32,14 @@ from raftlog.clock import TrustedClock
 from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RebalanceInProgress
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
 from raftlog.hosting.decisions import Effect
+from raftlog.node.blocking import RunBlocking
+from raftlog.node.threads import in_thread
 from raftlog.records.batch import Batch
 
 BURY_AGAIN_S: Final = (0.1, 5.0)  # the first pause after a failure, and the longest
+FORGOTTEN_MAX: Final = 100  # unused groups at a time, some milliseconds
+FORGET_PAUSE_S: Final = 0.01  # after so many, in which they are appended
+PLAN_AT_ONCE: Final = 200  # members and partitions: a plan for more may take long, and is made on a thread
 LOOK_GROUPS: Final = 500  # at a time, a few milliseconds
 _log = logging.getLogger("raftlog.groups")
 
@@ -50,6 +58,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         offsets_retention_ms: int,
         queue_limits: QueueLimits = DEFAULTS,
         state_bytes_max: int = STATE_BYTES_MAX,
+        run_blocking: RunBlocking = in_thread,
     ) -> None:
         super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = GroupsState()
@@ -60,6 +69,8 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         self._offsets_retention_ms = offsets_retention_ms
         self._queue_limits = queue_limits
         self._state_bytes_max = state_bytes_max
+        self._run_blocking = run_blocking
+        self._planning = asyncio.Lock()  # so that many plans leave threads for others
 
     @property
     def is_coordinating(self) -> bool:
@@ -94,10 +105,10 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         self.tally.rebalances.clear()
         super().leads(log)
 
-    def partitions_changed(self) -> None:
-        """Topics have other partitions, or were created again."""
+    def partitions_changed(self, topics: Collection[str]) -> None:
+        """These topics are new or gone, have other partitions, or were created again."""
         if (decisions := self.decisions) is not None:
-            self.step(lambda: decisions.partitions_changed(self._now_ms()))
+            self.step(lambda: decisions.partitions_changed(topics, self._now_ms()))
 
     async def summaries(self, after: str, count_max: int) -> list[tuple[str, str, int]]:
         """Name, state and number of members of the groups behind a name, in order. Raises ``NotLeader``."""
@@ -153,6 +164,8 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
                 self.do_beside(self._bury(effect, self.decisions))
             case Survey():
                 self.do_beside(self._survey(effect, self.decisions))
+            case MakePlan():
+                self.do_beside(self._make_plan(effect, self.decisions))
             case Confirm():
                 self.do_beside(self._confirm(effect, self.decisions))
 
@@ -183,10 +196,24 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         if isinstance(extents, RaftlogError):
             _log.info("%s: unused groups are looked at later: %s", self._name, extents)
             return
-        trusted_ms = self._clock.trusted_ms()
-        if decisions is self.decisions and trusted_ms is not None:
-            for name in decisions.surveyed(extents, self._now_ms(), trusted_ms):
+        for first in range(0, len(survey.groups), FORGOTTEN_MAX):
+            some, trusted_ms = survey.groups[first : first + FORGOTTEN_MAX], self._clock.trusted_ms()
+            if decisions is not self.decisions or trusted_ms is None:
+                return
+            for name in decisions.surveyed(some, extents, self._now_ms(), trusted_ms):
                 _log.info("%s: group %s expired: unused, and its records are gone", self._name, name)
+            self.carry_out()
+            await asyncio.sleep(FORGET_PAUSE_S)
+
+    async def _make_plan(self, asked: MakePlan, decisions: Coordination) -> None:
+        async with self._planning:
+            if decisions.state.groups.get(asked.name) is not asked.group:
+                return  # the group is further
+            work = partial(planned, asked)
+            made = _at_once(work) if asked.size <= PLAN_AT_ONCE else self._run_blocking(work)
+            outcome = await self.tried(made, f"the plan of group {asked.name}")
+        if decisions is self.decisions:
+            decisions.planned(asked, outcome, self._now_ms(), self._clock.wall_ms())
             self.carry_out()
 
     async def _confirm(self, confirm: Confirm, decisions: Coordination) -> None:
@@ -204,3 +231,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
                 retry_after_ms=0,
             )
         return CommitUnknown(f"group {request.group}: no answer within {timeout_ms} ms")
+
+
+async def _at_once(work: Callable[[], Planned]) -> Planned:
+    return work()

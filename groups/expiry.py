@@ -6,7 +6,7 @@ and its deletion (``coordination``); where partitions begin and end (``ports.Top
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from groups.ports import Extent, Extents, Place
@@ -16,14 +16,15 @@ from raftlog.hosting.decisions import Effect
 
 @dataclass(frozen=True, slots=True)
 class Survey(Effect):
-    """Find out where these partitions begin and end, then report it."""
+    """Find out where these partitions begin and end, then report it of these groups."""
 
+    groups: tuple[str, ...]
     places: tuple[Place, ...]
 
 
-def survey_of(state: GroupsState, groups: Iterable[str]) -> Survey:
-    """What must be known before these groups are forgotten."""
-    return Survey(tuple(sorted({place for name in groups for place, _ in _positions(state, name)})))
+def places_of(state: GroupsState, group: str) -> Iterator[Place]:
+    """The partitions whose extents must be known before a group is forgotten."""
+    return (place for place, _ in _positions(state, group))
 
 
 def is_over(state: GroupsState, group: str, extents: Extents) -> bool:

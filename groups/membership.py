@@ -29,10 +29,12 @@ import msgspec
 
 from groups import commits, generations
 from groups.agreement import check_same_tags
+from groups.by_topic import ByTopic
 from groups.outputs import Outputs, Row
+from groups.plans import MakePlan, Planned
 from groups.ports import KnownTopics
 from groups.records import Group, GroupKey, Member, Rebalance
-from groups.requests import Beat, Done, Heartbeat, Join, Leave, Plan, Reply, Sync
+from groups.requests import Beat, Done, Heartbeat, Join, Leave, Reply, Sync
 from raftlog.errors import (
     Conflict,
     InvalidRequest,
@@ -103,14 +105,25 @@ class _Planning:
 class Membership:
     """One group. Times are milliseconds of the coordinator's monotonic clock; ``wall_ms`` is for people."""
 
-    def __init__(self, name: str, outputs: Outputs, topics: KnownTopics, known_until: KnownUntil) -> None:
+    def __init__(
+        self,
+        name: str,
+        outputs: Outputs,
+        topics: KnownTopics,
+        known_until: KnownUntil,
+        by_topic: ByTopic[str],
+    ) -> None:
+        """``known_until`` and ``by_topic`` are those of all groups."""
         self.name = name
+        self._by_topic = by_topic
+        self._subscribed: set[str] = set()  # what its members subscribe to
         self._known_until = known_until
         self._outputs = outputs
         self._topics = topics
         self._sessions: dict[str, int] = {}  # when they end
         self._waiting: dict[RequestId, _Waiting] = {}
         self._phase: _Joining | _Planning | None = None  # None: stable, or without members
+        self._making: Group | None = None  # the generation whose plan is being made
         self._revoked_by_ms: int | None = None  # what a stable group withholds
         self._rests_until_ms = 0  # a large group writes its members not before
         self._leaving: dict[str, list[RequestId]] = {}  # members that are removed then
@@ -137,6 +150,7 @@ class Membership:
     def take_over(self, now_ms: int) -> None:
         """This broker coordinates the group from now on."""
         group = self.group
+        self._note_topics(group)
         phase_until_ms = self._known_until.get((self.name, ""))
         for member_id, member in group.members.items():
             known_ms = self._known_until.get((self.name, member_id))
@@ -149,7 +163,8 @@ class Membership:
         elif group.members and not group.has_plan:
             self._await_plan(_Rebalance("the coordinator changed", now_ms, len(group.members)), now_ms)
         else:
-            self._await_revocation(group, now_ms)
+            if generations.withholds(group):
+                self._await_revocation(group, now_ms)
             self.look_at_partitions(now_ms)
         if self._phase is not None and phase_until_ms is not None:
             again_ms = min(now_ms + JOIN_AGAIN_MS, phase_until_ms + 2 * JOIN_AGAIN_MS)
@@ -187,13 +202,14 @@ class Membership:
         if self._joining is not None:
             raise self._rebalancing()
         self._touch(ask.member_id, member, now_ms)
-        if not group.has_plan:
-            if ask.member_id != group.leader or (ask.plan is None and not ask.is_auto):
-                self._waiting[request_id] = _Waiting(_Kind.SYNC, ask.member_id)
-                return
-            plan = generations.server_plan(group) if ask.plan is None else ask.plan
-            group = self._set_plan(group, plan, now_ms, wall_ms)
-        self._outputs.answer(request_id, generations.synced(group, ask.member_id))
+        if group.has_plan:
+            self._outputs.answer(request_id, generations.synced(group, ask.member_id))
+            return
+        self._waiting[request_id] = _Waiting(_Kind.SYNC, ask.member_id)
+        has_plan = ask.member_id == group.leader and (ask.plan is not None or ask.is_auto)
+        if has_plan and self._making is not group:
+            self._making = group
+            self._outputs.perform(MakePlan(self.name, group, ask.plan))
 
     def heartbeat(self, request_id: RequestId, ask: Heartbeat, now_ms: int) -> None:
         """Answered at once, or within ``wait_ms``."""
@@ -258,6 +274,8 @@ class Membership:
         phase = self._phase
         if isinstance(phase, _Joining) and phase.deadline_ms <= now_ms:
             self._end_joining(phase, now_ms, wall_ms)
+        elif isinstance(phase, _Planning) and phase.deadline_ms <= now_ms and self._making is self.group:
+            self._await_plan(phase.rebalance, now_ms)  # the leader has done its part
         elif isinstance(phase, _Planning) and phase.deadline_ms <= now_ms:
             leader = self.group.leader
             self._remove((leader,), f"leader {leader} sent no plan", now_ms, wall_ms)
@@ -280,7 +298,7 @@ class Membership:
         group = self.group
         if self._phase is not None or not group.members:
             return
-        counts = self._counts_of(generations.topics_of(group))
+        counts = self._counts_of(self._subscribed)
         reason = generations.why_changed(group, counts, self._topics.topic_ids)
         if reason:
             self._begin(reason, now_ms, len(group.members))
@@ -334,9 +352,15 @@ class Membership:
     def _write(self, group: Group, *beside: Row, now_ms: int) -> None:
         """Members join, leave and take places with small requests: a large group rests after a record."""
         self._outputs.write((GroupKey(self.name), group), *beside)
+        self._note_topics(group)
         size_bytes = sum(map(generations.size_of, group.members.values()))
         if size_bytes > FREE_BYTES:
             self._rests_until_ms = now_ms + size_bytes * 1_000 // GENERATION_BYTES_PER_S
+
+    def _note_topics(self, group: Group) -> None:
+        topics = generations.topics_of(group)
+        self._by_topic.change(self.name, self._subscribed, topics)
+        self._subscribed = topics
 
     def _answer_of_join(self, group: Group, waiting: _Waiting) -> Reply | RaftlogError:
         """A late copy of an earlier join may have replaced this one: then the member repeats it."""
@@ -372,16 +396,23 @@ class Membership:
         self._known_until[self.name, ""] = phase.deadline_ms
 
     def _await_revocation(self, group: Group, now_ms: int) -> None:
-        if generations.withholds(group):
-            self._revoked_by_ms = now_ms + generations.rebalance_timeout_ms(group)
+        self._revoked_by_ms = now_ms + generations.rebalance_timeout_ms(group)
 
-    def _set_plan(self, group: Group, plan: Plan, now_ms: int, wall_ms: int) -> Group:
-        """Write the plan and answer all that wait. Raises ``InvalidRequest`` for one that does not fit."""
-        problem = generations.problem_of_plan(group, plan)
-        if problem is not None:
-            raise InvalidRequest(f"plan: {problem}", field="plan")
-        assert isinstance(self._phase, _Planning)
-        rebalance, self._phase = self._phase.rebalance, None
+    def planned(self, asked: MakePlan, outcome: Planned | RaftlogError, now_ms: int, wall_ms: int) -> None:
+        """A plan is made, or it is known why not. The plan of an earlier generation is dropped."""
+        if self._making is not asked.group:
+            return
+        self._making = None
+        if self.group is not asked.group or not isinstance(self._phase, _Planning):
+            return
+        if isinstance(outcome, RaftlogError):
+            self._answer_waiting(lambda each: outcome, kind=_Kind.SYNC, members=(asked.group.leader,))
+        else:
+            self._set_plan(self._phase.rebalance, outcome, now_ms, wall_ms)
+
+    def _set_plan(self, rebalance: _Rebalance, outcome: Planned, now_ms: int, wall_ms: int) -> None:
+        """Write the plan and answer all that wait."""
+        group, self._phase = outcome.group, None
         took_ms = now_ms - rebalance.began_ms
         done = Rebalance(
             generation=group.generation,
@@ -393,17 +424,15 @@ class Membership:
         )
         planned = msgspec.structs.replace(
             group,
-            members=generations.with_plan(group, plan),
-            has_plan=True,
             changed_ms=wall_ms,
             rebalances=(*group.rebalances, done)[-REBALANCES_KEPT:],
         )
         self._outputs.write((GroupKey(self.name), planned))
         self._touch_syncing(now_ms)
         self._answer_waiting(lambda each: generations.synced(planned, each.member_id), kind=_Kind.SYNC)
-        self._await_revocation(planned, now_ms)
+        if outcome.withholds:
+            self._await_revocation(planned, now_ms)
         self.look_at_partitions(now_ms)
-        return planned
 
     # Parts.
 

@@ -167,10 +167,10 @@ class OpenJobs:
                 return place
         return None
 
-    def ended(self, now_ms: int) -> list[Place]:
-        """Jobs whose lease or pause has ended since the last call. They may be delivered now."""
+    def ended(self, now_ms: int, count_max: int) -> list[Place]:
+        """Some jobs whose lease or pause has ended and that no call has given. They may be delivered now."""
         found: list[Place] = []
-        while self._until and self._until[0][0] <= now_ms:
+        while len(found) < count_max and self._until and self._until[0][0] <= now_ms:
             at_ms, place = heapq.heappop(self._until)
             each = self._open.get(place)
             if each is not None and each.until_ms == at_ms:

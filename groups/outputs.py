@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from groups.expiry import Survey
+from groups.plans import MakePlan
 from groups.queue_effects import Bury, Look
 from groups.records import Key, Value
 from groups.requests import Reply
@@ -15,7 +16,7 @@ from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, RequestId, Write
 
 Row = tuple[Key, Value | None]
-Output = Answer[Reply] | Write[Row] | Look | Bury | Survey | Confirm
+Output = Answer[Reply] | Write[Row] | Look | Bury | Survey | MakePlan | Confirm
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ class Outputs:
             self.tally.written(key, self.state.groups.get(key.group), value)
             self.state.put(key, value)
 
-    def perform(self, effect: Look | Bury | Survey | Confirm) -> None:
+    def perform(self, effect: Look | Bury | Survey | MakePlan | Confirm) -> None:
         """Have something done once all records before it are committed."""
         self.wanted.append(effect)
 

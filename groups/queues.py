@@ -7,10 +7,13 @@ consume it by members at the same time. Leaves to others: the jobs of one queue 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Final, assert_never
 
+from groups.by_topic import ByTopic
 from groups.ended import EndedDeliveries, Name
 from groups.outputs import Outputs
 from groups.ports import KnownTopics
@@ -28,6 +31,7 @@ from groups.queue_requests import (
 from groups.room import BYTES_MAX, Room
 from groups.work_queue import WorkQueue
 from raftlog.errors import Conflict, RaftlogError, UnknownQueue
+from raftlog.hosting.budget import Usage
 from raftlog.hosting.decisions import RequestId
 
 
@@ -41,27 +45,29 @@ class QueueLimits:
 
 
 DEFAULTS: Final = QueueLimits()
+JOBS_AT_ONCE: Final = 10  # take as long to take over as a group
 
 
 class Queues:
     """Begins with what ``outputs`` has of them."""
 
-    def __init__(
-        self, outputs: Outputs, topics: KnownTopics, limits: QueueLimits, *, now_ms: int, wall_ms: int
-    ) -> None:
+    def __init__(self, outputs: Outputs, topics: KnownTopics, limits: QueueLimits) -> None:
         self._outputs = outputs
         self._topics = topics
         self._room = Room(limits.queue_max, limits.total_max, limits.bytes_max, outputs.state)
         self._ended = EndedDeliveries()
         self._queues: dict[Name, WorkQueue] = {}
+        self._loaded = Usage()  # queues by group
+        self._by_topic: ByTopic[Name] = ByTopic()
+        self._changed: set[Name] = set()  # of which the topic has changed
         self._deadlines: list[tuple[int, Name]] = []
         self._next: dict[Name, int] = {}  # the deadline of a queue that counts; others in the heap are stale
-        jobs = outputs.state.jobs
-        for name in [
-            (group, topic) for group in jobs for topic in sorted({topic for topic, _ in jobs[group]})
-        ]:
-            self._queue(name, now_ms, wall_ms)
-            self._after(name, now_ms)
+        # Queues that have yet to be taken over, with the number of their jobs.
+        self._left_behind: dict[Name, int] = {}
+        for group, jobs in outputs.state.jobs.items():
+            self._room.open.add(group, len(jobs))
+            for topic, count in sorted(Counter(topic for topic, _ in jobs).items()):
+                self._left_behind[group, topic] = count
 
     # Time.
 
@@ -69,20 +75,39 @@ class Queues:
         """When ``tick`` has something to do, at the latest."""
         return self._deadlines[0][0] if self._deadlines else None
 
-    def tick(self, now_ms: int, wall_ms: int) -> None:
-        """End what is due."""
+    @property
+    def is_behind(self) -> bool:
+        """Whether ``catch_up`` has something to do."""
+        return bool(self._left_behind)
+
+    def catch_up(self, now_ms: int, wall_ms: int) -> Iterator[None]:
+        """Take queues over, each with a pause for every few jobs."""
+        while self._left_behind:
+            name, count = next(reversed(self._left_behind.items()))
+            self._queue(name, now_ms, wall_ms)
+            self._after(name, now_ms)
+            yield from repeat(None, 1 + count // JOBS_AT_ONCE)
+
+    def ends(self, now_ms: int, wall_ms: int) -> Iterator[None]:
+        """End what is due, queue by queue."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             due_ms, name = heapq.heappop(self._deadlines)
             if self._next.get(name) == due_ms:
                 del self._next[name]
+                if name in self._changed:
+                    self._changed.remove(name)
+                    self._queues[name].look_at(self._topics.counts.get(name[1], 0))
                 self._queues[name].tick(now_ms, wall_ms)
-                self._after(name, now_ms)
+                self._after(name, now_ms, now_ms + 1)
+            yield
 
     # Requests.
 
     def receive(self, request_id: RequestId, request: QueueRequest, now_ms: int, wall_ms: int) -> None:
         """Answered now, or later. Raises what is refused."""
         name = (request.group, request.topic)
+        if name in self._left_behind:
+            self._queue(name, now_ms, wall_ms)
         match request:
             case Receive():
                 self._queue(name, now_ms, wall_ms).receive(request_id, request, self._topics, now_ms, wall_ms)
@@ -116,10 +141,10 @@ class Queues:
         if queue is not None:
             queue.forget(request_id)
 
-    def partitions_changed(self, now_ms: int) -> None:
-        """Topics have other partitions than before. New partitions are looked at in the next tick."""
-        for name, queue in self._queues.items():
-            queue.look_at(self._topics.counts.get(name[1], 0))
+    def partitions_changed(self, topics: Collection[str], now_ms: int) -> None:
+        """These topics have other partitions than before. New partitions are looked at in the next ticks."""
+        for name in chain.from_iterable(map(self._by_topic.of, sorted(topics))):
+            self._changed.add(name)
             self._next[name] = now_ms
             heapq.heappush(self._deadlines, (now_ms, name))
 
@@ -169,10 +194,9 @@ class Queues:
                     f"queue first: DELETE /v1/queues/{topic}/{group}"
                 )
 
-    @property
-    def in_use(self) -> set[str]:
-        """The groups with open jobs, or of which somebody has asked for jobs in the last minute."""
-        return {group for group, _ in self._queues}
+    def is_in_use(self, group: str) -> bool:
+        """Whether a group has open jobs, or somebody has asked for jobs of it in the last minute."""
+        return bool(self._loaded.of(group)) or group in self._outputs.state.jobs
 
     def used_ms(self, group: str) -> int:
         """About when jobs of the group were last received, by the wall clock; 0 if never."""
@@ -181,7 +205,7 @@ class Queues:
     def delete_of(self, group: str, now_ms: int, wall_ms: int) -> None:
         """The group is deleted."""
         topics = {topic for topic, _ in self._outputs.state.queues.get(group, {})}
-        topics |= {topic for name, topic in self._queues if name == group}
+        topics |= {topic for name, topic in (*self._queues, *self._left_behind) if name == group}
         for topic in sorted(topics):
             self._queue((group, topic), now_ms, wall_ms).end()
             self._after((group, topic), now_ms)
@@ -192,6 +216,9 @@ class Queues:
         found = self._queues.get(name)
         if found is None:
             found = self._queues[name] = WorkQueue(*name, self._outputs, self._room, self._ended)
+            self._loaded.add(name[0], 1)
+            self._room.open.add(name[0], -self._left_behind.pop(name, 0))  # they are counted when taken over
+            self._by_topic.change(name, set(), {name[1]})
             found.take_over(now_ms, wall_ms)
             found.look_at(self._topics.counts.get(name[1], 0))
         return found
@@ -201,16 +228,20 @@ class Queues:
         if not (self.has(*name) if found is None else found.is_known):
             raise UnknownQueue(f"group {name[0]} has no queue of topic {name[1]}; the first receive makes it")
 
-    def _after(self, name: Name, now_ms: int) -> None:
-        """Schedule the next deadline of a queue; drop one that is idle."""
+    def _after(self, name: Name, now_ms: int, earliest_ms: int = 0) -> None:
+        """Schedule the next deadline of a queue, not before ``earliest_ms``; drop a queue that is idle."""
         queue = self._queues.get(name)
         if queue is None:
             return
         if queue.is_idle(now_ms):
             del self._queues[name]
+            self._loaded.add(name[0], -1)
+            self._by_topic.change(name, {name[1]}, set())
+            self._changed.discard(name)
             self._next.pop(name, None)
             return
         wanted_ms, known_ms = queue.next_deadline_ms(), self._next.get(name)
         if wanted_ms is not None and (known_ms is None or wanted_ms < known_ms):
+            wanted_ms = max(wanted_ms, earliest_ms)
             self._next[name] = wanted_ms
             heapq.heappush(self._deadlines, (wanted_ms, name))

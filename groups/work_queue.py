@@ -40,7 +40,7 @@ from raftlog.errors import Conflict, NoLeader, RaftlogError
 from raftlog.hosting.decisions import RequestId
 from raftlog.records.tags import TagSelection, tag_fields
 
-OPENED_MAX: Final = 400  # jobs in one step, so that its rows are one batch
+OPENED_MAX: Final = 400  # jobs that are opened, or end, in one step, so that its rows are one batch
 GRACE_MS: Final = 2_000  # a receive that waits no longer still waits so long for the first look
 IDLE_MS: Final = 60_000  # what was read ahead is kept for so long
 NOTHING: Final = Received()
@@ -121,9 +121,9 @@ class WorkQueue:
         return not self._waiters and not len(self._jobs) and now_ms >= self._touched_ms + IDLE_MS
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """End leases, pauses and waits that are due."""
+        """End some of the leases and pauses that are due, and waits."""
         rows: list[Row] = []
-        for place in self._jobs.ended(now_ms):
+        for place in self._jobs.ended(now_ms, OPENED_MAX):
             job = self._jobs.get(place)
             assert job is not None
             if job.state == "leased":

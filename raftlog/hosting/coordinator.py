@@ -109,6 +109,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._next: _Round | None = None
         self._is_append_due = False  # in the next turn of the loop
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms: int | None = None  # the deadline that the timer waits for
         self._hears_until_s: float | None = None  # after a stall, by the loop's time
         self._begin_s = 0.0  # it took so long the last time
         self._before: DecisionsT | None = None  # the last decisions of this leader
@@ -233,6 +234,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._beside.clear()
         if self._timer is not None:
             self._timer.cancel()
+        self._timer_due_ms = None
         unknown = CommitUnknown(f"{reason}; repeat the request")
         for waiting in self._open.values():
             is_undone = waiting.first_round >= undone_from or self.reads_only(waiting.request)
@@ -448,10 +450,14 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return int(self._clock.monotonic() * 1000) - self._paused_ms
 
     def _set_timer(self) -> None:
+        """A timer with the same deadline stays: requests in every turn would put it off again and again."""
         assert self.decisions is not None
+        due_ms = self.decisions.next_deadline_ms()
+        if due_ms == self._timer_due_ms:
+            return
         if self._timer is not None:
             self._timer.cancel()
-        self._wait_for(self.decisions.next_deadline_ms())
+        self._wait_for(due_ms)
 
     def _wait_for(self, due_ms: int) -> None:
         left_ms = due_ms - self._now_ms()
@@ -459,9 +465,11 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._hears_until_s = None
         delay_s = min(LOOK_S_MAX, max(0, left_ms) / 1000)
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick, due_ms)
+        self._timer_due_ms = due_ms
 
     def _tick(self, due_ms: int) -> None:
         """A process that was stopped hears the requests that it has missed before it ends what is due."""
+        self._timer_due_ms = None
         if self.decisions is None:
             return
         late_ms = self._now_ms() - due_ms
@@ -473,6 +481,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._hears_until_s = loop.time() + STALL_S
         if self._hears_until_s is not None and loop.time() < self._hears_until_s:
             self._timer = loop.call_at(self._hears_until_s, self._tick, due_ms)
+            self._timer_due_ms = due_ms
             return
         self._hears_until_s = None
         decisions = self.decisions

@@ -1,4 +1,4 @@
-"""Work that waits for the disk, away from the event loop.
+"""Work that waits for the disk, or takes long, away from the event loop.
 
 Nothing is decided here but what becomes of such work when the task that waits for it is cancelled.
 """
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class RunBlocking(Protocol):
-    """Runs what waits for the disk away from the loop; ``raftlog.exhaustion.in_thread`` does."""
+    """Runs what waits for the disk, or takes long, away from the loop, as ``node.threads.in_thread`` does."""
 
     def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]:
         """The result of ``work``, or what it raised."""

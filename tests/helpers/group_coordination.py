@@ -9,6 +9,7 @@ from groups import commits
 from groups.coordination import STATE_BYTES_MAX, Coordination
 from groups.expiry import Survey
 from groups.outputs import Row
+from groups.plans import MakePlan, Planned, planned
 from groups.ports import Extent, KnownTopics, Place
 from groups.requests import (
     AddOffsets,
@@ -64,6 +65,8 @@ class CoordinatedGroups:
         self.committed = GroupsState()
         self.tally = Tally()
         self.written: list[tuple[Row, ...]] = []
+        self.makes_plans = True
+        self.plans: list[MakePlan] = []  # on their way
         self.asked: list[Confirm] = []
         self.holds_questions = False
         self._open_from: dict[int, int] = {}  # by producer id: the first epoch that has not ended
@@ -123,13 +126,13 @@ class CoordinatedGroups:
     def set_partitions(self, topic: str, count: int) -> None:
         """The topic has so many partitions from now on."""
         self.counts[topic] = count
-        self.coordination.partitions_changed(self.now_ms)
+        self.coordination.partitions_changed({topic}, self.now_ms)
         self._carry_out()
 
     def create_again(self, topic: str, topic_id: str) -> None:
         """Deleted and created with as many partitions, which the coordinator sees at once."""
         self.topic_ids[topic] = topic_id
-        self.coordination.partitions_changed(self.now_ms)
+        self.coordination.partitions_changed({topic}, self.now_ms)
         self._carry_out()
 
     def remove_partition(self, topic: str, topic_id: str, next_offset: int) -> None:
@@ -162,10 +165,26 @@ class CoordinatedGroups:
                     first = self._open_from.get(ask.producer_id, 0)
                     is_over = ask.epoch < first
                     self.confirm(wanted, ProducerFenced("over", current_epoch=first) if is_over else None)
-                case Survey(places):
+                case MakePlan():
+                    self.plans.append(wanted)
+                    if self.makes_plans:
+                        self.make_plans()
+                case Survey(names, places):
                     found = {place: self.extents.get(place) for place in places}
-                    self.coordination.surveyed(found, self.now_ms, self.wall_ms)
+                    self.coordination.surveyed(names, found, self.now_ms, self.wall_ms)
                     self._carry_out()
+
+    def make_plans(self) -> None:
+        """The plans on their way are made."""
+        some, self.plans = self.plans, []
+        for asked in some:
+            outcome: Planned | RaftlogError
+            try:
+                outcome = planned(asked)
+            except RaftlogError as problem:
+                outcome = problem
+            self.coordination.planned(asked, outcome, self.now_ms, self.wall_ms)
+        self._carry_out()
 
     def confirm(self, question: Confirm, refusal: RaftlogError | None = None) -> None:
         """The coordinator of the transaction answers."""
@@ -216,14 +235,21 @@ class CoordinatedGroups:
         return self.beat(member, generation, Beat).must_rejoin
 
     def sync(
-        self, member: str, generation: int, plan: Plan | None = None, *, is_auto: bool = False
+        self,
+        member: str,
+        generation: int,
+        plan: Plan | None = None,
+        *,
+        group: str = "g",
+        is_auto: bool = False,
     ) -> RequestId:
         """Bring or fetch the plan."""
-        return self.send(Sync(group="g", member_id=member, generation=generation, plan=plan, is_auto=is_auto))
+        request = Sync(group=group, member_id=member, generation=generation, plan=plan, is_auto=is_auto)
+        return self.send(request)
 
-    def leave(self, member: str) -> RequestId:
+    def leave(self, member: str, *, group: str = "g") -> RequestId:
         """Leave."""
-        return self.send(Leave(group="g", member_id=member))
+        return self.send(Leave(group=group, member_id=member))
 
     def commit(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from groups.coordination import Coordination
 from groups.expiry import Survey
 from groups.outputs import Output
+from groups.plans import MakePlan
 from groups.queue_effects import Bury, Found, Look, Looked
 from groups.queue_requests import (
     Abandon,
@@ -204,8 +205,11 @@ class WorkedOff(CoordinatedGroups):
             case Look():
                 self.looks.append(wanted)
                 self._looked(wanted)
-            case Survey(places):
-                self.coordination.surveyed(dict.fromkeys(places), self.now_ms, self.wall_ms)
+            case MakePlan():
+                self.plans.append(wanted)
+                self.make_plans()
+            case Survey(names, places):
+                self.coordination.surveyed(names, dict.fromkeys(places), self.now_ms, self.wall_ms)
                 self._carry_out()
             case Bury():
                 self.burials.append(wanted)

@@ -298,7 +298,7 @@ COORDINATORS = (
         "groups.membership:Membership._member",
         "if generation != group.generation:",
         "if generation > group.generation:",
-        seen_by="groups:19",
+        seen_by="groups:155",
     ),
     PlantedBug(
         "a late commit takes an offset back",
@@ -338,7 +338,7 @@ COORDINATORS = (
     PlantedBug(
         "a plan is taken as it comes",
         "group C6",
-        "groups.membership:Membership._set_plan",
+        "groups.plans:planned",
         "if problem is not None:",
         "if False:",
         seen_by="tests/unit/groups/test_rebalances.py::test_plans_that_do_not_fit_are_refused",

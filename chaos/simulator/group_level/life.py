@@ -6,6 +6,7 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Final
 
@@ -17,10 +18,12 @@ from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.trace import Trace
 from groups.coordination import Coordination
 from groups.outputs import Output
+from groups.plans import MakePlan, Planned, planned
 from groups.ports import KnownTopics
 from groups.records import Key, Value
 from groups.requests import Commit, Request
 from groups.state import GroupsState
+from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, Write
 
 WALL_MS: Final = 1_700_000_000_000
@@ -72,8 +75,12 @@ class _Coordinator:
     def carry_out(self) -> None:
         """Answers wait for the records before them; a deposed coordinator commits nothing any more."""
         self.pending += self.coordination.take()
-        while self.pending and isinstance(self.pending[0], Answer):
-            self._answer(self.pending.pop(0))
+        while self.pending and not isinstance(wanted := self.pending[0], Write):
+            del self.pending[0]
+            if isinstance(wanted, MakePlan):
+                self._life.after(self._life.planning_ms(), partial(self._make_plan, wanted))
+            else:
+                self._answer(wanted)
         if self.pending and not self._is_appending and not self.is_deposed:
             self._is_appending = True
             self._life.after(self._life.drawn(self._life.odds.commit_ms), self._appended)
@@ -85,6 +92,15 @@ class _Coordinator:
         write = self.pending.pop(0)
         assert isinstance(write, Write)
         self._life.commit(write.rows)
+        self.carry_out()
+
+    def _make_plan(self, asked: MakePlan) -> None:
+        outcome: Planned | RaftlogError
+        try:
+            outcome = planned(asked)
+        except RaftlogError as problem:
+            outcome = problem
+        self.coordination.planned(asked, outcome, self._life.now_ms, WALL_MS + self._life.now_ms)
         self.carry_out()
 
     def _answer(self, answer: object) -> None:
@@ -101,6 +117,7 @@ class GroupLife:
     def __init__(self, seed: int, odds: GroupOdds | None = None, *, keeps_lines: bool = False) -> None:
         self.odds = odds or GroupOdds.drawn(random.Random(f"{seed} odds"))
         self.rng = random.Random(f"{seed} group")
+        self._plans = random.Random(f"{seed} plans")
         self.now_ms = 0
         self.trace = Trace(lambda: self.now_ms / 1000, keeps_lines=keeps_lines)
         self.faults: Counter[str] = Counter()
@@ -119,6 +136,10 @@ class GroupLife:
     def drawn(self, mean_ms: int) -> int:
         """A random time."""
         return 1 + int(self.rng.expovariate(1.0) * mean_ms)
+
+    def planning_ms(self) -> int:
+        """How long it takes to make a plan: as a rule less than a message takes, and at times a second."""
+        return self._plans.choice((0, 0, 0, 1_000))
 
     def after(self, milliseconds: int, event: Callable[[], None]) -> None:
         """Do it then."""
@@ -240,7 +261,7 @@ class GroupLife:
     def _add_partition(self) -> None:
         self.counts[TOPIC] += 1
         for coordinator in (self._coordinator, *self._former):
-            coordinator.coordination.partitions_changed(self.now_ms)
+            coordinator.coordination.partitions_changed({TOPIC}, self.now_ms)
             coordinator.carry_out()
 
     def _be_quiet(self) -> None:

@@ -214,9 +214,9 @@ def test_nothing_expires_while_a_log_cannot_be_asked(groups: CoordinatedGroups) 
     groups.commit(Done, 5)
     groups.commit(Done, 5, group="h")
     groups.now_ms = 8 * DAY_MS
-    assert groups.coordination.surveyed({}, groups.now_ms, groups.wall_ms) == []
+    assert groups.coordination.surveyed(("g", "h"), {}, groups.now_ms, groups.wall_ms) == []
     known = {Place("orders", "t1", 0): None}
-    assert groups.coordination.surveyed(known, groups.now_ms, groups.wall_ms) == ["g", "h"]
+    assert groups.coordination.surveyed(("g", "h"), known, groups.now_ms, groups.wall_ms) == ["g", "h"]
 
 
 def test_a_snapshot_restores_the_same_state(groups: CoordinatedGroups) -> None:

@@ -179,7 +179,7 @@ def test_a_topic_that_was_created_again_between_two_images_is_noticed() -> None:
         create("orders", [1], number=2),
         to=before,
     )
-    assert topics.take(after)
+    assert topics.take(after) == {"orders"}
     assert topics.known.topic_ids["orders"] == after.topics["orders"].topic_id != old
 
 

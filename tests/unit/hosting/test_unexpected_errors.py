@@ -294,7 +294,7 @@ async def test_a_survey_that_fails_costs_no_group_its_coordinator(caplog: pytest
     coordinator.leads(InstantLog(coordinator))
     decisions = coordinator.decisions
     await coordinator.ask(commit_of("unused"), 1_000)
-    coordinator.perform(Survey((Place("orders", "t1", 0),)))
+    coordinator.perform(Survey(("unused",), (Place("orders", "t1", 0),)))
     await asyncio.sleep(AGAIN_S)
     assert topics.asked == 1
     assert coordinator.decisions is decisions
