@@ -82,9 +82,9 @@ COORDINATORS = (
     PlantedBug(
         "whole brokers: jobs are delivered before their leases are stored",
         "J5",
-        "raftlog.hosting.coordinator:_is_settled",
-        "isinstance(wanted, Answer) and wanted.is_settled",
-        "isinstance(wanted, Answer)",
+        "raftlog.hosting.coordinator:Coordinator.carry_out",
+        "is None or wanted.is_settled",
+        "is None or isinstance(wanted, Answer)",
         seen_by="brokers-queue:0",
     ),
     PlantedBug(
@@ -262,9 +262,9 @@ COORDINATORS = (
         seen_by="brokers-delayed:0",
         more=(
             Edit(
-                "raftlog.hosting.coordinator:_is_settled",
-                "isinstance(wanted, Answer) and wanted.is_settled",
-                "not isinstance(wanted, Answer) or wanted.is_settled",
+                "raftlog.hosting.coordinator:Coordinator.carry_out",
+                "is None or wanted.is_settled",
+                "is None or not isinstance(wanted, Answer) or wanted.is_settled",
             ),
             Edit(
                 "delayed.coordinator:DelayedCoordinator._carry",
