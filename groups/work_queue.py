@@ -174,6 +174,7 @@ class WorkQueue:
     def reopen(self, request_id: RequestId, ask: Reopen, now_ms: int, wall_ms: int) -> None:
         """Dead letters are jobs again, behind the open ones of their keys.
 
+        A repetition of an earlier redrive may come when its job has died again, and opens nothing.
         What nobody has had yet is delivered anyway, and so is everything of a topic that was made again.
         Raises ``Overloaded``, and ``NoLeader`` while a partition is not known here, or for another queue.
         """
@@ -189,7 +190,8 @@ class WorkQueue:
             place = dead.partition, dead.offset
             job, given = self._jobs.get(place), self._ahead.next_offset(dead.partition)
             assert given is not None
-            if dead.offset < given and (job is None or job.state == "dead"):
+            is_dead = job is None or (job.state == "dead" and job.redrives < dead.redrives)
+            if dead.offset < given and is_dead:
                 job = self._opened(place, dead.key) if job is None else job
                 rows.append(self._put(place, job_steps.redriven(job, dead.redrives), None))
         self._write(rows, {dead.partition for dead in ask.jobs}, wall_ms)

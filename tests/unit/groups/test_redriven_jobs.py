@@ -95,6 +95,18 @@ def test_a_dead_letter_is_stored_although_an_earlier_one_of_its_job_is_reported_
     assert mail.done_below() == 1
 
 
+def test_a_repetition_of_a_redrive_that_is_late_is_no_second_one(mail: WorkedOff) -> None:
+    mail.stores_letters = False
+    mail.produce(b"")
+    mail.settle("dead", mail.take(), reason="poison")
+    mail.redrive(0)
+    mail.settle("dead", mail.take(), reason="again")
+    mail.redrive(0)  # its first answer was lost
+    assert mail.take() == []
+    mail.redrive(0, redrives=2)
+    assert offsets(mail.take()) == [0]
+
+
 def test_what_nobody_has_had_or_another_topic_has_is_not_redriven(mail: WorkedOff) -> None:
     mail.produce(b"", b"")
     mail.settle("ack", mail.take())
