@@ -1,14 +1,13 @@
 """Gives queues the parts of a broker: the records of topics that groups work off, and dead-letter topics.
 
-Decides: when a job counts as gone, how many looks for jobs wait, and how a dead-letter topic is made. Leaves
-to others: jobs (``groups``), the records of dead letters (``raftlog.records.failures``).
+Decides: when a job counts as gone, and how a dead-letter topic is made. Leaves to others: jobs (``groups``),
+the records of dead letters (``raftlog.records.failures``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -30,7 +29,6 @@ from raftlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from raftlog.hosting.budget import Budget, Usage
 from raftlog.node.computing import computed
 from raftlog.records.batch import NO_TIMESTAMP, Batch, Codec, split_batches
 from raftlog.records.builder import Record, build_batch
@@ -41,8 +39,6 @@ from raftlog.types import Offset, TopicPartition
 
 LOOK_COUNT: Final = 200  # jobs that are remembered of one partition
 LOOK_BYTES: Final = 64 << 10  # of batches in one look, and one batch at least
-LOOKS_WAITING_MAX: Final = 5_000  # for records; a quarter for one group
-LOOKS_AT_ONCE: Final = 1_000  # of those that do not wait: a quarter of what all reads may have under way
 SHORT_RECORDS: Final = 1_000  # are read without leaving the event loop
 BURIALS_MAX: Final = 4  # at a time
 BURY_MS: Final = 10_000
@@ -52,40 +48,14 @@ _log = logging.getLogger("raftlog.groups")
 class BrokerJobs:
     """See ``groups.ports.Jobs``."""
 
-    def __init__(
-        self,
-        controller: ControllerPort,
-        gateway: GatewayPort,
-        clock: Clock,
-        *,
-        looks_waiting_max: int = LOOKS_WAITING_MAX,
-        looks_at_once: int = LOOKS_AT_ONCE,
-    ) -> None:
-        self._places = Budget("looks for jobs that wait", looks_waiting_max, "receive from fewer queues")
-        self._waiting = Usage()  # these looks, by group
-        self._others = asyncio.Semaphore(looks_at_once)  # looks that do not wait
+    def __init__(self, controller: ControllerPort, gateway: GatewayPort, clock: Clock) -> None:
         self._controller = controller
         self._gateway = gateway
         self._clock = clock
         self._burials = asyncio.Semaphore(BURIALS_MAX)
 
     async def look(self, look: Look) -> Looked:
-        """See the port. Raises ``UnknownTopic`` for a topic that was made again.
-
-        A look that has no place to wait at the leader of its partition waits here, and reads then.
-        """
-        if look.wait_ms and self._places.has_room(self._waiting, look.group, 1):
-            self._waiting.add(look.group, 1)
-            try:
-                return await self._look(look)
-            finally:
-                self._waiting.add(look.group, -1)
-        if look.wait_ms:
-            await asyncio.sleep(look.wait_ms / 1000)
-        async with self._others:
-            return await self._look(replace(look, wait_ms=0))
-
-    async def _look(self, look: Look) -> Looked:
+        """See the port. Raises ``UnknownTopic`` for a topic that was made again."""
         if await self._topic(look.topic, look.topic_id) is None:
             raise UnknownTopic(f"the topic {look.topic} was deleted", topic=look.topic)
         request = FetchRequest(

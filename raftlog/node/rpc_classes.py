@@ -35,15 +35,14 @@ CALLS_MAX: Final[Mapping[CallClass, int]] = {
     CallClass.PRODUCE: 4096,  # waits for commits
     CallClass.READ: 1024,  # answered at once
     CallClass.FETCH: 4096,  # answered at once
-    CallClass.LONG_POLL: 50_000,  # fetches that wait for records: of clients, and of queues
+    CallClass.LONG_POLL: 40_000,  # fetches that wait for records
     CallClass.GROUPS: 4096,  # coordinators answer at once, or after a commit
     CallClass.GROUP_WAIT: 40_000,  # joins, heartbeats and receives that wait for members or for jobs
 }
 """How many calls of a class one broker has open with its peers, and how many of theirs it works on.
 
 A waiting call takes some 2 KiB at either end. The bounds of the two classes that wait are what the clients of
-two peers may have waiting, and four times what one address may at one broker (``parked_max`` in
-``api.http.services``); and what their queues may (``LOOKS_WAITING_MAX`` in ``api.broker_jobs``).
+two peers may have waiting, and four times what one address may (``parked_max`` in ``api.http.services``).
 """
 
 

@@ -11,10 +11,7 @@ from typing import Final, TypeVar
 
 import pytest
 
-from api.broker_jobs import BrokerJobs
 from api.settings import Groups
-from groups.look_ahead import WAIT_MS
-from groups.queue_effects import Look, Looked
 from groups.queue_requests import Receive, Received, Settle, Settled, Token
 from groups.records import TOPIC
 from groups.requests import (
@@ -43,7 +40,6 @@ from tests.helpers.virtual_time import eventually
 TIMEOUT_MS: Final = 20_000
 SESSION_MS: Final = 2_000
 PARTITIONS: Final = 8  # of the topic with the groups
-A_MOMENT_S: Final = 1e-6  # less than an answer takes
 # The partition of each group: murmur2 of its name without the sign, modulo 8. Other clients may take these.
 VECTORS: Final = {"billing": 1, "shipping": 1, "e": 2, "mail": 3, "größe": 4, "audit-2": 7}
 Expected = TypeVar("Expected")
@@ -212,31 +208,6 @@ async def test_requests_that_wait_keep_nobody_from_those_that_are_answered_at_on
         assert refused.value.details["retry_after_ms"] == 1_000
     await asyncio.gather(*parked)
     await Member(busy, "a").ask(next(waits), object)
-
-
-# requirement: N2
-@in_virtual_time_with(GroupCluster)
-async def test_a_queue_with_many_partitions_leaves_room_for_other_reads(cluster: GroupCluster) -> None:
-    """Each partition is looked into, first at once, then by a call that waits for records."""
-    topic = await cluster.create("many", 60)
-    await cluster.settled(cluster.any.controller.image.version)
-    broker = cluster.any
-    jobs = BrokerJobs(broker.controller, broker.gateway, broker.clock, looks_waiting_max=8, looks_at_once=4)
-    asked = broker.host.calls._asked
-    for wait_ms, waiting in ((0, 0), (WAIT_MS, 2)):
-        looks = [
-            Look("q", "many", str(topic.topic_id), partition, 0, wait_ms, with_keys=False)
-            for partition in range(60)
-        ]
-        looking = [asyncio.create_task(jobs.look(look)) for look in looks]
-        await asyncio.sleep(wait_ms / 1_000 - A_MOMENT_S)
-        assert asked[CallClass.LONG_POLL] <= waiting
-        seen = 0
-        while not all(look.done() for look in looking):
-            await asyncio.sleep(A_MOMENT_S)
-            seen = max(seen, asked[CallClass.FETCH])
-        assert 1 < seen <= 4
-        assert {look.result() for look in looking} == {Looked(0, 0, (), is_at_end=True)}
 
 
 # requirement: G7

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections import Counter
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
 
-from api.broker_jobs import BrokerJobs
-from groups.look_ahead import WAIT_MS
-from groups.queue_effects import Found, Look
 from groups.queue_requests import Token
 from groups.receipts import receipt_of
 from raftlog.records.failures import FailedRecord
@@ -338,30 +332,3 @@ async def test_dead_letters_of_a_queue_are_redriven_without_a_retry_topic(server
     assert (refused.status, refused.code) == (409, "conflict")
     assert "discard" in str(refused.json["detail"])
     assert "mail.crew.retry" not in server.cluster.controller.image.topics
-
-
-@served(prepare=partial(given, partitions=6))
-async def test_looks_that_wait_have_a_bound_and_each_group_a_share(server: HttpServer) -> None:
-    """Those beyond it take no call between brokers, and look again later."""
-    # requirement: N2
-    services = server.cluster.services
-    jobs = BrokerJobs(services.controller, services.gateway, services.clock, looks_waiting_max=8)
-    topic_id = str(services.controller.image.topics["mail"].topic_id)
-    looks = [
-        Look(group, "mail", topic_id, partition, 0, WAIT_MS, with_keys=False)
-        for group in ("a", "b", "c", "d", "e")
-        for partition in range(6)
-    ]
-    waiting = {(look.group, look.partition): asyncio.create_task(jobs.look(look)) for look in looks}
-    await asyncio.sleep(1)
-    for partition in range(6):
-        sent = {"records": [{"value": 1}]}
-        assert (await server.post(f"/v1/topics/mail/partitions/{partition}/records", sent)).status == 200
-    woken = Counter(group for (group, _), look in waiting.items() if look.done())
-    assert woken == {"a": 2, "b": 2, "c": 2, "d": 2}
-    await asyncio.sleep(WAIT_MS / 1_000)
-    assert {look.result().found for look in waiting.values()} == {(Found(0),)}
-    again = asyncio.create_task(jobs.look(replace(looks[-1], offset=1)))
-    await asyncio.sleep(1)
-    await server.post("/v1/topics/mail/partitions/5/records", {"records": [{"value": 2}]})
-    assert again.done(), "the places are free again"
