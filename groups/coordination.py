@@ -236,6 +236,7 @@ class Coordination:
                 self.queues.check_free(name, request.topics)
                 growth = self._check_join(request, now_ms)
                 self._membership(name).join(request_id, request, now_ms, wall_ms)
+                self._joining.forget(name, request.member_id)
                 if growth > 0:
                     self._joining.put(name, self._creator(request), request.member_id, growth)
             case Sync():
@@ -244,6 +245,7 @@ class Coordination:
                 self._existing(name).heartbeat(request_id, request, now_ms)
             case Leave():
                 self._existing(name).leave(request_id, request, now_ms, wall_ms)
+                self._joining.forget(name, request.member_id)
             case Commit():
                 self._commit(request_id, request, now_ms, wall_ms)
             case AddOffsets():
@@ -411,10 +413,14 @@ class Coordination:
 
     def state_of(self, name: str) -> Literal["empty", "rebalancing", "stable"]:
         """``empty``, ``rebalancing`` or ``stable``."""
-        membership = self._memberships.get(name)
-        if membership is not None and membership.is_rebalancing:
+        membership, group = self._memberships.get(name), self._group(name)
+        if membership is None:  # without members, or not taken over yet
+            is_rebalancing = bool(group.members) and bool(group.rebalance_due or not group.has_plan)
+        else:
+            is_rebalancing = membership.is_rebalancing
+        if is_rebalancing:
             return "rebalancing"
-        return "stable" if self._group(name).members else "empty"
+        return "stable" if group.members else "empty"
 
     def _view(self, name: str) -> GroupView:
         return GroupView(

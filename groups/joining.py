@@ -27,6 +27,10 @@ class JoiningBytes:
         members[member_id] = client, size_bytes
         self._add(group, members[member_id], 1)
 
+    def forget(self, group: str, member_id: str) -> None:
+        """A member has left before the others have joined."""
+        self._add(group, self.members.get(group, {}).pop(member_id, None), -1)
+
     def remove(self, group: str) -> None:
         """The members of a group are written, or gone."""
         for member in self.members.pop(group).values():

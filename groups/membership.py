@@ -325,7 +325,7 @@ class Membership:
 
     def _end_joining(self, joining: _Joining, now_ms: int, wall_ms: int) -> None:
         """Write the next generation, of those that have joined."""
-        self._phase = None
+        self._end_phase()
         topics = (topic for ask in joining.joined.values() for topic in ask.topics)
         before, counts, ids = self.group, self._counts_of(topics), self._topics.topic_ids
         known = self._outputs.state.offsets.get(self.name, {})
@@ -395,6 +395,11 @@ class Membership:
         self._phase = phase
         self._known_until[self.name, ""] = phase.deadline_ms
 
+    def _end_phase(self) -> None:
+        """Later phases have their whole time, also those that begin with the next decisions."""
+        self._phase = None
+        self._known_until.pop((self.name, ""), None)
+
     def _await_revocation(self, group: Group, now_ms: int) -> None:
         self._revoked_by_ms = now_ms + generations.rebalance_timeout_ms(group)
 
@@ -412,7 +417,8 @@ class Membership:
 
     def _set_plan(self, rebalance: _Rebalance, outcome: Planned, now_ms: int, wall_ms: int) -> None:
         """Write the plan and answer all that wait."""
-        group, self._phase = outcome.group, None
+        self._end_phase()
+        group = outcome.group
         took_ms = now_ms - rebalance.began_ms
         done = Rebalance(
             generation=group.generation,

@@ -27,8 +27,11 @@ class MakePlan(Effect):
 
     @property
     def size(self) -> int:
-        """The number of members and partitions."""
-        return len(self.group.members) + sum(self.group.partition_counts.values())
+        """The number of members and partitions, also of those that members had, or that the plan names."""
+        targets = [member.owned for member in self.group.members.values()]
+        targets += (self.plan or {}).values()
+        named = sum(len(numbers) for each in targets for numbers in each.values())
+        return len(targets) + sum(self.group.partition_counts.values()) + named
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,14 @@ class Queues:
         name = (request.group, request.topic)
         if name in self._left_behind:
             self._queue(name, now_ms, wall_ms)
+        try:
+            self._receive(name, request_id, request, now_ms, wall_ms)
+        finally:  # what is refused may have taken the queue over
+            self._after(name, now_ms)
+
+    def _receive(
+        self, name: Name, request_id: RequestId, request: QueueRequest, now_ms: int, wall_ms: int
+    ) -> None:
         match request:
             case Receive():
                 self._queue(name, now_ms, wall_ms).receive(request_id, request, self._topics, now_ms, wall_ms)
@@ -133,7 +141,6 @@ class Queues:
                 self._outputs.answer(request_id, Settled())
             case _:
                 assert_never(request)
-        self._after(name, now_ms)
 
     def forget(self, request_id: RequestId, request: QueueRequest) -> None:
         """The caller has gone."""

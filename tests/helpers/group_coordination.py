@@ -8,6 +8,7 @@ from typing import TypeVar
 from groups import commits
 from groups.coordination import STATE_BYTES_MAX, Coordination
 from groups.expiry import Survey
+from groups.membership import KnownUntil
 from groups.outputs import Row
 from groups.plans import MakePlan, Planned, planned
 from groups.ports import Extent, KnownTopics, Place
@@ -74,7 +75,7 @@ class CoordinatedGroups:
         self._last_id = 0
         self.coordination = self._begin()
 
-    def _begin(self) -> Coordination:
+    def _begin(self, known_until: KnownUntil | None = None) -> Coordination:
         return Coordination(
             self.committed,
             self.topics,
@@ -83,6 +84,7 @@ class CoordinatedGroups:
             offsets_retention_ms=self._retention_ms,
             tally=self.tally,
             state_bytes_max=self._state_bytes_max,
+            known_until=known_until,
         )
 
     @property
@@ -147,6 +149,11 @@ class CoordinatedGroups:
         self.committed = restored
         self.asked.clear()
         self.coordination = self._begin()
+        self._carry_out()
+
+    def begin_again(self) -> None:
+        """The same broker drops its decisions, as after a refused append."""
+        self.coordination = self._begin(self.coordination.known_until)
         self._carry_out()
 
     def _carry_out(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from groups.coordination import Coordination
 from groups.expiry import Survey
+from groups.membership import KnownUntil
 from groups.outputs import Output
 from groups.plans import MakePlan
 from groups.queue_effects import Bury, Found, Look, Looked
@@ -66,7 +67,7 @@ class WorkedOff(CoordinatedGroups):
         """With its skew."""
         return super().wall_ms + self.skew_ms
 
-    def _begin(self) -> Coordination:
+    def _begin(self, known_until: KnownUntil | None = None) -> Coordination:
         return Coordination(
             self.committed,
             self.topics,
@@ -75,6 +76,7 @@ class WorkedOff(CoordinatedGroups):
             offsets_retention_ms=self._retention_ms,
             tally=self.tally,
             queue_limits=self.limits,
+            known_until=known_until,
         )
 
     # The topic.

@@ -179,7 +179,8 @@ COORDINATORS = (
         "transactions.sinks:is_new_batch",
         "return ask.sequence > before.sequence",
         "return ask.sequence >= before.sequence",
-        seen_by="brokers-transactions:1",
+        seen_by="tests/unit/transactions/test_prepared.py::"
+        "test_a_handle_is_committed_once_however_often_its_batch_is_sent",
     ),
     PlantedBug(
         "a partition is removed while delayed messages are on their way there",

@@ -199,6 +199,24 @@ def test_a_refusal_says_when_to_look_again() -> None:
     assert groups.ask(join, QuotaExceeded).details["retry_after_ms"] == RECHECK_MS - 1
 
 
+def test_members_that_left_before_the_others_have_joined_take_no_room() -> None:
+    groups = groups_of()
+    groups.stable("slow")
+    for number in range(100):
+        large = Join(
+            group="g",
+            member_id=f"m{number}",
+            topics=(TEXT,),
+            strategies=("range",),
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            client="10.0.0.1",
+        )
+        assert groups.answers.get(groups.send(large)) is None
+        groups.leave(f"m{number}")
+
+
+# requirement: N2
 def test_what_is_freed_may_be_used_again() -> None:
     groups = groups_of()
     count, _ = fill(groups, "10.0.0.1", name="g")

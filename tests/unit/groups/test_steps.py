@@ -11,11 +11,11 @@ from groups.coordination import PAUSE_MS, STEP_MAX, SWEEP_MS, SWEPT_MAX
 from groups.coordinator import FORGET_PAUSE_S, FORGOTTEN_MAX, GroupCoordinator
 from groups.expiry import Survey
 from groups.ports import Extents, KnownTopics, Place
-from groups.queue_requests import Abandon, Settled
+from groups.queue_requests import Abandon, Receive, Settled
 from groups.records import Group, GroupKey, Job, JobKey, Queue, QueueKey
 from groups.requests import Beat, Commit, Done, Join, Joined, OffsetCommit, ReadGroup
 from groups.work_queue import OPENED_MAX
-from raftlog.errors import UnknownGroup
+from raftlog.errors import Conflict, UnknownGroup
 from tests.helpers.group_coordination import SESSION_MS, CoordinatedGroups
 from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
 from tests.helpers.virtual_time import VirtualClock, VirtualLoop
@@ -213,3 +213,33 @@ async def test_requests_in_every_turn_do_not_put_off_what_is_due() -> None:
             await made.ask(ReadGroup(group="another"), 1_000)
         await asyncio.sleep(0)
     made.leads(None)
+
+
+def test_a_phase_that_begins_with_new_decisions_has_its_whole_time(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a")
+    for _ in range(20):
+        groups.after(SESSION_MS // 2)
+        groups.beat("a", generation, Beat)
+    groups.counts["orders"] += 1  # while nothing is decided
+    groups.begin_again()
+    groups.after(1)
+    assert groups.must_rejoin("a", generation)
+    assert groups.committed.groups["g"].generation == generation
+
+
+def test_a_queue_whose_first_request_is_refused_ends_leases() -> None:
+    groups = with_queues()
+    for number in range(MANY):
+        ordered = Receive(
+            group=f"g{number}",
+            topic="mail",
+            topic_id="t1",
+            lease=b"n",
+            count_max=1,
+            lease_ms=9,
+            deliveries_max=5,
+            is_ordered=True,
+        )
+        groups.ask(ordered, Conflict)
+    groups.after(LEASE_MS + 1_000)
+    assert {jobs["mail", 0].state for jobs in groups.committed.jobs.values()} == {"dead"}, "none is leased"
