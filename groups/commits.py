@@ -18,7 +18,7 @@ from groups.ports import KnownTopics
 from groups.records import CommittedOffset, OffsetKey, TransactionKey, TransactionOffsets
 from groups.requests import AddOffsets, Commit, EndOffsets, OffsetCommit, PendingOffset
 from groups.state import GroupsState, Target
-from raftlog.errors import InvalidRequest, OffsetsPending, ProducerFenced
+from raftlog.errors import InvalidRequest, OffsetsPending, ProducerFenced, RaftlogError, TransactionAborted
 from raftlog.wire.groups import TRANSACTION_OFFSETS_MAX
 
 PENDING_MAX: Final = TRANSACTION_OFFSETS_MAX  # one batch has all of them, and their row
@@ -74,8 +74,17 @@ def has_kept(state: GroupsState, ask: AddOffsets) -> bool:
     return before is not None and before.epoch == ask.epoch and bool(before.offsets)
 
 
+def why_ended(ask: AddOffsets, end: EndOffsets) -> RaftlogError:
+    """The error for offsets that the end of their transaction, or of a later one, overtakes."""
+    if ask.epoch == end.epoch and not end.is_commit:
+        return TransactionAborted(
+            f"transaction {ask.transaction} was aborted: group {ask.group} keeps none of its offsets"
+        )
+    return has_ended(ask, end.epoch + 1)
+
+
 def has_ended(ask: AddOffsets, current_epoch: int) -> ProducerFenced:
-    """The error for offsets that arrive after the end of their transaction."""
+    """The error for offsets of a transaction before the newest one of its producer."""
     return ProducerFenced(
         f"transaction {ask.transaction} has ended: group {ask.group} takes no more offsets of it",
         current_epoch=current_epoch,

@@ -310,7 +310,7 @@ class Coordination:
     def _end_offsets(self, request_id: RequestId, ask: EndOffsets, wall_ms: int) -> None:
         """Also after a rebalance, and where nothing was added: offsets may be on their way."""
         for late_id, late in self._unconfirmed.ended(ask):
-            self._outputs.answer(late_id, commits.has_ended(late, ask.epoch + 1))
+            self._outputs.answer(late_id, commits.why_ended(late, ask))
         rows = commits.ended_rows(self.state, ask, wall_ms)
         if rows:
             self._outputs.write(*rows, frees_room=True)

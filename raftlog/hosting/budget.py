@@ -78,14 +78,15 @@ class Budget:
             return
         if not self.is_in_share(used, owner, more):
             raise QuotaExceeded(
-                f"{kind} {owner} has {used.of(owner)} {self.what} here, {self.share_max} are allowed; "
-                f"{self.remedy}",
+                f"{kind} {owner} has {used.of(owner)} {self.what} here and asks for {more} more, "
+                f"{self.share_max} are allowed; {self.remedy}",
                 retry_after_ms=retry_after_ms,
                 limit=self.share_max,
             )
         if used.total + more > self.total_max:
             raise Overloaded(
-                f"there are {used.total} {self.what} here, {self.total_max} are allowed; {self.remedy}",
+                f"there are {used.total} {self.what} here and {more} more are asked for, "
+                f"{self.total_max} are allowed; {self.remedy}",
                 retry_after_ms=retry_after_ms,
                 limit=self.total_max,
             )

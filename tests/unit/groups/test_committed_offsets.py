@@ -34,6 +34,7 @@ from raftlog.errors import (
     ProducerFenced,
     RebalanceInProgress,
     StaleGeneration,
+    TransactionAborted,
     UnknownGroup,
     UnknownMember,
 )
@@ -331,6 +332,15 @@ def test_an_end_refuses_offsets_whose_transaction_was_open_a_moment_ago(
     refused = groups.answered(request, ProducerFenced)
     assert refused.details["current_epoch"] == end + 1
     assert (groups.pending(), groups.committed.transactions) == ([], {})
+
+
+# requirement: D3
+def test_offsets_that_an_abort_overtakes_are_told_of_it(groups: CoordinatedGroups) -> None:
+    """Their producer goes on: nobody has opened its id."""
+    groups.holds_questions = True
+    request = groups.send(added(1, epoch=4))
+    groups.end(is_commit=False, epoch=4)
+    groups.answered(request, TransactionAborted)
 
 
 # requirement: D3
