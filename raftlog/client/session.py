@@ -197,9 +197,11 @@ class Session:
                 reply = Reply(response.status, answer, response.headers)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             if was_never_sent(error):
-                self._unreached[base] = error
-                self._detours.failed(base, began_s, _unreached(base, error))
-                raise NotSent(_unreached(base, error)) from error
+                if not isinstance(error, TimeoutError) or base not in self._unreached:
+                    self._unreached[base] = error  # the last attempt may have no time to find out why
+                why = _unreached(base, self._unreached[base])
+                self._detours.failed(base, began_s, why)
+                raise NotSent(why) from error
             self._unreached.pop(base, None)
             why = str(error) or f"no response within {limit_s:g} s"
             silent_since_s = began_s if isinstance(error, TimeoutError) else self.clock.monotonic()

@@ -22,7 +22,7 @@ def test_tls_at_a_port_without_it_is_named() -> None:
     with beside(fake_cluster()) as cluster:
         url = f"https://{cluster.urls[0].rpartition('://')[2]}"
         with (
-            Client(url, retry_timeout="3s") as client,
+            Client(url, retry_timeout="30s") as client,
             pytest.raises(NotSent, match=r"TLS failed.*without TLS has http://"),
         ):
             client.topics.list()
