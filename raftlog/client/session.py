@@ -197,9 +197,7 @@ class Session:
                 reply = Reply(response.status, answer, response.headers)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             if was_never_sent(error):
-                if not isinstance(error, TimeoutError) or base not in self._unreached:
-                    self._unreached[base] = error  # the last attempt may have no time to find out why
-                why = _unreached(base, self._unreached[base])
+                why = self._not_reached(base, error)
                 self._detours.failed(base, began_s, why)
                 raise NotSent(why) from error
             self._unreached.pop(base, None)
@@ -212,6 +210,12 @@ class Session:
         if problem is not None:
             raise problem
         return reply
+
+    def _not_reached(self, base: str, error: Exception) -> str:
+        """Why a broker is not reached: the last attempt may have had no time to find out."""
+        if not isinstance(error, TimeoutError) or base not in self._unreached:
+            self._unreached[base] = error
+        return _unreached(base, self._unreached[base])
 
     def _note(self, base: str, began_s: float, reply: Reply, problem: RaftlogError | None) -> None:
         """Remember what a response says about its broker."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -23,6 +22,7 @@ from tests.helpers.event_stream import PATH, stream
 from tests.helpers.fake_services import FakeGateway
 from tests.helpers.fetching import fetch_result
 from tests.helpers.http_server import HttpServer, served
+from tests.helpers.profiled import profiled
 from tests.helpers.virtual_time import eventually
 
 ORDERS_0 = TopicPartition("orders", 0)
@@ -178,11 +178,8 @@ def counted_calls() -> Iterator[Counter[CodeType]]:
         if event == "call":
             calls[frame.f_code] += 1
 
-    sys.setprofile(note)
-    try:
+    with profiled(note):
         yield calls
-    finally:
-        sys.setprofile(None)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
 from tests.helpers.async_tests import beside
 from tests.helpers.fake_broker import fake_cluster
+from tests.helpers.profiled import profiled
 from tests.helpers.virtual_client import VirtualClient
 
 RECORDS = 10_000
@@ -36,11 +36,8 @@ def counted_calls() -> Iterator[Counter[str]]:
         if event == "call":
             found[frame.f_code.co_qualname] += 1
 
-    sys.setprofile(note)
-    try:
+    with profiled(note):
         yield found
-    finally:
-        sys.setprofile(None)
 
 
 def batch_of(count: int, codec: Codec = Codec.NONE) -> bytes:

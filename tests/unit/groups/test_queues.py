@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from types import FrameType
 
@@ -15,6 +14,7 @@ from groups.records import JobKey
 from groups.requests import DeleteGroup, Done
 from groups.work_queue import GRACE_MS
 from raftlog.errors import Conflict, NoLeader, Overloaded, UnknownQueue, UnknownTopic
+from tests.helpers.profiled import profiled
 from tests.helpers.worked_off import LEASE_MS, WorkedOff
 
 # requirement: A7
@@ -527,11 +527,8 @@ def calls_of(step: Callable[[], object]) -> int:
         nonlocal calls
         calls += event == "call"
 
-    sys.setprofile(note)
-    try:
+    with profiled(note):
         step()
-    finally:
-        sys.setprofile(None)
     return calls
 
 

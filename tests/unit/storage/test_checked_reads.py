@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from types import FrameType
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from raftlog.testing.fake_filesystem import FakeFile, FakeFilesystem
 from raftlog.types import Index, NodeId, Term
 from tests.helpers.log_files import sync
 from tests.helpers.manual_wall_clock import ManualWallClock
+from tests.helpers.profiled import profiled
 from tests.helpers.storage_batches import storage_batch
 
 BATCH = len(storage_batch(0).data)
@@ -366,12 +366,9 @@ def calls_of_read(records: int, *, in_pieces: bool) -> int:
         nonlocal calls
         calls += event == "call"
 
-    sys.setprofile(note)
-    try:
+    with profiled(note):
         found = log.read(Index(0), Index(records - 1), bytes_max=1 << 20)
         data = b"".join(found.pieces(memory)) if in_pieces else found.read()
-    finally:
-        sys.setprofile(None)
     assert data == batch.data
     return calls
 
