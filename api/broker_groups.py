@@ -200,7 +200,7 @@ class ConsumedTopics:
 
 
 def _facts(topics: Mapping[str, TopicInfo], name: str) -> tuple[object, ...]:
-    """What a group may know of a topic."""
+    """The facts of a topic that a group may know: id, number of partitions, removed ones."""
     topic = topics.get(name)
     return () if topic is None else (topic.topic_id, len(topic.partitions), topic.removed)
 

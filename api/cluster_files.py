@@ -65,7 +65,7 @@ def create_cluster(
 
 
 def local_machines(brokers: int, http_port: int, rpc_port: int | None = None) -> list[Machine]:
-    """Where the brokers of a new cluster on this machine listen. Raises ``InvalidRequest``."""
+    """The addresses of the brokers of a new cluster on this machine. Raises ``InvalidRequest``."""
     rpc_base = http_port + RPC_PORT_STEP if rpc_port is None else rpc_port
     if not 1 <= brokers <= BROKERS_MAX:
         raise InvalidRequest(

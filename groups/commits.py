@@ -92,7 +92,7 @@ def has_ended(ask: AddOffsets, current_epoch: int) -> ProducerFenced:
 
 
 def ended_rows(state: GroupsState, ask: EndOffsets, wall_ms: int) -> list[Row]:
-    """What the end of a transaction writes; nothing if a later one of its producer has begun.
+    """The rows that the end of a transaction writes; none if a later one of its producer has begun.
 
     The deletion is written also where nothing was added: an end that writes nothing proves no leadership, and
     the next leader may have the offsets.

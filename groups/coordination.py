@@ -168,7 +168,7 @@ class Coordination:
             yield
 
     def _step(self, work: Iterator[None], now_ms: int) -> None:
-        """Do some of the work. What is left is done in later steps, which begin it anew."""
+        """Do some of the work; later steps do the rest."""
         before = len(self._outputs.wanted)
         for done, _ in enumerate(work, 1):
             if done + len(self._outputs.wanted) - before >= STEP_MAX:
@@ -236,16 +236,13 @@ class Coordination:
                 self.queues.check_free(name, request.topics)
                 growth = self._check_join(request, now_ms)
                 self._membership(name).join(request_id, request, now_ms, wall_ms)
-                self._joining.forget(name, request.member_id)
-                if growth > 0:
-                    self._joining.put(name, self._creator(request), request.member_id, growth)
+                self._joining.put(name, self._creator(request), request.member_id, max(growth, 0))
             case Sync():
                 self._existing(name).sync(request_id, request, now_ms, wall_ms)
             case Heartbeat():
                 self._existing(name).heartbeat(request_id, request, now_ms)
             case Leave():
                 self._existing(name).leave(request_id, request, now_ms, wall_ms)
-                self._joining.forget(name, request.member_id)
             case Commit():
                 self._commit(request_id, request, now_ms, wall_ms)
             case AddOffsets():
@@ -497,7 +494,8 @@ class Coordination:
     def _membership(self, name: str) -> Membership:
         found = self._memberships.get(name)
         if found is None:
-            found = Membership(name, self._outputs, self._topics, self.known_until, self._by_topic)
+            shared = self.known_until, self._by_topic, self._joining
+            found = Membership(name, self._outputs, self._topics, *shared)
             self._memberships[name] = found
         return found
 

@@ -28,7 +28,7 @@ class JoiningBytes:
         self._add(group, members[member_id], 1)
 
     def forget(self, group: str, member_id: str) -> None:
-        """A member has left before the others have joined."""
+        """Forget a member that is none any more before the others have joined."""
         self._add(group, self.members.get(group, {}).pop(member_id, None), -1)
 
     def remove(self, group: str) -> None:

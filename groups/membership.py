@@ -30,6 +30,7 @@ import msgspec
 from groups import commits, generations
 from groups.agreement import check_same_tags
 from groups.by_topic import ByTopic
+from groups.joining import JoiningBytes
 from groups.outputs import Outputs, Row
 from groups.plans import MakePlan, Planned
 from groups.ports import KnownTopics
@@ -112,10 +113,12 @@ class Membership:
         topics: KnownTopics,
         known_until: KnownUntil,
         by_topic: ByTopic[str],
+        joining: JoiningBytes,
     ) -> None:
-        """``known_until`` and ``by_topic`` are those of all groups."""
+        """``known_until``, ``by_topic`` and ``joining`` are those of all groups."""
         self.name = name
         self._by_topic = by_topic
+        self._joining_bytes = joining
         self._subscribed: set[str] = set()  # what its members subscribe to
         self._known_until = known_until
         self._outputs = outputs
@@ -376,6 +379,7 @@ class Membership:
             self._sessions.pop(member_id, None)
             if self._joining is not None:
                 self._joining.joined.pop(member_id, None)
+                self._joining_bytes.forget(self.name, member_id)
         self._answer_waiting(lambda each: self._unknown(each.member_id), members=gone)
         left = {each: member for each, member in group.members.items() if each not in gone}
         if len(left) != len(group.members):
@@ -496,6 +500,7 @@ class Membership:
             self._sessions.pop(old_id, None)
             if self._joining is not None:
                 self._joining.joined.pop(old_id, None)
+                self._joining_bytes.forget(self.name, old_id)
             self._touch(ask.member_id, member, now_ms)
 
     def _same_instance(self, ask: Join) -> list[str]:

@@ -138,7 +138,7 @@ class GroupLife:
         return 1 + int(self.rng.expovariate(1.0) * mean_ms)
 
     def planning_ms(self) -> int:
-        """How long it takes to make a plan: as a rule less than a message takes, and at times a second."""
+        """The time that a plan takes: as a rule less than a message takes, and at times a second."""
         return self._plans.choice((0, 0, 0, 1_000))
 
     def after(self, milliseconds: int, event: Callable[[], None]) -> None:

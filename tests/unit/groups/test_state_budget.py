@@ -199,7 +199,9 @@ def test_a_refusal_says_when_to_look_again() -> None:
     assert groups.ask(join, QuotaExceeded).details["retry_after_ms"] == RECHECK_MS - 1
 
 
-def test_members_that_left_before_the_others_have_joined_take_no_room() -> None:
+@pytest.mark.parametrize("is_static", [False, True])
+def test_members_that_went_before_the_others_have_joined_take_no_room(is_static: bool) -> None:
+    """They leave, or a process with the instance of the last one takes its place."""
     groups = groups_of()
     groups.stable("slow")
     for number in range(100):
@@ -211,9 +213,11 @@ def test_members_that_left_before_the_others_have_joined_take_no_room() -> None:
             session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=REBALANCE_MS,
             client="10.0.0.1",
+            instance_id="i" if is_static else "",
         )
         assert groups.answers.get(groups.send(large)) is None
-        groups.leave(f"m{number}")
+        if not is_static:
+            groups.leave(f"m{number}")
 
 
 # requirement: N2
