@@ -1,13 +1,14 @@
 """The jobs of a queue that nobody has had yet, as far as the topic was read ahead. Pure.
 
 Decides: where and when the topic is read next. Leaves to others: reading (the effect ``Look``), and who gets
-the jobs (``work_queue``).
+the jobs (``work_queue``). A step costs time for the looks that begin, not for all partitions of the queue.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -28,17 +29,24 @@ class _Part:
     found: deque[Found] = field(default_factory=deque)
     look: Literal["now", "tail"] | None = None  # under way; at the tail it waits for records
     began: int = 0  # the mark of the newest look
-    is_at_tail: bool = False  # as the newest look has found
-    again_ms: int = 0
-    error: RaftlogError | None = None  # of the newest look
+    again_ms: int = 0  # when it may be looked at again while nobody waits
 
 
 class LookAhead:
-    """All partitions of one queue."""
+    """All partitions of one queue.
+
+    A partition with found jobs is in ``_giving``. Without a job, and without a look under way, it is in
+    ``_due``, in ``_at_tail`` if its newest look has found its end, or in ``_failed``.
+    """
 
     def __init__(self) -> None:
         self._parts: dict[int, _Part] = {}
-        self._giving: SortedSet[int] = SortedSet()  # partitions that have found jobs
+        self._giving: SortedSet[int] = SortedSet()
+        self._due: set[int] = set()
+        self._at_tail: SortedSet[tuple[int, int]] = SortedSet()  # mark of the newest look, and partition
+        self._failed: list[tuple[int, int]] = []  # a heap: when it is looked at again, and partition
+        self._errors: dict[int, RaftlogError] = {}  # of the newest looks
+        self._looks_now = 0  # under way
         self._turn = 0  # the partition that gives the next job
         self.mark = 0  # counts looks; a look with a higher mark than a request began after it
 
@@ -49,7 +57,10 @@ class LookAhead:
 
     def add(self, partition: int, offset: int) -> None:
         """Jobs of this partition are given from ``offset`` on. An offset may rise, and does not fall."""
-        part = self._parts.setdefault(partition, _Part(offset))
+        if partition not in self._parts:
+            self._parts[partition] = _Part(offset)
+            self._due.add(partition)
+        part = self._parts[partition]
         part.read_offset = max(part.read_offset, offset)
 
     def next_offset(self, partition: int) -> int | None:
@@ -69,62 +80,72 @@ class LookAhead:
         given = found.popleft()
         if not found:
             self._giving.discard(partition)
+            self._due.add(partition)
         return partition, given
 
     # Looks.
 
-    @property
     def informed_below(self) -> int:
         """For each mark below this number it is known that there were no more jobs after it."""
-        below = self.mark + 1  # above all marks of requests
-        for part in self._parts.values():
-            if part.look == "now":
-                return 0
-            if part.look is None and not part.found and part.error is None:
-                below = min(below, part.began)
-        return below
+        if self._looks_now:
+            return 0
+        oldest = [mark for mark, _ in self._at_tail[:1]] + [self._parts[part].began for part in self._due]
+        return min(oldest, default=self.mark + 1)  # above all marks of requests
 
     @property
     def error(self) -> RaftlogError | None:
         """Why nothing can be found: no partition can be read."""
-        errors = [part.error for part in self._parts.values()]
-        return errors[0] if errors and all(errors) else None
+        return next(iter(self._errors.values()), None) if len(self._errors) == len(self._parts) else None
 
     def next_retry_ms(self) -> int | None:
         """When a partition whose look has failed is looked at again."""
-        times = [part.again_ms for part in self._parts.values() if part.error and part.look is None]
-        return min(times, default=None)
+        return self._failed[0][0] if self._failed else None
 
-    def wanted(self, now_ms: int, newest: int | None, *, may_wait: bool) -> Iterator[tuple[int, int, int]]:
+    def wanted(self, now_ms: int, newest: int | None, *, may_wait: bool) -> list[tuple[int, int, int]]:
         """Partition, offset and time of the looks to begin.
 
         ``newest`` is the mark of the last request that waits; without one, partitions at their end are looked
         at after a while only. With ``may_wait`` a look at the end of a partition waits for records.
         """
-        for partition, part in sorted(self._parts.items()):
-            if part.look is not None or part.found:
-                continue
-            if now_ms < part.again_ms and (part.error is not None or newest is None):
-                continue
-            is_known = newest is not None and part.is_at_tail and part.began > newest
-            if is_known and not may_wait:
-                continue
-            self.mark += 1
-            part.began, part.look = self.mark, "tail" if is_known else "now"
-            yield partition, part.read_offset, WAIT_MS if is_known else 0
+        now = sorted(self._due)
+        self._due.clear()
+        while self._failed and self._failed[0][0] <= now_ms:
+            now.append(heapq.heappop(self._failed)[1])
+        while self._at_tail and self._may_have_grown(now_ms, newest):
+            now.append(self._at_tail.pop(0)[1])
+        self._looks_now += len(now)
+        looks = [self._begun(partition, "now") for partition in now]
+        if may_wait:
+            looks += [self._begun(partition, "tail") for _, partition in self._at_tail]
+            self._at_tail.clear()
+        return looks
+
+    def _may_have_grown(self, now_ms: int, newest: int | None) -> bool:
+        """Whether the partition at its end that was looked at first is looked at again."""
+        mark, partition = self._at_tail[0]
+        return now_ms >= self._parts[partition].again_ms if newest is None else mark <= newest
+
+    def _begun(self, partition: int, look: Literal["now", "tail"]) -> tuple[int, int, int]:
+        self.mark += 1
+        part = self._parts[partition]
+        part.began, part.look = self.mark, look
+        return partition, part.read_offset, WAIT_MS if look == "tail" else 0
 
     def looked(self, look: Look, result: Looked, now_ms: int, is_new: Callable[[int], bool]) -> bool:
         """Take what was found, but for what is open already; false for a look of earlier times."""
         part = self._ended(look)
         if part is None:
             return False
-        part.error = None
-        part.is_at_tail = not result.found and (result.is_at_end or result.offset == result.next_offset)
-        part.again_ms = now_ms + AGAIN_MS if part.is_at_tail else 0
+        self._errors.pop(look.partition, None)
+        part.again_ms = now_ms + AGAIN_MS
         part.read_offset = result.next_offset
         part.found.extend(each for each in result.found if is_new(each.offset))
         if part.found:
             self._giving.add(look.partition)
+        elif not result.found and (result.is_at_end or result.offset == result.next_offset):
+            self._at_tail.add((part.began, look.partition))
+        else:
+            self._due.add(look.partition)
         return True
 
     def failed(self, look: Look, error: RaftlogError, now_ms: int) -> bool:
@@ -132,12 +153,14 @@ class LookAhead:
         part = self._ended(look)
         if part is None:
             return False
-        part.error, part.again_ms, part.is_at_tail = error, now_ms + AGAIN_MS, False
+        self._errors[look.partition] = error
+        heapq.heappush(self._failed, (now_ms + AGAIN_MS, look.partition))
         return True
 
     def _ended(self, look: Look) -> _Part | None:
         part = self._parts.get(look.partition)
         if part is None or part.look is None or part.read_offset != look.offset:
             return None
+        self._looks_now -= part.look == "now"
         part.look = None
         return part

@@ -11,7 +11,6 @@ next (``open_jobs``), reading the topic and storing dead letters (the effects), 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from groups import job_steps
@@ -36,23 +35,15 @@ from groups.queue_requests import (
 from groups.queue_rows import QueueRows
 from groups.records import Job, Queue
 from groups.room import RETRY_AFTER_MS, Room, no_room
+from groups.waiters import Waiter, Waiters
 from raftlog.errors import Conflict, NoLeader, RaftlogError
 from raftlog.hosting.decisions import RequestId
 from raftlog.records.tags import TagSelection, tag_fields
 
 OPENED_MAX: Final = 400  # jobs that are opened, or end, in one step, so that its rows are one batch
-GRACE_MS: Final = 2_000  # a receive that waits no longer still waits so long for the first look
 IDLE_MS: Final = 60_000  # what was read ahead is kept for so long
 NOTHING: Final = Received()
 EXPIRED: Final = "the lease ended without an answer"
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiter:
-    request_id: RequestId
-    ask: Receive
-    until_ms: int
-    mark: int  # of the looks before it
 
 
 class WorkQueue:
@@ -67,10 +58,11 @@ class WorkQueue:
         self._room = room
         self._ended = ended
         self._topic_id = ""
+        self._partitions = 0  # all below are known to ``_ahead``
         self._selection: TagSelection | None = None
         self._rows = QueueRows(group, topic, outputs)
         self._ahead = LookAhead()
-        self._waiters: dict[RequestId, _Waiter] = {}
+        self._waiters = Waiters()
         self._burials: list[Bury] = []  # once the rows before them are written
         self._touched_ms = 0
         self._client = ""  # the address that received last
@@ -102,14 +94,12 @@ class WorkQueue:
 
     def next_deadline_ms(self) -> int | None:
         """When ``tick`` has something to do, at the latest; None: not before the next request."""
-        times = [] if (ends := self._jobs.next_deadline_ms()) is None else [ends]
+        times = [self._jobs.next_deadline_ms(), self._waiters.next_end_ms(self._touched_ms)]
         if self._waiters:
-            retry_ms = None if self._is_full() else self._ahead.next_retry_ms()
-            times += [] if retry_ms is None else [retry_ms]
-            times.append(min(map(self._end_of, self._waiters.values())))
+            times.append(None if self._is_full() else self._ahead.next_retry_ms())
         elif not len(self._jobs):
             times.append(self._touched_ms + IDLE_MS)
-        return min(times, default=None)
+        return min((time for time in times if time is not None), default=None)
 
     @property
     def is_known(self) -> bool:
@@ -150,7 +140,7 @@ class WorkQueue:
             return
         self._set_up(ask, topics)
         self._dismiss(ask.lease)
-        self._waiters[request_id] = _Waiter(request_id, ask, now_ms + ask.wait_ms, self._ahead.mark)
+        self._waiters.add(Waiter(request_id, ask, now_ms + ask.wait_ms, self._ahead.mark))
         self._serve(now_ms, wall_ms)
 
     def settle(self, request_id: RequestId, ask: Settle, now_ms: int, wall_ms: int) -> None:
@@ -198,21 +188,27 @@ class WorkQueue:
         self._outputs.answer(request_id, Settled())
         self._serve(now_ms, wall_ms)
 
-    def _dismiss(self, lease: bytes | None, reply: Received | RaftlogError = NOTHING) -> None:
-        """Answer the receives that wait with this lease, or all of them."""
-        for waiter in list(self._waiters.values()):
-            if lease in (None, waiter.ask.lease):
-                self._answer(waiter, reply)
+    def _dismiss(self, lease: bytes) -> None:
+        """Answer the receive that waits with this lease, if there is one."""
+        waiter = self._waiters.with_lease(lease)
+        if waiter is not None:
+            self._answer(waiter, NOTHING)
+
+    def _dismiss_all(self, reply: Received | RaftlogError = NOTHING) -> None:
+        for waiter in list(self._waiters):
+            self._answer(waiter, reply)
 
     def look_at(self, partitions: int) -> None:
         """The topic has so many partitions. New ones are looked at in the next ``tick``."""
-        for partition in range(partitions if self._topic_id else 0):
-            if self._ahead.next_offset(partition) is None:
-                self._ahead.add(partition, self._rows.committed(partition, self._topic_id))
+        if self._topic_id:
+            for partition in range(self._partitions, partitions):
+                if self._ahead.next_offset(partition) is None:
+                    self._ahead.add(partition, self._rows.committed(partition, self._topic_id))
+            self._partitions = max(self._partitions, partitions)
 
     def forget(self, request_id: RequestId) -> None:
         """The caller has gone."""
-        self._waiters.pop(request_id, None)
+        self._waiters.remove(request_id)
 
     def view(self) -> QueueView:
         """As it will be once all rows are committed."""
@@ -229,12 +225,12 @@ class WorkQueue:
 
     def end(self) -> None:
         """The queue was deleted, or its topic is another one: nobody waits for it any more."""
-        self._dismiss(None)
+        self._dismiss_all()
         self._room.open.add(self._group, -len(self._jobs))
         self._rows.delete()
         self._ahead = LookAhead()
         self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0)
-        self._topic_id, self._selection = "", None
+        self._topic_id, self._selection, self._partitions = "", None, 0
 
     # Effects that are done.
 
@@ -253,7 +249,7 @@ class WorkQueue:
         """It is tried again as long as somebody waits, unless no partition can ever be read."""
         if self._is_own(look) and self._ahead.failed(look, error, now_ms):
             if self._ahead.error is not None and not error.retryable:
-                self._dismiss(None, error)
+                self._dismiss_all(error)
             self._serve(now_ms, wall_ms)
 
     def _is_own(self, look: Look) -> bool:
@@ -280,30 +276,17 @@ class WorkQueue:
         if not self._waiters:
             return
         self._touched_ms = now_ms
-        for waiter in list(self._waiters.values()):
-            if not self._lease_to(waiter, now_ms, wall_ms):
-                break
-        if not self._is_full():
+        while self._waiters and self._lease_to(next(iter(self._waiters)), now_ms, wall_ms):
+            pass
+        if not (is_full := self._is_full()):
             self._look(now_ms)
-        if over := [waiter for waiter in self._waiters.values() if now_ms >= waiter.until_ms]:
-            self._end_waits(over, now_ms)
-
-    def _end_waits(self, over: list[_Waiter], now_ms: int) -> None:
-        """Answer receives whose time is over; those that are not informed wait for a look a little longer."""
-        is_full, below, nothing = self._is_full(), self._ahead.informed_below, self._nothing()
-        for waiter in over:
-            if is_full or waiter.mark < below or now_ms >= waiter.until_ms + GRACE_MS:
-                self._answer(waiter, nothing)
-
-    def _end_of(self, waiter: _Waiter) -> int:
-        """When the receive ends: one whose time is over may still wait for a look."""
-        return waiter.until_ms + (GRACE_MS if waiter.until_ms <= self._touched_ms else 0)
+        below = self._ahead.mark + 1 if is_full else self._ahead.informed_below()
+        for waiter in self._waiters.over(now_ms, below):
+            self._answer(waiter, self._nothing())
 
     def _look(self, now_ms: int) -> None:
-        waiters = self._waiters.values()
-        newest = next((waiter.mark for waiter in reversed(waiters)), None)  # marks rise
-        may_wait = any(waiter.until_ms > now_ms for waiter in waiters)
-        for place in self._ahead.wanted(now_ms, newest, may_wait=may_wait):
+        may_wait = self._waiters.may_wait(now_ms)
+        for place in self._ahead.wanted(now_ms, self._waiters.newest_mark, may_wait=may_wait):
             names = (self._group, self._topic, self._topic_id)
             self._outputs.perform(Look(*names, *place, self._jobs.is_ordered, self._selection))
 
@@ -316,7 +299,7 @@ class WorkQueue:
     def _is_full(self) -> bool:
         return not self._room.has(self._group, len(self._jobs))
 
-    def _lease_to(self, waiter: _Waiter, now_ms: int, wall_ms: int) -> bool:
+    def _lease_to(self, waiter: Waiter, now_ms: int, wall_ms: int) -> bool:
         """Whether there was a job for a receive."""
         ask = waiter.ask
         rows: list[Row] = []
@@ -490,6 +473,6 @@ class WorkQueue:
             **tag_fields(self._selection),
         )
 
-    def _answer(self, waiter: _Waiter, reply: Received | RaftlogError) -> None:
-        del self._waiters[waiter.request_id]
+    def _answer(self, waiter: Waiter, reply: Received | RaftlogError) -> None:
+        self._waiters.remove(waiter.request_id)
         self._outputs.answer(waiter.request_id, reply)

@@ -7,6 +7,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 
 @contextmanager
@@ -24,3 +28,25 @@ def profiled(note: Callable[[FrameType, str, object], object]) -> Iterator[None]
         sys.setprofile(None)
         if was_enabled:
             gc.enable()
+
+
+def opcodes_of(step: Callable[[], object]) -> int:
+    """The instructions of the interpreter that a step takes; loops of C code count as one."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> TraceFunction:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    was_enabled, before = gc.isenabled(), sys.gettrace()
+    gc.disable()
+    sys.settrace(trace)
+    try:
+        step()
+    finally:
+        sys.settrace(before)
+        if was_enabled:
+            gc.enable()
+    return count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import pytest
@@ -12,9 +13,9 @@ from groups.queue_requests import DeleteQueue, ReadQueue, Received, Settle, Toke
 from groups.queues import QueueLimits
 from groups.records import JobKey
 from groups.requests import DeleteGroup, Done
-from groups.work_queue import GRACE_MS
+from groups.waiters import GRACE_MS
 from raftlog.errors import Conflict, NoLeader, Overloaded, UnknownQueue, UnknownTopic
-from tests.helpers.profiled import profiled
+from tests.helpers.profiled import opcodes_of, profiled
 from tests.helpers.worked_off import LEASE_MS, WorkedOff
 
 # requirement: A7
@@ -539,10 +540,55 @@ def test_a_step_asks_no_partition_for_each_receive_that_waits() -> None:
     mail = WorkedOff(partitions)
     waiting = [mail.receive(wait_ms=HOUR_MS) for _ in range(workers)]
     mail.end_looks()  # each partition was looked at since the last receive
-    look, queues = mail.parked[-1], mail.coordination.queues
-    ended = Looked(look.offset, look.offset, (), is_at_end=True)
-    assert calls_of(lambda: queues.looked(look, ended, mail.now_ms, mail.wall_ms)) < 5 * workers
     mail.after(HOUR_MS - 1)
     assert not mail.answers
     assert calls_of(lambda: mail.after(1)) < 20 * workers
     assert [mail.held(request) for request in waiting] == [[]] * workers
+
+
+def crowded(count: int) -> WorkedOff:
+    """As many receives wait as the topic has partitions, of which one has had a job."""
+    mail = WorkedOff(count)
+    mail.produce(b"")
+    mail.held(mail.receive())
+    for _ in range(count):
+        mail.receive(wait_ms=HOUR_MS)
+    mail.end_looks()
+    return mail
+
+
+def ends_a_look(mail: WorkedOff) -> None:
+    look = mail.parked[-1]
+    ended = Looked(look.offset, look.offset, (), is_at_end=True)
+    mail.coordination.queues.looked(look, ended, mail.now_ms, mail.wall_ms)
+
+
+def fails_a_look(mail: WorkedOff) -> None:
+    mail.coordination.queues.looked(mail.parked[-1], NoLeader("no leader"), mail.now_ms, mail.wall_ms)
+
+
+def gives_a_job_back(mail: WorkedOff) -> None:
+    mail.settle("nack", [Token(0, 0, (1).to_bytes(8, "big"))])
+
+
+def extends_a_lease(mail: WorkedOff) -> None:
+    mail.settle("extend", [Token(0, 0, (1).to_bytes(8, "big"))], LEASE_MS)
+
+
+def leaves(mail: WorkedOff) -> None:
+    mail.abandon(mail.last_lease)
+
+
+def ends_a_lease(mail: WorkedOff) -> None:
+    mail.after(LEASE_MS)
+
+
+# requirement: N2
+@pytest.mark.parametrize(
+    "step", [ends_a_look, fails_a_look, gives_a_job_back, extends_a_lease, leaves, ends_a_lease]
+)
+def test_a_step_of_a_queue_costs_the_same_with_many_partitions_and_receives(
+    step: Callable[[WorkedOff], None],
+) -> None:
+    few, many = (opcodes_of(partial(step, crowded(count))) for count in (20, 160))
+    assert many < 1.5 * few

@@ -1,0 +1,91 @@
+"""The receives of one queue that wait for jobs. Pure.
+
+Decides: in which order receives are served, and whose time is over. Leaves to others: jobs and answers
+(``work_queue``). A step costs time for the receives that are served or ended, not for all that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final
+
+from sortedcontainers import SortedSet
+
+from groups.queue_requests import Receive
+from raftlog.hosting.decisions import RequestId
+
+GRACE_MS: Final = 2_000  # a receive that waits no longer still waits so long for the first look
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A receive. ``mark`` is the number of looks that began before."""
+
+    request_id: RequestId
+    ask: Receive
+    until_ms: int
+    mark: int
+
+
+class Waiters:
+    """Served in the order in which they came. No two of them have the same lease."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[RequestId, Waiter] = {}
+        self._by_lease: dict[bytes, Waiter] = {}
+        self._ends: SortedSet[tuple[int, RequestId]] = SortedSet()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter(self._by_id.values())
+
+    def add(self, waiter: Waiter) -> None:
+        """The newest one."""
+        self._by_id[waiter.request_id] = waiter
+        self._by_lease[waiter.ask.lease] = waiter
+        self._ends.add((waiter.until_ms, waiter.request_id))
+
+    def remove(self, request_id: RequestId) -> None:
+        """It was answered, or its caller has gone."""
+        waiter = self._by_id.pop(request_id, None)
+        if waiter is not None:
+            del self._by_lease[waiter.ask.lease]
+            self._ends.remove((waiter.until_ms, request_id))
+
+    def with_lease(self, lease: bytes) -> Waiter | None:
+        """The receive that asks for jobs under this lease, if it waits."""
+        return self._by_lease.get(lease)
+
+    @property
+    def newest_mark(self) -> int | None:
+        """The mark of the newest one, which is the highest; None if nobody waits."""
+        return next((waiter.mark for waiter in reversed(self._by_id.values())), None)
+
+    def may_wait(self, now_ms: int) -> bool:
+        """Whether the time of any is not over."""
+        return bool(self._ends) and self._ends[-1][0] > now_ms
+
+    def over(self, now_ms: int, informed_below: int) -> list[Waiter]:
+        """Those to be answered without a job: their time is over, and their mark is below ``informed_below``.
+
+        The others wait ``GRACE_MS`` longer.
+        """
+        until_ms = now_ms if informed_below else now_ms - GRACE_MS
+        ended = takewhile(lambda end: end[0] <= until_ms, self._ends)
+        waiters = [self._by_id[request_id] for _, request_id in ended]
+        return [
+            waiter
+            for waiter in waiters
+            if waiter.mark < informed_below or now_ms >= waiter.until_ms + GRACE_MS
+        ]
+
+    def next_end_ms(self, now_ms: int) -> int | None:
+        """When ``over`` may find another one; None if nobody waits."""
+        begin = self._ends.bisect_right((now_ms, float("inf")))
+        times = [self._ends[0][0] + GRACE_MS] if begin else []
+        times += [end for end, _ in self._ends[begin : begin + 1]]
+        return min(times, default=None)
