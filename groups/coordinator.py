@@ -29,10 +29,11 @@ from groups.state import GroupsState
 from groups.tally import Tally
 from groups.unconfirmed import CheckOpen, Confirm
 from raftlog.clock import TrustedClock
-from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RebalanceInProgress
+from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RebalanceInProgress
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
 from raftlog.hosting.decisions import Effect
 from raftlog.node.blocking import RunBlocking
+from raftlog.node.leader_search import UNANSWERED
 from raftlog.node.threads import in_thread
 from raftlog.records.batch import Batch
 
@@ -40,6 +41,7 @@ BURY_AGAIN_S: Final = (0.1, 5.0)  # the first pause after a failure, and the lon
 FORGOTTEN_MAX: Final = 100  # unused groups at a time, some milliseconds
 FORGET_PAUSE_S: Final = 0.01  # after so many, in which they are appended
 PLAN_AT_ONCE: Final = 200  # members and partitions: a plan for more may take long, and is made on a thread
+CONFIRM_AGAIN_MS: Final = 200  # after so long another leader of a transaction may have been found
 LOOK_GROUPS: Final = 500  # at a time, a few milliseconds
 _log = logging.getLogger("raftlog.groups")
 
@@ -219,6 +221,9 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
     async def _confirm(self, confirm: Confirm, decisions: Coordination) -> None:
         what = f"the question whether transaction {confirm.ask.transaction} is open"
         refusal = await self.tried(self._check_open(confirm.ask), what)
+        if isinstance(refusal, UNANSWERED):  # the caller must not look for another coordinator of the group
+            told = f"{what} has no answer yet, and nothing was added; retry: {refusal}"
+            refusal = Overloaded(told, retry_after_ms=CONFIRM_AGAIN_MS)
         if decisions is self.decisions:
             decisions.confirmed(confirm, refusal, self._now_ms(), self._clock.wall_ms())
             self.carry_out()

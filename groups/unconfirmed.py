@@ -23,7 +23,7 @@ NONE: Final[Mapping[RequestId, AddOffsets]] = {}
 CheckOpen = Callable[[AddOffsets], Awaitable[None]]
 """Returns if the transaction of these offsets is open and their group takes part in it.
 
-Raises what a transaction that is not open is refused with, and ``NoLeader`` where nobody can know.
+Raises what a transaction that is not open is refused with, and ``UNANSWERED`` errors where nobody can know.
 """
 
 
