@@ -45,6 +45,7 @@ AGAIN_S: Final = 0.2  # before the coordinator begins again, at least
 AGAIN_TIMES: Final = 50  # as long as it takes to begin: much state must not occupy the broker
 AGAIN_S_MAX: Final = 5.0  # also where the process was stopped meanwhile
 STALLED_S_MAX: Final = 10.0  # after which a coordinator counts as stalled: more than any pause
+QUIET_S: Final = 15.0  # failures further apart than this are not one stall: more than ``AGAIN_S_MAX``
 _log = logging.getLogger("raftlog.hosting")
 
 Row = TypeVar("Row")
@@ -116,7 +117,9 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._ended_ms = 0  # when they ended
         self._paused_ms = 0  # between decisions: the time of deadlines stands still
         self._again_s = AGAIN_S  # doubled by every beginning that an unexpected error ends
-        self._waits_since_s: float | None = None  # for decisions, or for the outcome of an append
+        # For decisions, or for the outcome of an append; until it begins again, which may fail once more.
+        self._waits_since_s: float | None = None
+        self._waited_until_s: float | None = None
         # Until these decisions end; a dict cancels them in their order, so that equal runs stay equal.
         self._beside: dict[asyncio.Task[None], None] = {}
 
@@ -147,14 +150,20 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         """This broker coordinates the partition from now on, or no longer."""
         self._end_in_doubt(f"this broker does not lead {self._name} any more")
         self._log, self._outcome, self._before = log, None, None
-        self._waits_since_s, self._again_s = None, AGAIN_S
+        self._advances()
         if log is not None:
             self._begin()
 
     @property
     def stalled_s(self) -> float:
-        """Seconds for which this leader has neither decided nor stored anything that it should have."""
-        return 0.0 if self._waits_since_s is None else self._clock.monotonic() - self._waits_since_s
+        """Seconds for which this leader has neither decided nor stored anything that it should have.
+
+        A leader that begins again and again, since each step or append fails, is in one stall.
+        """
+        if self._waits_since_s is None or self._is_quiet():
+            return 0.0
+        until_s = self._clock.monotonic() if self._waited_until_s is None else self._waited_until_s
+        return until_s - self._waits_since_s
 
     # Requests.
 
@@ -166,16 +175,15 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         what its successor has accepted.
         """
         decisions = await self.confirmed() if self.reads_only(request) else self._leading()
+        self._guarded(lambda: decisions.expire(self._now_ms(), self._clock.trusted_ms()))
+        if decisions is not self.decisions:
+            raise NotLeader(f"{self._name} begins again; repeat", leader=None)
         request_id = next(self._ids)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._open[request_id] = _Open(request, future, self._rounds + 1)
 
-        def receive() -> None:
-            now_ms = self._now_ms()
-            decisions.expire(now_ms, self._clock.trusted_ms())
-            decisions.receive(request_id, request, now_ms, self._clock.wall_ms())
-
-        self.step(receive, request_id)
+        now_ms = self._now_ms()
+        self.step(lambda: decisions.receive(request_id, request, now_ms, self._clock.wall_ms()), request_id)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await future
@@ -214,7 +222,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self.step(begin)
         self._begin_s = self._clock.monotonic() - began_s
         if self.decisions is not None and self._appending is None:
-            self._waits_since_s = None
+            self._waited_until_s = self._clock.monotonic()
 
     def _end_in_doubt(self, why: str) -> None:
         """Whether what is being appended is stored is not known."""
@@ -327,7 +335,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             return
         assert self._appending is not None
         waiting, self._appending = self._appending.then, None
-        self._waits_since_s, self._again_s = None, AGAIN_S
+        self._advances()
         for wanted in waiting:
             self._finish(wanted)
         self._append_next()
@@ -365,8 +373,17 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._timer = asyncio.get_running_loop().call_later(pause_s, self._begin)
 
     def _wait(self) -> None:
-        if self._waits_since_s is None:
+        if self._waits_since_s is None or self._is_quiet():
             self._waits_since_s = self._clock.monotonic()
+        self._waited_until_s = None
+
+    def _is_quiet(self) -> bool:
+        """Whether nothing has failed for a while."""
+        return self._waited_until_s is not None and self._clock.monotonic() - self._waited_until_s > QUIET_S
+
+    def _advances(self) -> None:
+        """Something is stored, or another leader's work begins."""
+        self._waits_since_s, self._waited_until_s, self._again_s = None, None, AGAIN_S
 
     def do_beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Carry out what takes time, at most until these decisions end.

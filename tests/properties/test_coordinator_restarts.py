@@ -115,9 +115,9 @@ class Numbering(Coordinator[Numbers, str, int, int]):
     def perform(self, effect: Effect) -> None:
         """Nothing, or some work beside that may fail."""
         self._trouble.perhaps()
-        self.do_beside(self._beside())
+        self.do_beside(self._works())
 
-    async def _beside(self) -> None:
+    async def _works(self) -> None:
         await asyncio.sleep(0.01)
         self._trouble.perhaps()
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 import pytest
 
+from groups.coordination import Coordination
 from groups.coordinator import GroupCoordinator
 from groups.ports import KnownTopics
 from groups.records import Group
 from groups.requests import Commit, Heartbeat, Join, Joined, OffsetCommit, Sync
-from raftlog.errors import CommitUnknown, Overloaded
+from raftlog.errors import CommitUnknown, NotLeader, Overloaded
+from raftlog.hosting.coordinator import AGAIN_S_MAX, QUIET_S, STALLED_S_MAX
 from raftlog.records.batch import Batch
 from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
 from tests.helpers.instant_transactions import InstantMarkers
@@ -147,12 +150,17 @@ def group_coordinator() -> tuple[GroupCoordinator, RefusingLog]:
     return made, log
 
 
+async def commit(coordinator: GroupCoordinator) -> None:
+    """A commit of another group."""
+    offset = OffsetCommit(topic="orders", topic_id="t", partition=0, offset=1)
+    await coordinator.ask(Commit(group="other", offsets=(offset,)), TIMEOUT_MS)
+
+
 async def refuse_commit(coordinator: GroupCoordinator, log: RefusingLog) -> None:
     """A commit of another group finds the broker overloaded."""
     log.refused = 1
-    offset = OffsetCommit(topic="orders", topic_id="t", partition=0, offset=1)
     with pytest.raises(Overloaded):
-        await coordinator.ask(Commit(group="other", offsets=(offset,)), TIMEOUT_MS)
+        await commit(coordinator)
 
 
 async def joined(coordinator: GroupCoordinator, member_id: str) -> int:
@@ -230,6 +238,52 @@ async def test_a_rebalance_ends_without_a_dead_member_whatever_is_refused() -> N
     assert joining is not None
     assert joining.done()
     assert set(mail(coordinator).members) == {"new"}
+    coordinator.leads(None)
+
+
+@pytest.mark.parametrize("pause_s", [1, 9])
+async def test_appends_that_are_refused_again_and_again_are_reported(pause_s: int) -> None:
+    coordinator, log = group_coordinator()
+    await refuse_commit(coordinator, log)
+    assert coordinator.stalled_s < STALLED_S_MAX, "a single refusal is none"
+    for _ in range(20 // pause_s):
+        await asyncio.sleep(pause_s)
+        await refuse_commit(coordinator, log)
+    assert coordinator.stalled_s > STALLED_S_MAX
+    await asyncio.sleep(QUIET_S + AGAIN_S_MAX)
+    assert coordinator.stalled_s == 0, "nobody asks any more"
+    await refuse_commit(coordinator, log)
+    assert coordinator.stalled_s < STALLED_S_MAX
+    coordinator.leads(None)
+
+
+async def test_a_coordinator_whose_every_step_fails_is_reported(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "raftlog.hosting")
+    coordinator, _ = group_coordinator()
+    await joined(coordinator, "member")  # its session ends at some time
+    with monkeypatch.context() as patched:
+        patched.setattr(Coordination, "tick", lambda *_: 1 // 0)
+        await asyncio.sleep(40)
+        assert coordinator.stalled_s > STALLED_S_MAX
+    await asyncio.sleep(AGAIN_S_MAX)
+    await commit(coordinator)
+    assert coordinator.stalled_s == 0
+    coordinator.leads(None)
+
+
+async def test_a_request_has_no_part_in_what_has_expired_before_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "raftlog.hosting")
+    coordinator, _ = group_coordinator()
+    with monkeypatch.context() as patched:
+        patched.setattr(Coordination, "expire", lambda *_: 1 // 0)
+        with pytest.raises(NotLeader):  # the request is repeated, and not refused for good
+            await commit(coordinator)
+    await asyncio.sleep(AGAIN_S_MAX)
+    await commit(coordinator)
     coordinator.leads(None)
 
 
