@@ -51,8 +51,8 @@ from api.resources import (
 )
 from api.resources.metrics import HttpMetrics
 from raftlog import tracing
-from raftlog.errors import RaftlogError
-from raftlog.exhaustion import refuse_exhausted
+from raftlog.errors import CommitUnknown, Overloaded, RaftlogError
+from raftlog.exhaustion import RETRY_MS, exhaustion
 from raftlog.wire import media_types
 
 ROUTES: tuple[Route, ...] = (
@@ -205,11 +205,11 @@ class RequestPipeline:
             if type(error) is RaftlogError:
                 _LOG.error("request %s: %s", call.request_id, error)
             return error
-        if call.request.method == "GET":
-            try:
-                refuse_exhausted(error, "the request cannot be answered")
-            except RaftlogError as refusal:
-                return refusal
+        if (lack := exhaustion(error)) is not None:
+            if call.request.method in _UNCHANGING:
+                told = f"the request cannot be answered for now: {lack.strerror}; retry"
+                return Overloaded(told, retry_after_ms=RETRY_MS)
+            return CommitUnknown(f"whether the request was carried out is not known: {lack.strerror}")
         _LOG.exception("request %s failed: %s %s", call.request_id, call.request.method, call.route)
         return RaftlogError(f"an internal error; the broker's log has it under {call.request_id}")
 
@@ -252,6 +252,7 @@ CLIENT_GONE = 499
 _UNTRACED = frozenset(
     route.path for route in (*health.ROUTES, *metrics.ROUTES)
 )  # what machines ask for all day
+_UNCHANGING = frozenset(("GET", "HEAD"))
 _METHODS = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"))
 
 

@@ -22,6 +22,7 @@ from api.http.routes import Call
 from api.http.services import Limits
 from api.http.whole_body import WholeBody
 from raftlog.errors import InvalidRequest, RecordTooLarge, UnsupportedMediaType
+from raftlog.exhaustion import refuse_exhausted
 from raftlog.wire import media_types
 
 CONTENT_ENCODINGS = ("identity", "gzip", "deflate")  # decoded while the body is read
@@ -54,8 +55,8 @@ def check_announced(request: Request, limits: Limits) -> None:
 async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | bytearray:
     """The whole body; ``held`` grows with the bytes received, regardless of the announced size.
 
-    Raises ``RecordTooLarge``, ``RequestTimeout``, ``Overloaded``, ``QuotaExceeded``, and
-    ``ConnectionResetError`` when the client disconnects.
+    Raises ``RecordTooLarge``, ``RequestTimeout``, ``Overloaded``, also where memory is lacking,
+    ``QuotaExceeded``, and ``ConnectionResetError`` when the client disconnects.
     """
     check_announced(request, limits)
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
@@ -89,6 +90,9 @@ async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | byt
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client disconnected in the middle of a body") from error
         raise MalformedRequest("the body is not framed as its headers say", field="body") from error
+    except MemoryError as error:
+        refuse_exhausted(error, "the body cannot be read")
+        raise
 
 
 async def read_json(call: Call, kind: type[T]) -> T:

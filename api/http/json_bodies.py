@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from raftlog.errors import InvalidRequest, RecordTooLarge
+from raftlog.exhaustion import refuse_exhausted
 from raftlog.wire.decoding import UNREADABLE, decoder_of
 from raftlog.wire.limits import VALUES_MAX
 
@@ -29,7 +30,10 @@ _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
 def decode_json(
     body: Buffer, kind: type[T], error: type[InvalidRequest] = InvalidRequest, prefix: str = ""
 ) -> T:
-    """JSON as a struct, also after a byte order mark. Raises ``error`` with a JSON pointer."""
+    """JSON as a struct, also after a byte order mark.
+
+    Raises ``error`` with a JSON pointer, and ``Overloaded`` where memory is lacking.
+    """
     try:
         _check_text(body)
         if body[: len(BOM_UTF8)] == BOM_UTF8:
@@ -50,6 +54,9 @@ def decode_json(
         raise error(
             f"{prefix or 'the body'} is not JSON in UTF-8: {what}", errors=[f"{prefix}: {what}"], field=prefix
         ) from None
+    except MemoryError as lack:
+        refuse_exhausted(lack, "the body cannot be read")
+        raise
     assert isinstance(decoded, kind)
     return decoded
 

@@ -11,13 +11,22 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from raftlog.exhaustion import refuse_exhausted
+
 Result = TypeVar("Result")
 
 _thread: Final = ThreadPoolExecutor(1, "compute")  # starts when it is needed
 
 
 async def computed(work: Callable[[], Result], *, is_short: bool) -> Result:
-    """Run ``work``: at once where it ``is_short``, else on the thread."""
-    if is_short:
-        return work()
-    return await asyncio.get_running_loop().run_in_executor(_thread, work)
+    """Run ``work``, which changes nothing: at once where it ``is_short``, else on the thread.
+
+    Raises ``Overloaded`` where memory or threads are lacking.
+    """
+    try:
+        if is_short:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(_thread, work)
+    except (MemoryError, RuntimeError) as error:
+        refuse_exhausted(error, "what the request asks for cannot be prepared")
+        raise

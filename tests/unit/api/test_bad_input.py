@@ -339,6 +339,35 @@ async def test_an_internal_error_shows_no_traceback_and_is_logged(caplog: pytest
     assert "a secret of the inside" in caplog.text
 
 
+# requirement: N2
+async def test_a_lack_of_memory_is_no_fault_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request of which nothing was done may come again; of a write that had begun nobody knows."""
+    async with serve() as server:
+        await server.topic(partitions=1)
+        server.cluster.gateway.faults[TopicPartition("orders", 0)] = MemoryError()
+        read = await server.get(PATH)
+        assert (read.status, read.code) == (503, "overloaded")
+        written = await server.post(TOPIC, {"records": [{"value": 1}]})
+        assert (written.status, written.code) == (504, "replication_timeout")
+        assert "not known" in str(written.json["detail"])
+        server.cluster.gateway.faults.clear()
+        for place, size in (
+            ("api.http.json_bodies._check_text", 10),  # on the event loop
+            ("api.http.json_bodies._check_text", 1 << 20),  # on a thread
+            ("api.resources.json_records.build_batches", 1 << 20),
+        ):
+            with monkeypatch.context() as patched:
+                patched.setattr(place, lambda *_, **__: lacks_memory())
+                refused = await server.post(TOPIC, {"records": [{"value": "x" * size}]})
+            assert (refused.status, refused.code) == (503, "overloaded")
+            assert int(refused.headers["retry-after"]) > 0
+        assert (await server.post(TOPIC, {"records": [{"value": 1}]})).status == 200
+
+
+def lacks_memory() -> None:
+    raise MemoryError
+
+
 @served(Limits(records_per_request_max=10), partitions=1)
 async def test_too_many_records_in_one_request_are_refused(server: HttpServer) -> None:
     refused = await server.post(TOPIC, {"records": [{"value": 1}] * 11})
