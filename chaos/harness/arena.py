@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -24,7 +24,15 @@ from raftlog.wire import bodies, paths
 
 POLL_S: Final = 0.1
 SERVING: Final = 'raftlog_hosted_replicas{state="serving"}'
-_BAD_STATES: Final = ("raftlog_failed_replicas", "raftlog_rejoining_replicas", "raftlog_repairs_running")
+_BAD_STATES: Final = (
+    "raftlog_failed_replicas",
+    "raftlog_rejoining_replicas",
+    "raftlog_repairs_running",
+    'raftlog_hosted_replicas{state="opening"}',
+)
+
+
+Item = TypeVar("Item")
 
 
 class NoTarget(Exception):
@@ -115,29 +123,39 @@ class Arena:
 
     def partitions(self) -> dict[int, bodies.PartitionBody]:
         """The state of all partitions, as the first broker that responds knows it; empty if none does."""
+        rows = self._listed(paths.partitions(self.topic), bodies.PartitionBody)
+        return {row.partition: row for row in rows}
+
+    def _listed(self, path: str, kind: type[Item]) -> list[Item]:
+        """The first thousand items, from the first broker that responds; empty if none does."""
         for broker in self.free:
             try:
-                path = f"{paths.partitions(self.topic)}?limit=1000"
-                found = self.cluster.get(path, broker=broker, answer_s=ANSWER_S)
-                return {
-                    row.partition: row for row in msgspec.convert(found["items"], list[bodies.PartitionBody])
-                }
+                found = self.cluster.get(f"{path}?limit=1000", broker=broker, answer_s=ANSWER_S)
+                return msgspec.convert(found["items"], list[kind])  # type: ignore[valid-type]
             except (OSError, msgspec.MsgspecError):
                 continue
-        return {}
+        return []
 
     def unhealthy(self) -> str | None:
-        """What is not as it should be without faults; None if the cluster is healthy."""
-        rows = self.partitions().values()
+        """What is not as it should be without faults; None if the cluster is healthy.
+
+        A disk may be lost only while no replica lacks records. Those of internal topics count, too: the
+        replicas of a broker that has lost its disk open one after another.
+        """
+        rows = list(self.partitions().values())
         if not rows:
             return "no broker describes the partitions"
+        if few := next((row for row in rows if len(row.replicas) < self.replication), None):
+            return f"partition {few.partition} has the replicas {few.replicas} only"
+        for topic in self._listed(paths.TOPICS, bodies.TopicBody):
+            if topic.internal:
+                rows += self._listed(paths.partitions(topic.name), bodies.PartitionBody)
         for row in rows:
             if (
                 row.leader is None
                 or row.reassignment
                 or row.rejoining
                 or set(row.in_sync) != set(row.replicas)
-                or len(row.replicas) < self.replication
             ):
                 return f"partition {row.partition}: {row.in_sync} of {row.replicas} are in sync"
         for broker in self.cluster.brokers:
