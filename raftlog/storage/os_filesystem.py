@@ -40,17 +40,40 @@ _guard = threading.Lock()
 a thousand partitions."""
 
 
+class _Descriptor:
+    """The descriptor of a file, closed once the file has no user any more.
+
+    The file itself has no ``__del__``: while that runs, weak references still give the object, and another
+    thread would write to a descriptor that is being closed, or to the next file of this number.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, path: str, flags: int) -> None:
+        self.number = -1
+        self.number = os.open(path, flags, FILE_MODE)
+
+    def close(self) -> None:
+        """Idempotent."""
+        number, self.number = self.number, -1
+        if number >= 0:
+            os.close(number)
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class OsFile:
-    """An open regular file; any other is an ``OSError``.
+    """An open regular file; any other is an ``OSError``. It closes itself when nobody uses it any more.
 
     ``sync`` may run on another thread, even while ``close`` is called on this one.
     """
 
-    __slots__ = ("__weakref__", "_closing", "_descriptor", "_path", "_size", "_syncing")
+    __slots__ = ("__weakref__", "_closing", "_descriptor", "_owned", "_path", "_size", "_syncing")
 
     def __init__(self, path: str, flags: int) -> None:
-        self._closing = True  # so that __del__ is harmless when the next line raises
-        self._descriptor = os.open(path, flags, FILE_MODE)
+        self._owned = _Descriptor(path, flags)
+        self._descriptor = self._owned.number
         self._closing = False
         self._path = path
         found = os.fstat(self._descriptor)
@@ -165,7 +188,7 @@ class OsFile:
         with _guard:
             self._syncing -= 1
             if self._closing and not self._syncing:
-                os.close(self._descriptor)
+                self._owned.close()
 
     def descriptor(self) -> int:
         """For sendfile or mmap."""
@@ -179,12 +202,7 @@ class OsFile:
             if not self._closing:
                 self._closing = True
                 if not self._syncing:
-                    os.close(self._descriptor)
-
-    def __del__(self) -> None:
-        if not self._closing:
-            self._closing = True
-            os.close(self._descriptor)
+                    self._owned.close()
 
 
 class OsFilesystem:

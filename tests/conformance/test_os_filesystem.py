@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,23 @@ def test_a_file_nobody_holds_any_more_is_closed(tmp_path: Path) -> None:
     del file
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_a_file_that_is_being_closed_is_found_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread with a weak reference would write to a descriptor that is gone, or is another file's."""
+    found, close = [], os.close
+    file = OsFilesystem().open(f"{tmp_path}/a", create=True)
+    reference = weakref.ref(file)
+
+    def closed(descriptor: int) -> None:
+        found.append(reference())
+        close(descriptor)
+
+    monkeypatch.setattr(os, "close", closed)
+    del file
+    assert found == [None]
 
 
 def test_a_file_may_be_closed_while_it_is_synced(tmp_path: Path) -> None:
