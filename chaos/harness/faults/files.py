@@ -128,7 +128,8 @@ def copy_beside(arena: Arena, draw: Draw) -> Steps:
         arena.processes.kill(broker)
         shutil.copytree(arena.processes.data_directory(broker), data)
         arena.processes.launch(broker)
-        arena.processes.wait_ready(broker)
+        if not until_effective(lambda: arena.cluster.is_ready(broker)):
+            raise NoTarget(f"other faults keep broker {broker} from getting ready")
         process, log = arena.processes.start_copy(broker, data)
         try:
             yield f"broker {broker}"
