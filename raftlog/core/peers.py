@@ -97,8 +97,9 @@ class Peers:
         """Whether a quorum has confirmed the leader since the peer began to rejoin, and no lost vote counts.
 
         A voter may have voted for a candidate that the leader does not know. Such a vote is void once every
-        other voter that can be elected has echoed the leader's term. A vote of a learner from before its
-        removal counts for nothing: a quorum holds the entry that removed it.
+        other voter that can be elected has echoed the leader's term. A voter that rejoins cannot be elected,
+        until it was answered: the reply by which it rejoins no more may be lost. A vote of a learner from
+        before its removal counts for nothing: a quorum holds the entry that removed it.
         """
         progress = self.progress[peer]
         confirmed = self.reached_by_quorum(round_now, lambda other: other.round) >= progress.rejoin_round
@@ -110,7 +111,7 @@ class Peers:
         return frozenset(
             other
             for other in others
-            if not self.progress[other].rejoining and self.progress[other].round < progress.rejoin_round
+            if self.progress[other].may_be_elected and self.progress[other].round < progress.rejoin_round
         )
 
     @property

@@ -114,6 +114,11 @@ class Progress:
         """Whether the leader was confirmed for this incarnation."""
         return self._rejoin_last is not None
 
+    @property
+    def may_be_elected(self) -> bool:
+        """Whether it has all its votes, or may have them again: replies since its answer may be lost."""
+        return not self.rejoining or self.is_rejoin_confirmed
+
     def take_rejoin_answer(self, now: int) -> Index | None:
         """The index its log must reach, at most once a tick; None while nothing is to be sent."""
         if self._rejoin_last is None or self._answered_tick >= now:

@@ -1,4 +1,4 @@
-"""Bugs that break an invariant of logs, elections and reads (I1 to I42)."""
+"""Bugs that break an invariant of logs, elections and reads (I1 to I45)."""
 
 from __future__ import annotations
 
@@ -221,25 +221,6 @@ LOGS = (
         "return not self.rejoining",
         "return self.memberships.have_named(self.id)",
         seen_by="core:5",
-    ),
-    PlantedBug(
-        "a heartbeat round begun before a rejoin confirms the leader",
-        "I28",
-        "raftlog.core.leader:Leader.receive_append_reply",
-        "self._peers.heard(sender, reply.rejoining, self._now, self._round + 1)",
-        "self._peers.heard(sender, reply.rejoining, self._now, self._round)",
-        seen_by=(
-            "tests/unit/core/test_rejoin.py::"
-            "test_a_round_from_before_the_first_sign_of_an_incarnation_confirms_nothing"
-        ),
-    ),
-    PlantedBug(
-        "outgoing voters need not confirm a rejoin",
-        "I28",
-        "raftlog.core.peers:Peers._unconfirmed",
-        "others = self._member.membership.all_voters - {peer",
-        "others = self._member.membership.voters - {peer",
-        seen_by="tests/unit/core/test_rejoin.py::test_while_voters_change_all_of_both_halves_confirm",
     ),
     PlantedBug(
         "a leader quiesces as if every peer were unreachable",
@@ -467,5 +448,24 @@ LOGS = (
         "if image.plan is not None:",
         "if False:",
         seen_by="tests/unit/partitions/metadata/test_plans.py::test_there_is_one_plan_at_a_time",
+    ),
+    PlantedBug(
+        "a heartbeat round begun before a rejoin confirms the leader",
+        "I45",
+        "raftlog.core.leader:Leader.receive_append_reply",
+        "self._peers.heard(sender, reply.rejoining, self._now, self._round + 1)",
+        "self._peers.heard(sender, reply.rejoining, self._now, self._round)",
+        seen_by=(
+            "tests/properties/test_rejoins.py::"
+            "test_no_incarnation_counts_again_while_a_vote_that_it_forgot_may_decide[4]"
+        ),
+    ),
+    PlantedBug(
+        "outgoing voters need not confirm a rejoin",
+        "I45",
+        "raftlog.core.peers:Peers._unconfirmed",
+        "others = self._member.membership.all_voters - {peer",
+        "others = self._member.membership.voters - {peer",
+        seen_by="core:424",
     ),
 )

@@ -13,9 +13,17 @@ from functools import cache
 from itertools import combinations, product
 
 from chaos.simulator.raft_level.log import Lineage, Log, Node
+from chaos.simulator.raft_level.rejoins import Rejoins
 from chaos.simulator.result import Broken
 from raftlog.core.membership import Membership
-from raftlog.core.messages import AppendReply, Message, VoteReply, VoteRequest
+from raftlog.core.messages import (
+    AppendReply,
+    HeartbeatReply,
+    Message,
+    RejoinResponse,
+    VoteReply,
+    VoteRequest,
+)
 from raftlog.core.ready import RefusalReason, Refused, Role, RoleChange, Write
 from raftlog.types import Index, NodeId, Term
 
@@ -34,6 +42,7 @@ class Checker:
         self.committed = Log((), lineage)
         self.deciders = initial_membership  # the membership that committed the newest entry
         self._commit_terms: list[int] = []  # of the committing leader, for every entry
+        self._rejoins = Rejoins(nodes)
 
     @property
     def membership(self) -> Membership:
@@ -91,9 +100,11 @@ class Checker:
         return any(log.is_equal_up_to(newest, self.committed) for log in (disk.log, *lost))
 
     def sent(self, node: Node, to: NodeId, message: Message) -> None:
-        """Write-ahead (I7): messages follow the disk. One vote per term (I28)."""
+        """Write-ahead (I7): messages follow the disk. One vote per term (I28). Confirmed rejoins (I45)."""
         disk = node.disk
-        if isinstance(message, AppendReply):
+        if isinstance(message, HeartbeatReply):
+            self._rejoins.echoed(node, message)
+        elif isinstance(message, AppendReply):
             if not message.accepted:
                 return
             if disk.hard_state.term < message.term:
@@ -112,6 +123,12 @@ class Checker:
                 # A member that has lost its vote may give it again.
                 if candidate not in (known, self.leaders.get(message.term)):
                     raise Broken("I28 one vote a term", f"node {node.id} says {message}; voted for {known}")
+        elif isinstance(message, RejoinResponse):
+            self._rejoins.answered(node, to, message)
+
+    def opened(self, node: Node) -> None:
+        """An incarnation of a replica begins."""
+        self._rejoins.began(node, len(self.committed))
 
     def forgot(self, node: NodeId) -> None:
         """The node has another disk. An unsuccessful candidacy of the node has ended with its incarnation

@@ -83,11 +83,11 @@ class Group:
         self.nodes: dict[NodeId, Node] = {}
         self._lineage = Lineage()
         self._incarnations = 0
+        self.checker = Checker(self.nodes, self.initial_membership, self._lineage)
         for node in sorted(self.initial_membership.voters):
             self._open(node, Disk(log=self.empty_log(), initial_membership=self.initial_membership))
         for spare in range(size + 1, size + 1 + spares):
             self._open(NodeId(spare), Disk(REJOINING, self.empty_log()))
-        self.checker = Checker(self.nodes, self.initial_membership, self._lineage)
         self.faults = FaultPoints()
         self.ask: Callable[[], None] = lambda: None  # the clients' requests of each step
         self.quiet_until = 0  # there are none before that step
@@ -249,6 +249,7 @@ class Group:
         rng = random.Random((self._seed << 16) + self._incarnations)
         core = Raft(settings, disk.restored(), rng)
         self.nodes[node_id] = Node(node_id, disk, core, disk.log.copy())
+        self.checker.opened(self.nodes[node_id])
 
     def _drawn_settings(self) -> dict[str, Any]:
         rng = random.Random(f"{self._seed} settings")

@@ -254,6 +254,31 @@ def test_a_majority_is_not_enough_where_a_voter_may_still_win_with_a_forgotten_v
     assert [to for to, said in member.sent if isinstance(said, RejoinResponse)] == [FIVE]
 
 
+# requirement: F6
+def test_a_voter_that_may_have_rejoined_unheard_confirms_again() -> None:
+    """Its reply was lost, and it may be a candidate of a later term with a vote that is forgotten now."""
+    member = MemberUnderTest(membership=members(1, 2, 3, 4, 5), term=1)
+    member.become_candidate()
+    for peer in (TWO, THREE):
+        member.hear(peer, VoteReply(term=Term(2), asked=Term(2), granted=True))
+    member.hear(FIVE, HeartbeatReply(term=Term(2), round=0, rejoining=7))
+    member.hear(FOUR, HeartbeatReply(term=Term(2), round=0, rejoining=8))
+    member.tick(3)
+    for peer in (TWO, THREE):
+        echo(member, peer)
+    echo(member, FOUR, rejoining=8)
+    assert {to for to, said in member.sent if isinstance(said, RejoinResponse)} == {FOUR, FIVE}
+    member.forget()
+    member.hear(FOUR, HeartbeatReply(term=Term(2), round=0, rejoining=9))  # it has lost its disk again
+    member.tick(3)
+    for peer in (TWO, THREE):
+        echo(member, peer)
+    assert member.said(RejoinResponse, FOUR) == []
+    assert member.core.status().rejoining[FOUR] == {FIVE}
+    echo(member, FIVE, rejoining=7)
+    assert [response.rejoining for response in member.said(RejoinResponse, FOUR)] == [9]
+
+
 # requirement: F2
 def test_a_learner_needs_a_majority_only() -> None:
     member = MemberUnderTest(membership=members(1, 2, 3, learners=[4]), term=1)
