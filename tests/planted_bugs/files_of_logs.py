@@ -124,10 +124,7 @@ FILES_OF_LOGS = (
         "raftlog.storage.log_sync:LogSync.begin_alone",
         "is_more = self.names_changed or self._notes_end",
         "is_more = self._notes_end",
-        seen_by=(
-            "tests/scenarios/node/test_disk_waits.py::"
-            "test_a_file_whose_name_is_not_durable_yet_is_left_to_threads"
-        ),
+        seen_by="log:28",
     ),
     PlantedBug(
         "an older copy that has aged alone passes for the disk itself",
