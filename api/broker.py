@@ -339,10 +339,11 @@ class Broker:
         self.repairs.offer()
         self._first_start.offer()
         await self.host.start()
+        begin = self.host.begin_duty
         self._background = [
-            self.host.begin(self._addresses.run()),
-            self.host.begin(self.disks.run(self.settings.timing.disk_age_ms)),
-            self.host.begin(self._progress.run(self.settings.timing.disk_age_ms)),
+            begin(self._addresses.run),
+            begin(self.disks.run, self.settings.timing.disk_age_ms),
+            begin(self._progress.run, self.settings.timing.disk_age_ms),
         ]
         self.supervisor.host(self._hosted_metadata())
         await self.supervisor.start()
@@ -351,20 +352,19 @@ class Broker:
         await self.reassigner.start()
         check_ms = self.settings.timing.retention_check_ms
         self._background += [
-            self.host.begin(work)
-            for work in (
-                self.scrubber.run(),
-                self.retention.run(check_ms),
-                self._consumed_positions().run(check_ms),
-                self.compaction.run(check_ms),
-                self.transactions.lost_markers.run(),
-                self._members.run(),
-                self.loads.run(),
-                *([self.leaders.run()] if self.settings.limits.balancing_moves_max else ()),
+            begin(self.scrubber.run),
+            begin(self.retention.run, check_ms),
+            begin(self._consumed_positions().run, check_ms),
+            begin(self.compaction.run, check_ms),
+            begin(self.transactions.lost_markers.run),
+            begin(self._members.run),
+            begin(self.loads.run),
+            *([begin(self.leaders.run)] if self.settings.limits.balancing_moves_max else ()),
+            begin(
                 PartitionRemover(
                     self.host, self.controller, self.manager.replicas, self.delays.service.is_moving_to
-                ).run(),
-            )
+                ).run
+            ),
         ]
 
     @property

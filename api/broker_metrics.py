@@ -335,6 +335,11 @@ def _repair_metrics(broker: Broker) -> Iterator[Metric]:
         "Replicas stopped because a read or the scrub found damage.",
         broker.host.damaged_logs,
     )
+    yield CounterMetricFamily(
+        "raftlog_duty_failures",
+        "Unexpected errors of work in the background, which began again.",
+        broker.host.duties.failures,
+    )
     yield CounterMetricFamily("raftlog_repairs", "Replicas repaired from peers.", repairs.replicas_repaired)
     yield CounterMetricFamily(
         "raftlog_repairs_failed", "Failed attempts to repair a replica.", repairs.attempts_failed

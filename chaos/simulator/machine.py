@@ -25,6 +25,7 @@ from chaos.simulator.healing_odds import HealingOdds
 from chaos.simulator.network import Address, SimulatedTransport
 from chaos.simulator.run import Run
 from raftlog.errors import ConnectionLost
+from raftlog.exhaustion import exhaustion
 from raftlog.testing.fake_filesystem import PowerLost
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import GroupId, NodeId
@@ -187,6 +188,7 @@ class Machine:
         try:
             with run.loop.on_a_thread():  # it serves nothing before it is assembled
                 broker = Broker(_settings(self, run), environment, DATA_DIRECTORY, f"http://b{self.node}")
+            broker.host.duties.on_failed = self._duty_failed
             self._observer.made(self, broker)
             await broker.start()
         except PowerLost:
@@ -317,6 +319,10 @@ class Machine:
         if self.process is not None and self.process.is_alive:
             self._observer.begins_again(self)
             self._run.loop.later(0.0, restart)
+
+    def _duty_failed(self, duty: str, error: Exception) -> None:
+        if exhaustion(error) is None and self.process is not None and self.process.is_alive:
+            self._run.violated("I9 no failed assertion", f"{self.name}: {duty}: {error!r}")
 
     def _fatal(self, error: BaseException) -> None:
         if self.process is not None and self.process.is_alive:

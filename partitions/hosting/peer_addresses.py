@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, ParamSpec, Protocol
 
 import msgspec
 
@@ -39,6 +39,7 @@ SERVICE: Final = Service("peers.addresses", CallClass.METADATA)
 TELL_TIMEOUT_MS: Final = 1000
 TRY_OTHER_S: Final = 2.0  # several attempts to connect
 
+Arguments = ParamSpec("Arguments")
 Address = tuple[str, int]
 Told = tuple[str, int, str]
 """Host and port at which a broker listens, and the id of its disk."""
@@ -71,8 +72,13 @@ class Peers(Protocol):
     def refuse_peer(self, peer: NodeId) -> None:
         """Have no more to do with a peer that was removed from the cluster."""
 
-    def begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run this beside the rest; the caller keeps the task."""
+    def begin_duty(
+        self,
+        duty: Callable[Arguments, Coroutine[None, None, None]],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> asyncio.Task[None]:
+        """Run this beside the rest, again after an unexpected error; the caller keeps the task."""
 
 
 class PeerAddresses:
@@ -148,7 +154,7 @@ class PeerAddresses:
 
     def _tell_all(self, peers: Iterable[NodeId]) -> None:
         for peer in peers:
-            self._telling[peer] = self._peers.begin(self._tell(peer))
+            self._telling[peer] = self._peers.begin_duty(self._tell, peer)
 
     async def _tell(self, peer: NodeId) -> None:
         told = msgspec.structs.replace(self._newest, moved=tuple(self._told.items()))

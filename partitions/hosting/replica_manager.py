@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -145,10 +145,13 @@ class ReplicaManager:
         await self._folders.make()
         self._metadata.subscribe(self._image_changed)
         self._changed.set()
-        self._begin(self._follow())
-        self._begin(self._remove_leftovers_when_sure())
-        self._begin(self._ask_for_permits())
-        self._begin(self.trash.run())
+        for duty in (
+            self._follow,
+            self._remove_leftovers_when_sure,
+            self._ask_for_permits,
+            self.trash.run,
+        ):
+            self._begin(duty)
 
     async def stop(self) -> None:
         """Stop following; the replicas' groups are closed by the host."""
@@ -201,6 +204,10 @@ class ReplicaManager:
                 self._why_behind = str(error)
                 _log.error("the metadata is not followed for now: %s", error)
                 asyncio.get_running_loop().call_later(FOLLOW_AGAIN_S, self._changed.set)
+            except Exception as error:
+                self._why_behind = f"{type(error).__name__}: {error}"
+                self._changed.set()  # this duty begins again, and so does the pass
+                raise
             self._is_following = False
             self._settled.set()
 
@@ -383,7 +390,7 @@ class ReplicaManager:
     def _elect_again(self, group: RaftGroup[None]) -> None:
         """The other replicas of a new partition may open after the first call for votes: call again."""
         if not self._young:
-            self._begin(self._campaign_again())
+            self._begin(self._campaign_again)
         self._young.append(group)
 
     async def _campaign_again(self) -> None:
@@ -394,7 +401,7 @@ class ReplicaManager:
             for group in groups:
                 group.campaign()
 
-    def _begin(self, work: Coroutine[None, None, None]) -> None:
-        task = self._host.begin(work)
+    def _begin(self, duty: Callable[[], Coroutine[None, None, None]]) -> None:
+        task = self._host.begin_duty(duty)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)

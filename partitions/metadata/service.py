@@ -183,8 +183,11 @@ class Controller:
         )
         self._host.calls.serve(SERVICE, self._serve)
         self._host.calls.serve(FEATURES, self._serve_features)
-        registering = self.registration.keep(self.current_image, self._ask)
-        self._tasks = [self._host.begin(work) for work in (active.run(), registering)]
+        begin = self._host.begin_duty
+        self._tasks = [
+            begin(active.run),
+            begin(self.registration.keep, self.current_image, self._ask),
+        ]
 
     async def leave(self) -> None:
         """Do no duties any more: the group is about to be closed. ``start`` may follow."""

@@ -28,22 +28,22 @@ class LoadMeter:
         self._host = host
         self._replicas = replicas
         self._ends: dict[GroupId, Index] = {}  # of the logs led here, at the last look
+        self._looked_at = host.clock.monotonic()
         self._records_per_s: dict[GroupId, float] = {}
         host.calls.serve(LOADS, self._serve)
 
     async def run(self) -> None:
         """Count records until cancelled."""
-        looked_at = self._host.clock.monotonic()
         while True:
             await asyncio.sleep(MEASURED_S)
             now = self._host.clock.monotonic()
             ends = {replica.group.group_id: replica.group.last_index for replica in self._led()}
             self._records_per_s = {
-                group: max(end - self._ends[group], 0) / max(now - looked_at, 1.0)
+                group: max(end - self._ends[group], 0) / max(now - self._looked_at, 1.0)
                 for group, end in ends.items()
                 if group in self._ends
             }
-            self._ends, looked_at = ends, now
+            self._ends, self._looked_at = ends, now
 
     def loads(self) -> Loads:
         """The partitions that this broker leads."""

@@ -97,7 +97,7 @@ class Reassigner:
 
     async def start(self) -> None:
         """Look for partitions to move from now on."""
-        self._task = self._host.begin(self._run())
+        self._task = self._host.begin_duty(self._run)
 
     async def stop(self) -> None:
         """Stop looking; what is under way is left to the next leader."""

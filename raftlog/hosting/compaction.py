@@ -179,6 +179,9 @@ class CompactionManager:
         except OSError as error:
             _log.warning("group %s is not compacted for now: %s", group.group_id, error)
             return False
+        except Exception:
+            await self.run_blocking(work.close)
+            raise
         await self.run_blocking(work.close)
         self.counts.records_removed += work.records_removed
         return step is None

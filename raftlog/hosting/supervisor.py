@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from raftlog.errors import LogCorrupt, MachineFailed
+from raftlog.exhaustion import exhaustion
 from raftlog.hosting.hosted_replica import HostedReplica, HostedState
 from raftlog.hosting.tenant import NotYet, Tenant
 from raftlog.node.blocking import RunBlocking
@@ -63,10 +64,10 @@ class Supervisor:
 
     async def start(self) -> None:
         """Open what is hosted, from now on."""
-        work: list[Coroutine[None, None, None]] = [self._open_waiting()]
+        duties = [self._open_waiting]
         if self.scheduler is not None:
-            work.append(self.scheduler.run())
-        self._tasks = [self._host.begin(each) for each in work]
+            duties.append(self.scheduler.run)
+        self._tasks = [self._host.begin_duty(each) for each in duties]
 
     async def stop(self) -> None:
         """Open and repair no more; the groups are closed by the host."""
@@ -151,6 +152,7 @@ class Supervisor:
     # Opening and closing.
 
     async def _open_waiting(self) -> None:
+        self._waiting.set()  # an error may have ended the round before
         while True:
             await self._waiting.wait()
             self._waiting.clear()
@@ -191,22 +193,28 @@ class Supervisor:
         """Note that these are here, before any of them sends a message: their files may be lost later."""
         try:
             await self._run_blocking(lambda: self._registry.add([hosted.tenant.group_id for hosted in logs]))
-        except OSError as error:
+        except Exception as error:  # also an unexpected one: the next round opens these logs again
+            lack = error if isinstance(error, OSError) else exhaustion(error)
             for hosted, log in logs.items():
-                self._failed(hosted, error)
+                if lack is not None:
+                    self._failed(hosted, lack)
                 await self._run_blocking(log.close)
             logs.clear()
+            if lack is None:
+                raise
 
     async def _take_part(self, hosted: HostedReplica, log: SegmentedLog) -> None:
         try:
             if hosted.is_waiting:  # else it is to be closed
-                hosted.tenant.take_part(log)
+                with self._host.blames(hosted.tenant.group_id):
+                    hosted.tenant.take_part(log)
                 if hosted.has_failed:
                     _log.warning("%s is served again", hosted.tenant.name)
                 hosted.serve()
                 return
         except (LogCorrupt, MachineFailed, OSError) as error:
             self._failed(hosted, error)
+            await self._close(hosted)  # the group may be open already
         await self._run_blocking(log.close)
 
     async def _close(self, hosted: HostedReplica) -> None:

@@ -17,7 +17,7 @@ import logging
 import random
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar, cast
+from typing import Final, ParamSpec, TypeVar, cast
 
 from raftlog.clock import Clock
 from raftlog.core.membership import Membership
@@ -38,6 +38,7 @@ from raftlog.node.codec import (
     encode_message,
     split_frame,
 )
+from raftlog.node.duties import Duties
 from raftlog.node.flusher import Flushed, Flusher, RunSyncs
 from raftlog.node.group.pending_requests import UncommittedBytes
 from raftlog.node.group.ports import Elections, GroupListener
@@ -60,6 +61,7 @@ from raftlog.types import METADATA_GROUP, GroupId, NodeId
 _log = logging.getLogger("raftlog.node")
 
 Reply = TypeVar("Reply")
+Arguments = ParamSpec("Arguments")
 
 TICK_MS: Final = 50
 INTERNAL_SHARE: Final = 4  # internal topics may have this part of the uncommitted bytes of users' records
@@ -146,6 +148,7 @@ class GroupHost:
         self._controller = ControllerWatch(2 * self.settings.dead_timeout_ms // look_ms)
         self._heartbeats = Heartbeats(transport)
         self._fatal = False
+        self.duties = Duties(lambda: self._fatal)
         self.is_refused = False  # a peer says that this broker was removed from the cluster
         self._is_stopping = False  # it takes no leadership
         self._has_stopped = False  # it takes nothing
@@ -382,6 +385,15 @@ class GroupHost:
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(ended)
         return task
+
+    def begin_duty(
+        self,
+        duty: Callable[Arguments, Coroutine[None, None, None]],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> asyncio.Task[None]:
+        """The same for work that begins again after an unexpected error (``duties``)."""
+        return self.begin(self.duties.keep(duty, *args, **kwargs))
 
     @contextlib.contextmanager
     def blames(self, group: GroupId) -> Iterator[None]:

@@ -95,7 +95,7 @@ class PeerDisks:
         """Let the disk age and store what peers tell, until this disk is found to be an older copy."""
         now = asyncio.get_running_loop().time
         rises_at = now() + interval_ms / 1000
-        while not await self._found_by(rises_at):
+        while not (self._is_found or await self._found_by(rises_at)):
             if self._rises_now or now() >= rises_at:
                 self._rises_now, rises_at = False, now() + interval_ms / 1000
                 await self._rise()

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Sequence
 from typing import Final, NamedTuple
 
-from raftlog.errors import LogCorrupt
 from raftlog.records.aborted import AbortedRanges
 from raftlog.storage.compaction import KEYS_MAX, NO_TOMBSTONE, Compaction, NewestOffsets, Round
 from raftlog.storage.filesystem import Filesystem
@@ -84,7 +83,7 @@ class Compactor:
         """Do some work; None once the round is over. Raises ``LogCorrupt`` and ``OSError``."""
         try:
             return next(self._steps, None)
-        except (LogCorrupt, OSError):
+        except BaseException:
             self._abandon()
             raise
 

@@ -112,7 +112,7 @@ class ReplicaRegistry:
         before, self._groups = self._groups, groups
         try:
             self._save()
-        except OSError:
+        except BaseException:  # also without memory: what is noted here is durable
             self._groups = before
             raise
 

@@ -144,11 +144,11 @@ class ControlledBroker(SimulatedBroker):
         await self.supervisor.serving(METADATA_GROUP)
         await self.manager.start()
         await self.reassigner.start()
-        duties = [self.members.run(), self.addresses.run(), self.loads.run(), self.remover.run()]
+        duties = [self.members.run, self.addresses.run, self.loads.run, self.remover.run]
         if self._balancing.moves_max:
             parts = self.host, lambda: self.controller.image, self.manager.replicas
-            duties.append(PreferredLeaders(*parts, self._balancing.after_ms).run())
-        self._following = [self.host.begin(work) for work in duties]
+            duties.append(PreferredLeaders(*parts, self._balancing.after_ms).run)
+        self._following = [self.host.begin_duty(duty) for duty in duties]
 
     async def stop(self) -> None:
         """A clean stop."""

@@ -75,6 +75,7 @@ class SimulatedBroker(ABC):
             is_in_use=self.is_in_use,
             settings=settings,
         )
+        self.host.duties.on_failed = lambda duty, error: self.fatal.append(error)
         rng = random.Random(f"disk {place.node_id} {place.life}")
         self.registry = ReplicaRegistry.open(self.filesystem, directory, rng)
         self.broken = BrokenGroups(self.filesystem, directory, self.clock)

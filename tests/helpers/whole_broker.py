@@ -47,6 +47,7 @@ from tests.helpers.virtual_time import clock_of_loop
 from tests.helpers.waiting import limited
 
 TOPIC: Final = "orders"
+TIMING: Final = Timing(tick_ms=5)
 
 
 class Trouble(Enum):
@@ -96,6 +97,7 @@ async def whole_broker(
     advertised: str | None = None,
     directory: Path | None = None,
     archive: Archive | None = None,
+    timing: Timing = TIMING,
 ) -> AsyncIterator[WholeBroker]:
     """A broker that has the topic ``orders``, for the time of the block.
 
@@ -116,7 +118,7 @@ async def whole_broker(
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        broker = _broker(advertised or url, directory)
+        broker = _broker(advertised or url, directory, timing)
         await broker.start()
         services = services_of(broker, random.Random(3), archive)
         listener = HttpListener(RequestPipeline(services), shutdown_timeout_s=1.0)
@@ -193,7 +195,7 @@ def _dropped(request: web.Request) -> web.Response:
     return web.Response()
 
 
-def _broker(url: str, directory: Path | None) -> Broker:
+def _broker(url: str, directory: Path | None, timing: Timing) -> Broker:
     settings = BrokerSettings(
         broker_id=1,
         cluster_id="c" * 32,
@@ -204,7 +206,7 @@ def _broker(url: str, directory: Path | None) -> Broker:
         groups=Groups(offsets_partitions=1),
         transactions=TransactionSettings(partitions=1),
         http=HttpSettings(allowed_hosts=(ALL,)),
-        timing=Timing(tick_ms=5),
+        timing=timing,
         archive=ArchiveSettings(readers_max=1, deadline_ms=300),
     )
     network = LoopNetwork(random.Random(1))

@@ -85,7 +85,9 @@ class Replication(Generic[Reply]):
                 self._step(AppendDropped(order.to))
                 return
             if found is None:
-                self._reading[order.to] = self._environment.begin(self._send_from_disk(order))
+                self._reading[order.to] = self._environment.begin(
+                    self._send_from_disk(order), self._group.group_id
+                )
             else:
                 self._send_entries(order, *found)
 

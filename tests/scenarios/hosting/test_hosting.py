@@ -13,12 +13,14 @@ from partitions.values import QUORUM
 from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.hosting.compaction import CompactionManager, _Compacted
 from raftlog.hosting.hosted_replica import HostedState
+from raftlog.hosting.supervisor import Supervisor
 from raftlog.hosting.tenant import CompactionRules, NotYet
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.repair.verify import examine
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.durable_state import found_slots, newest_slot
+from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segment_rewriter import RewrittenSegment
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import GroupId, Index, NodeId
@@ -197,6 +199,42 @@ async def test_a_log_that_there_is_no_memory_to_open_is_opened_later(
         await cluster.until(lambda: broker.supervisor.reason_of(GROUP) != "")
         assert broker.state is HostedState.OPENING
         await broker.supervisor.serving(GROUP)
+        assert broker.fatal == []
+        assert BrokenGroups(broker.files, "/data", broker.host.clock).reasons == {}
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Counter, "take_part"), (ReplicaRegistry, "add"), (Supervisor, "_tell")]
+)
+async def test_a_replica_that_there_is_no_memory_to_open_is_opened_later(
+    owner: object, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group or the log may be open when memory ends: no second one is opened beside it."""
+    logs: list[SegmentedLog] = []
+    opens, does, errors = Counter.open_log, getattr(owner, name), list[Exception]()
+
+    async def open_log(self: Counter) -> SegmentedLog:
+        assert all(log._closed for log in logs)
+        logs.append(await opens(self))
+        return logs[-1]
+
+    def short(*arguments: object) -> object:
+        result = does(*arguments)
+        if errors:
+            raise errors.pop()
+        return result
+
+    async with HostingCluster() as cluster:
+        node = cluster.nodes[0]
+        await cluster.stop(node)
+        monkeypatch.setattr(Counter, "open_log", open_log)
+        monkeypatch.setattr(owner, name, short)
+        errors.append(MemoryError())
+        broker = await cluster.start(node)
+        broker.host.duties.on_failed = lambda duty, error: None
+        await cluster.until(lambda: broker.state is SERVING)
+        await cluster.leading.counter.add(3)
+        await cluster.until(lambda: broker.counter.machine.state.total == 3)
         assert broker.fatal == []
         assert BrokenGroups(broker.files, "/data", broker.host.clock).reasons == {}
 

@@ -245,7 +245,7 @@ class Links:
         self.payloads.append(b"".join(payload))
         return True
 
-    def begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def begin(self, work: Coroutine[None, None, None], group: GroupId) -> asyncio.Task[None]:
         """Beside the rest."""
         return asyncio.get_running_loop().create_task(work)
 

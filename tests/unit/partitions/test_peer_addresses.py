@@ -53,8 +53,10 @@ class Known:
         self.refused: list[NodeId] = []
         self.on_peer_connected: Callable[[NodeId], None] = lambda peer: None
 
-    def begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        return asyncio.get_running_loop().create_task(work)
+    def begin_duty(
+        self, duty: Callable[..., Coroutine[None, None, None]], *args: object, **kwargs: object
+    ) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(duty(*args, **kwargs))
 
     def is_reachable(self, peer: NodeId) -> bool:
         return peer in self.heard

@@ -11,14 +11,14 @@ import pytest
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.hosting.opener import make_durable
-from raftlog.records.batch import Codec, parse_header, stamp
+from raftlog.records.batch import Batch, Codec, parse_header, stamp
 from raftlog.records.builder import Record, build_batch
 from raftlog.storage.compaction import is_due
 from raftlog.storage.compactor import Compactor
 from raftlog.storage.durable_state import found_slots, newest_slot
 from raftlog.storage.log_storage import carry_out
 from raftlog.storage.retention import ClosedSegment, RetentionLimits, first_index_to_keep
-from raftlog.storage.segment_rewriter import RewrittenSegment
+from raftlog.storage.segment_rewriter import RewrittenSegment, SegmentRewriter
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import EntryId, Index, NodeId, Term
@@ -131,6 +131,24 @@ def test_a_full_disk_leaves_the_old_segment(filesystem: FakeFilesystem) -> None:
     before = records_in(stored(log))
     filesystem.capacity_bytes = filesystem.used_bytes + 10
     with pytest.raises(OSError, match="no room"):
+        compact(filesystem, log)
+    assert not [name for name in filesystem.list_directory(DIRECTORY) if name.endswith(".compacted")]
+    assert records_in(stored(log)) == before
+
+
+def test_a_round_without_memory_leaves_no_half_written_file(
+    filesystem: FakeFilesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = keyed_log(filesystem, settings=LogSettings(segment_bytes=700))
+    before = records_in(stored(log))
+    add = SegmentRewriter.add
+
+    def add_without_memory(rewriter: SegmentRewriter, batches: Sequence[Batch]) -> None:
+        add(rewriter, batches)
+        raise MemoryError
+
+    monkeypatch.setattr(SegmentRewriter, "add", add_without_memory)
+    with pytest.raises(MemoryError):
         compact(filesystem, log)
     assert not [name for name in filesystem.list_directory(DIRECTORY) if name.endswith(".compacted")]
     assert records_in(stored(log)) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,6 +49,20 @@ def test_groups_that_are_no_more_are_forgotten(filesystem: FakeFilesystem) -> No
         False,
         True,
     ]
+
+
+# requirement: F6
+@pytest.mark.parametrize("error", [OSError(28, "no space"), MemoryError()], ids=repr)
+def test_a_group_whose_note_has_failed_is_noted_by_the_next_attempt(
+    filesystem: FakeFilesystem, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = opened(filesystem)
+    with monkeypatch.context() as patched:
+        patched.setattr("raftlog.storage.twin_file.keep", Mock(side_effect=error))
+        with pytest.raises(type(error)):
+            registry.add([FIVE])
+    registry.add([FIVE])
+    assert opened(filesystem).has_held(FIVE)
 
 
 # requirement: F6
