@@ -153,6 +153,7 @@ class Broker:
         self._consumed: dict[GroupId, Consumed] = {}
         self.manager = self._manager()
         self.gateway = self._gateway()
+        self.controller.calls = self.gateway.relay
         self.groups = self._groups()
         self.transactions = self._transactions()
         self.delays = self._delays()

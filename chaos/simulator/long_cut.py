@@ -17,6 +17,7 @@ from chaos.simulator.deaths import BrokerDeaths
 from chaos.simulator.host_odds import CUT
 from chaos.simulator.machine import Machine
 from chaos.simulator.simulated_cluster import SimulatedCluster
+from raftlog.errors import RaftlogError
 from raftlog.types import METADATA_GROUP
 
 LOOKS: Final = 4
@@ -43,8 +44,19 @@ async def hold_cut(cluster: SimulatedCluster, counts: Counter[str], deaths: Brok
     for _ in range(LOOKS):
         await asyncio.sleep(LOOK_EVERY_S)
         await convergence.reached(_up(cluster), within_s=SOON_S)
+        await _confirm_metadata(cluster)
     await deaths.restored(cut_off=pair)
     cluster.network.mend()
+
+
+async def _confirm_metadata(cluster: SimulatedCluster) -> None:
+    """Every broker reaches the active controller, through a third broker where it must."""
+    for machine in _up(cluster):
+        try:
+            await machine.call(lambda broker: broker.controller.current_image(round(SOON_S * 1000)))
+        except RaftlogError as error:
+            detail = f"{machine.name} confirms no metadata in {SOON_S} s: {error}"
+            cluster.violated("L2 a healed cluster works", detail)
 
 
 def _up(cluster: SimulatedCluster) -> list[Machine]:

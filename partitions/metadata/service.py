@@ -46,6 +46,7 @@ from partitions.metadata.loads import LoadsHere
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas, find_topic
 from partitions.metadata.names import check_name
+from partitions.metadata.newer_image import NewerImage
 from partitions.metadata.planner import Absolute, NewPartitions, NewTopic, is_done
 from partitions.metadata.refusals import MoveStuck, Refused
 from partitions.metadata.registration import Registration
@@ -72,6 +73,7 @@ from raftlog.errors import (
     Rejected,
     UnknownTopic,
 )
+from raftlog.hosting.coordinator_service import PeerCalls
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
 from raftlog.node.leader_search import InDoubt, LeaderNotFound, LeaderSearch
@@ -120,6 +122,8 @@ class Controller:
         self.registration = Registration(host, self._shown, registration, settings)
         self._settings = settings
         self.loads_here: LoadsHere = dict  # of the partitions that this broker leads
+        self.calls: PeerCalls = host.calls  # or a relay, set before ``start``
+        self._newer = NewerImage(host, self._shown)
         self._rng = rng
         self._tasks: list[asyncio.Task[None]] = []
         self._active: ActiveController | None = None
@@ -181,7 +185,7 @@ class Controller:
         self._active = active = ActiveController(
             self._host, group, machine, self._settings, self._new_id(), lambda: self.loads_here()
         )
-        self._host.calls.serve(SERVICE, self._serve)
+        self.calls.serve(SERVICE, self._serve)
         self._host.calls.serve(FEATURES, self._serve_features)
         begin = self._host.begin_duty
         self._tasks = [
@@ -433,7 +437,7 @@ class Controller:
         pause_s = self._settings.retry_pause_ms / 1000
         search = LeaderSearch(deadline, patience_s=timeout_ms / 1000, pause_s=pause_s)
         try:
-            return await search.ask(lambda: (self.leader,), ask, is_repeatable=may_repeat)
+            return await search.ask(self._may_lead, ask, is_repeatable=may_repeat)
         except LeaderNotFound:
             raise NoLeader(
                 self.registration.why_removed
@@ -446,6 +450,15 @@ class Controller:
             raise CommitUnknown(
                 f"the metadata may have changed: {failure.last}; read it before trying again", committed=None
             ) from failure.last
+
+    @property
+    def _is_cut_off(self) -> bool:
+        """Whether the log here gets nothing new, although a third broker may reach the active controller."""
+        leader = self.leader
+        if leader is None:
+            return True
+        is_heard = self._host.is_reachable(leader) and self._host.is_linked(leader)
+        return leader != self._host.node_id and not is_heard
 
     async def _done(self, request: Request, timeout_ms: float) -> Answer | None:
         """The answer to a request whose repetition was refused, if the metadata shows its state."""
@@ -463,11 +476,19 @@ class Controller:
             assert self._active is not None
             return await self._active.handle(question.request, question.timeout_ms, question.version)
         head, timeout_ms = encode_question(question), question.timeout_ms
-        answer, _ = await self._host.calls.call(target, SERVICE, head, timeout_ms=timeout_ms + 1)
+        answer, _ = await self.calls.call(target, SERVICE, head, timeout_ms=timeout_ms + 1)
         return decode_answer(answer)
+
+    def _may_lead(self) -> Sequence[NodeId | None]:
+        """The leader; without one, brokers that may hear one: a link of this broker may be broken."""
+        if self.leader is not None:
+            return (self.leader,)
+        return sorted(self.members.voters & self._host.reachable_peers)
 
     async def _once_known_here(self, answer: Answer, timeout_ms: float) -> Answer:
         try:
+            if answer.version > self.image.version and self._is_cut_off:
+                await self._newer.fetch(answer.version, timeout_ms)
             await self.wait_for_version(answer.version, max(timeout_ms, 0.0))
         except NoLeader as late:
             raise CommitUnknown(f"it is done, but {late}", committed=True) from None

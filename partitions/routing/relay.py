@@ -2,7 +2,8 @@
 
 One link may be broken while both of its ends reach everybody else. Raft goes on without it, and a client may
 choose the broker that cannot reach its leader. Decides: which brokers are asked to pass a call on. Leaves to
-others: who is called, and what follows from an answer (``gateway``, ``raftlog.hosting.coordinator_service``).
+others: who is called, and what follows from an answer (``gateway``, ``raftlog.hosting.coordinator_service``,
+``metadata.service``).
 
 A call is relayed only where it surely has not arrived, once, and by brokers that reach the other one.
 """
@@ -45,7 +46,10 @@ class Relayed(Struct, frozen=True, array_like=True):
 
 
 class Relay:
-    """Calls of one broker about partitions, and to coordinators. It passes on those of others."""
+    """Calls of one broker about partitions, to coordinators and to the active controller.
+
+    It passes on those of others.
+    """
 
     def __init__(self, node_id: NodeId, image: Callable[[], MetadataImage], calls: Calls) -> None:
         self._node_id = node_id

@@ -106,6 +106,7 @@ class ControlledBroker(SimulatedBroker):
             why_offline=lambda target: self.why_offline,
             awaiting_archive=self.retention.awaiting_archive,
         )
+        self.controller.calls = self.gateway.relay
         parts = self.controller, self.gateway, self.clock
         self.groups = BrokerGroups(node_id, self.group_settings, *parts, self._check_open)
         self.transactions = BrokerTransactions(

@@ -334,3 +334,64 @@ async def test_a_broker_that_joins_gets_the_image_where_the_log_no_longer_begins
         await eventually(lambda: not group.is_rejoining)
         await cluster.join(5)
         await eventually(lambda: len(group.membership.voters) == 5)
+
+
+async def _cut_off(cluster: ControlledCluster) -> tuple[ControlledBroker, ControlledBroker]:
+    """The broker with the active controller, and one that reaches it through a third broker only."""
+    leading = await cluster.controller_broker()
+    outside = next(broker for broker in cluster if broker is not leading)
+    cluster.network.cut_both(leading.node_id, outside.node_id)
+    return leading, outside
+
+
+# requirement: F1
+@pytest.mark.parametrize("after_s", [0.0, 10.0])  # it hears of no leader any more, and counts as dead
+async def test_a_broker_behind_a_broken_link_changes_and_confirms_the_metadata(after_s: float) -> None:
+    async with ControlledCluster(brokers=4) as cluster:
+        leading, outside = await _cut_off(cluster)
+        await asyncio.sleep(after_s)
+        controller, began = outside.controller, asyncio.get_running_loop().time()
+        topic = await create(outside, "orders")
+        assert controller.image.topics["orders"] == topic
+        altered = await controller.alter_config(
+            "orders", {"retention.ms": 60_000}, expected_version=topic.version, timeout_ms=5000
+        )
+        assert altered.config["retention.ms"] == 60_000
+        assert (
+            await controller.add_partitions("orders", 2, expected=1, expected_version=None, timeout_ms=5000)
+        ).partitions[2:]
+        later = await create(leading, "later")
+        assert (await controller.current_image(5000)).topics["later"] == later
+        gone = await controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
+        assert "orders" not in controller.image.topics
+        assert asyncio.get_running_loop().time() < began + 5
+        cluster.network.heal_all()
+        await cluster.settled(gone)
+        assert [*controller.image.topics] == ["later"]
+
+
+# requirement: F1
+async def test_a_broker_behind_a_broken_link_serves_a_new_topic() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
+        leading, outside = await _cut_off(cluster)
+        await asyncio.sleep(2)
+        await create(leading, "orders")
+        await outside.controller.current_image(5000)
+        await outside.manager.settled()
+        target = TopicPartition("orders", 0)
+        receipt = await outside.gateway.append(target, batch_of(b"a"), acks=QUORUM, timeout_ms=5000)
+        assert receipt.base_offset == 0
+
+
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_a_relayed_change_whose_answer_is_lost_is_in_doubt(cluster: ControlledCluster) -> None:
+    leading, outside = await _cut_off(cluster)
+
+    def isolate(image: MetadataImage) -> None:
+        if image.brokers[NodeId(4)].draining:
+            cluster.network.isolate(outside.node_id)
+
+    leading.controller.subscribe(isolate)
+    with pytest.raises(CommitUnknown):
+        await outside.controller.change_broker(DrainBroker(NodeId(4)), 3000)
+    assert leading.controller.image.brokers[NodeId(4)].draining
