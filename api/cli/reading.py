@@ -23,7 +23,7 @@ from raftlog.errors import ConnectionLost, Draining, NoLeader, NotSent, RaftlogE
 with without_type_extensions():
     from raftlog.client.admin import AsyncCluster, AsyncTopics
     from raftlog.client.options import broker_urls, seconds
-    from raftlog.client.replies import Reply, error_of, tls_failure
+    from raftlog.client.replies import Reply, error_of, tls_failure, without_http
     from raftlog.client.retries import pause_s
 
 if TYPE_CHECKING:
@@ -153,7 +153,10 @@ class _Asking:
             reply = answer_of(http, path, limit_s)
         except (OSError, HTTPException) as error:
             http.close()
-            why = f"no response within {limit_s:g} s" if isinstance(error, TimeoutError) else str(error)
+            is_late = isinstance(error, TimeoutError)
+            why = f"no response within {limit_s:g} s" if is_late else str(error)
+            if not is_late and not self.was_reached:
+                why = without_http(base, why)
             raise ConnectionLost(f"GET {base}{path.split('?')[0]}: {why}") from error
         problem = error_of(reply, "GET", base + path) if reply.status >= 300 else None
         if not isinstance(problem, ConnectionLost):  # which says that no broker wrote the response

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -12,6 +12,7 @@ from raftlog.errors import ConnectionLost, RaftlogError, Unknown
 from raftlog.wire.decoding import UNREADABLE, decoder_of
 from raftlog.wire.problems import Problem, read_problem
 
+_BAD_REQUEST: Final = 400
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
@@ -45,13 +46,23 @@ def tls_failure(error: OSError) -> str | None:
     return f"TLS failed ({error}); a port without TLS has http:// or raftlog:// in its address"
 
 
+def without_http(base: str, why: str) -> str:
+    """Why an address gives no response of HTTP. Servers with TLS close a connection that begins without."""
+    if base.startswith("https"):
+        return why
+    return f"{why}; a port with TLS has https:// in its address"
+
+
 def error_of(reply: Reply, method: str, url: str) -> RaftlogError:
     """The error in a response that is none of success."""
     error = read_problem(reply.body)
     if error is not None:
         return error if type(error) is not RaftlogError else _newer(error, reply.body)
     # Not from a broker: a proxy answered, and may have forwarded the request.
-    return ConnectionLost(f"{method} {url.split('?')[0]}: status {reply.status} and no problem body")
+    why = f"status {reply.status} and no problem body"
+    if reply.status == _BAD_REQUEST:
+        why = without_http(url, why)  # also the response of many servers with TLS
+    return ConnectionLost(f"{method} {url.split('?')[0]}: {why}")
 
 
 def _newer(error: RaftlogError, body: bytes) -> RaftlogError:

@@ -22,7 +22,7 @@ from raftlog import tracing
 from raftlog.client.detours import Detours
 from raftlog.client.environment import Environment
 from raftlog.client.logs import client_logger
-from raftlog.client.replies import Reply, error_of, tls_failure
+from raftlog.client.replies import Reply, error_of, tls_failure, without_http
 from raftlog.client.retries import pause_s
 from raftlog.client.single_attempt import single_attempt, was_never_sent
 from raftlog.client.values import encode_json
@@ -39,6 +39,7 @@ from raftlog.wire import headers, media_types, paths
 CONNECT_TIMEOUT_S = 2.0
 SILENCE_S = 2.0  # of a broker before another one is asked, the first time
 _CLOSE_TIMEOUT_S = 1.0  # for requests on their way to a broker that reads nothing
+_TOO_SHORT = 0.05  # of the time of a call: an attempt that begins in this last part would only end late
 _REFUSED_S = 0.5  # a client without any response fails if every address refuses for this time
 ANSWER_BYTES_MAX = 16 << 20  # of a JSON response
 _PLAIN_BODY_MAX = 1 << 20  # aiohttp writes larger bodies in pieces only from files
@@ -202,6 +203,8 @@ class Session:
                 raise NotSent(why) from error
             self._unreached.pop(base, None)
             why = str(error) or f"no response within {limit_s:g} s"
+            if not self.was_reached and not isinstance(error, TimeoutError):
+                why = without_http(base, why)
             silent_since_s = began_s if isinstance(error, TimeoutError) else self.clock.monotonic()
             self._detours.failed(base, silent_since_s, f"{base} does not answer: {why}")
             raise ConnectionLost(f"{method} {url.split('?')[0]}: {why}") from error
@@ -283,8 +286,8 @@ class Session:
                 last = self._told(error, doubt, refusal if may_repeat else None)
             if self.clock.monotonic() + pause < deadline:
                 await asyncio.sleep(pause)
-                if self.clock.monotonic() < deadline:
-                    continue  # else another attempt would have no time, and hide the reason
+                if self.clock.monotonic() < deadline - limit_s * _TOO_SHORT:
+                    continue  # else another attempt would hide the reason
             raise last
 
     def _told(
