@@ -193,11 +193,7 @@ class Partition(SyncProxy[AsyncPartition]):
             tags_all=tags_all,
             tags_none=tags_none,
         )
-        try:
-            while True:
-                yield self._portal.call(source.__anext__)
-        finally:
-            self._portal.end(source.aclose)
+        yield from self._portal.iterated(source)
 
 
 class Client(SyncProxy[AsyncClient]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from raftlog.client.messages import Message
 from raftlog.client.options import Duration
@@ -122,11 +123,6 @@ class Queue(SyncProxy[AsyncQueue]):
             tags_all=tags_all,
             tags_none=tags_none,
         )
-        try:
-            while True:
-                try:
-                    yield Job(self._portal.call(source.__anext__), self._portal)
-                except StopAsyncIteration:
-                    return
-        finally:
-            self._portal.end(source.aclose)
+        with closing(self._portal.iterated(source)) as jobs:
+            for job in jobs:
+                yield Job(job, self._portal)

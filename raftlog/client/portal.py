@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
@@ -77,6 +77,19 @@ class Portal:
         except RaftlogError:
             if self._is_open:
                 raise
+
+    def iterated(self, source: AsyncGenerator[Result, None]) -> Generator[Result, None, None]:
+        """The values of an asynchronous generator, which is closed with this one. Ctrl-C ends both."""
+        steps = _Steps(source)
+        try:
+            while True:
+                try:
+                    value = self.call(steps.next)
+                except StopAsyncIteration:
+                    return
+                yield value
+        finally:
+            self.end(steps.close)
 
     async def awaited(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """The same for a task of another event loop, which goes on meanwhile."""
@@ -149,6 +162,27 @@ class Portal:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+
+
+class _Steps(Generic[Result]):
+    """The steps of an asynchronous generator, each of them a task of its own."""
+
+    def __init__(self, source: AsyncGenerator[Result, None]) -> None:
+        self._source = source
+        self._step: asyncio.Task[Any] | None = None
+
+    async def next(self) -> Result:
+        """The next value. Raises ``StopAsyncIteration`` at the end."""
+        self._step = asyncio.current_task()
+        return await self._source.__anext__()
+
+    async def close(self) -> None:
+        """Close the generator, once a step that is interrupted has ended: it may have a request to end."""
+        if self._step is not None and not self._step.done():
+            if not self._step.cancelling():
+                self._step.cancel()
+            await asyncio.wait([self._step])
+        await self._source.aclose()
 
 
 class SyncProxy(Generic[Core]):

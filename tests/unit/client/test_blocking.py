@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import signal
@@ -9,13 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
 import raftlog
 from raftlog import Client, NotSent, RecordTooLarge, aio
 from raftlog.client.forks import FORKED
+from raftlog.client.portal import Portal
 from raftlog.records.builder import Record
 from raftlog.testing.waits import LIMIT_S, eventually
 from tests.helpers.async_tests import beside
@@ -166,6 +168,31 @@ def test_ctrl_c_ends_a_tail() -> None:
         interrupt_a_read(cluster)
         with pytest.raises(KeyboardInterrupt):
             next(tail)
+
+
+def test_ctrl_c_waits_for_the_end_of_the_step_that_it_interrupts() -> None:
+    portal, began, ended = Portal(), threading.Event(), list[str]()
+
+    async def source() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            began.set()
+            await asyncio.sleep(2 * LIMIT_S)
+        finally:
+            await asyncio.sleep(0.05)  # as long as a request takes to end
+            ended.append("source")
+
+    def interrupt() -> None:
+        began.wait(LIMIT_S)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    steps = portal.iterated(source())
+    assert next(steps) == 1
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(steps)
+    assert ended == ["source"]
+    portal.close()
 
 
 def test_a_client_on_its_own_thread_refuses_to_wait_for_itself() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, suppress
 
 import pytest
 
+import raftlog
 from raftlog.aio import Job
+from tests.helpers.async_tests import beside
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, whole_broker
 
@@ -72,3 +75,52 @@ async def test_jobs_that_were_not_handed_out_go_back(end: End) -> None:
             found += [job.deliveries for job in await other.queue(TOPIC).poll(max=10, wait="1s")]
         assert found == [1] * 9, "what was not handed out counts as no delivery"
         await client.close()
+
+
+BlockingJobs = Iterator[raftlog.Job]
+KEPT_BLOCKING: list[BlockingJobs] = []
+
+
+def breaks_blocking(client: raftlog.Client, jobs: BlockingJobs) -> None:
+    for job in jobs:
+        job.ack()
+        break
+
+
+def fails_blocking(client: raftlog.Client, jobs: BlockingJobs) -> None:
+    with suppress(ZeroDivisionError):
+        for job in jobs:
+            job.ack()
+            raise ZeroDivisionError
+
+
+def closes_its_client_blocking(client: raftlog.Client, jobs: BlockingJobs) -> None:
+    KEPT_BLOCKING.append(jobs)
+    next(jobs).ack()
+    client.close()
+
+
+def is_interrupted_blocking(client: raftlog.Client, jobs: BlockingJobs) -> None:
+    KEPT_BLOCKING.append(jobs)
+    with suppress(KeyboardInterrupt), client:
+        next(jobs).ack()
+        raise KeyboardInterrupt
+
+
+# requirement: P6
+@pytest.mark.parametrize(
+    "end", [breaks_blocking, fails_blocking, closes_its_client_blocking, is_interrupted_blocking]
+)
+def test_jobs_that_a_blocking_loop_did_not_hand_out_go_back(
+    end: Callable[[raftlog.Client, BlockingJobs], None],
+) -> None:
+    with beside(whole_broker(partitions=1)) as whole, raftlog.Client(whole.url) as other:
+        for number in range(10):
+            other.send(TOPIC, str(number))
+        client = raftlog.Client(whole.url)
+        end(client, client.queue(TOPIC).receive(max=10, visibility="60s", max_deliveries=1))
+        began, found = time.monotonic(), list[int]()
+        while len(found) < 9 and time.monotonic() < began + 20:
+            found += [job.deliveries for job in other.queue(TOPIC).poll(max=10, wait="1s")]
+        assert found == [1] * 9, "what was not handed out counts as no delivery"
+        client.close()

@@ -1,0 +1,151 @@
+"""Programs that end with an open iterator: within seconds, and with nothing on standard error."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+import pytest
+
+from raftlog import Client
+from tests.helpers.async_tests import beside
+from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
+
+END_S: Final = 20.0  # a call that nobody ends takes 30 s
+ITERATORS: Final = {
+    "queue": "client.queue('orders', group=name).receive(max=4, visibility='60s')",
+    "consumer": "client.consumer(name, ['orders'])",
+    "batches": "client.consumer(name, ['orders']).batches()",
+    "tail": "client.partition('orders', 0).tail('earliest')",
+}
+BLOCKING: Final = """
+import sys; from raftlog import Client
+name, kept = sys.argv[2], []
+client = Client(sys.argv[1])
+kept.append({iterator})
+for _ in kept[0]:
+    print(flush=True)
+    {end}
+"""
+IN_A_BLOCK: Final = """
+import sys; from raftlog import Client
+name, kept = sys.argv[2], []
+with Client(sys.argv[1]) as client:
+    kept.append({iterator})
+    for _ in kept[0]:
+        print(flush=True)
+        {end}
+"""
+ASYNCHRONOUS: Final = """
+import asyncio, sys; from raftlog.aio import Client
+name, kept = sys.argv[2], []
+async def main():
+    async with Client(sys.argv[1]) as client:
+        kept.append({iterator})
+        async for _ in kept[0]:
+            print(flush=True)
+            {end}
+asyncio.run(main())
+"""
+UNKEPT: Final = """
+import asyncio, sys; from raftlog.aio import Client
+name = sys.argv[2]
+async def main():
+    async with Client(sys.argv[1]) as client:
+        async for _ in {iterator}:
+            print(flush=True)
+            {end}
+asyncio.run(main())
+"""
+ENDS: Final = {"break": (0, ""), "sys.exit(3)": (3, ""), "1 / 0": (1, "ZeroDivisionError: division by zero")}
+
+
+def asynchronous(iterator: str) -> str:
+    """The same iterator of the asynchronous client, whose consumers are awaited."""
+    made = "client.consumer(name, ['orders'])"
+    return iterator.replace(made, f"(await {made})")
+
+
+# requirement: P6
+@pytest.mark.parametrize(
+    "program",
+    [BLOCKING, IN_A_BLOCK, ASYNCHRONOUS, UNKEPT],
+    ids=["blocking", "in a block", "asynchronous", "not kept"],
+)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_program_ends_with_an_open_iterator(program: str, end: str) -> None:
+    is_asynchronous = "asyncio" in program
+    code, last_line = ENDS[end]
+    with beside(whole_broker(partitions=1)) as broker, ExitStack() as running:
+        with Client(broker.url) as client:
+            for number in range(8):
+                client.send(TOPIC, str(number))
+        children = []
+        for name, blocking in ITERATORS.items():
+            iterator = asynchronous(blocking) if is_asynchronous else blocking
+            text = program.format(iterator=iterator, end=end)
+            children.append(running.enter_context(started(text, broker.url, name)))
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "\n"
+        for child in children:
+            _, told = child.communicate(timeout=END_S)
+            assert child.returncode == code, told
+            assert told.strip().endswith(last_line)
+            assert told.count("Traceback") == bool(told) == bool(last_line), told
+
+
+@contextmanager
+def started(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A child process that runs this program, until the end of the block."""
+    command = [sys.executable, "-W", "always", "-c", program, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+QUEUE_LOOPS: Final = {
+    "waits for jobs": """
+import sys; from raftlog import Client
+with Client(sys.argv[1]) as client:
+    for job in client.queue('orders').receive():
+        job.ack()
+        print('job', flush=True)
+""",
+    "has jobs": """
+import sys, time; from raftlog import Client
+with Client(sys.argv[1]) as client:
+    for job in client.queue('orders').receive(max=2):
+        print('job', flush=True)
+        time.sleep(60)
+""",
+}
+
+
+@pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.HELD])
+@pytest.mark.parametrize("loop", QUEUE_LOOPS)
+def test_ctrl_c_ends_a_queue_loop_without_any_broker(loop: str, trouble: Trouble) -> None:
+    with beside(whole_broker(partitions=1)) as broker:
+        with Client(broker.url) as client:
+            client.send(TOPIC, "x")
+            if loop == "has jobs":
+                client.send(TOPIC, "y")
+        with started(QUEUE_LOOPS[loop], broker.url) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "job\n"
+            broker.trouble("/v1/", *[trouble] * 99)
+            child.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            _, told = child.communicate(timeout=END_S)
+            assert time.monotonic() - began < 5
+        broker.release.set()
+    assert child.returncode == -signal.SIGINT, told
+    assert told.strip().endswith("KeyboardInterrupt")
+    assert told.count("Traceback") == 1, told
