@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Coroutine, Iterator
 from itertools import count
+from typing import TypeVar
 
 import aiohttp
 import pytest
@@ -20,17 +21,21 @@ from api.exposition import PAUSE, SLICE_S, exposition
 from api.group_metrics import GroupMetrics
 from api.loop_delay import INTERVAL_S, LoopDelay, waited_for_processor_s
 from api.resources.metrics import Answered
+from api.settings import TransactionSettings
 from delayed.coordinator import DelayedCoordinator
 from delayed.requests import PauseSchedule
 from partitions.routing.traffic import SPARE, Traffic
 from raftlog.aio import Client
+from raftlog.client.transaction import AsyncTransaction
 from tests.helpers.decided_delays import add, create, new
 from tests.helpers.http_server import HttpServer, served
 from tests.helpers.instant_delays import Refusing, coordinator_of, instant_coordinator
 from tests.helpers.instant_groups import InstantLog
+from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.virtual_time import VirtualClock, VirtualLoop, eventually
 from tests.helpers.whole_broker import TOPIC, send_numbers, whole_broker
 
+Result = TypeVar("Result")
 SECONDS = "raftlog_http_request_seconds"
 OF_READS = {"method": "GET", "route": "/v1/topics"}
 
@@ -261,3 +266,71 @@ async def test_a_broker_that_takes_no_records_says_so() -> None:
         assert shown() == [0, broker.disk.reserve_bytes]
         broker.host.has_room = lambda: False
         assert shown() == [1, broker.disk.reserve_bytes]
+
+
+SIZES = {
+    "groups": "raftlog_group_state_bytes",
+    "transactions": "raftlog_transaction_state_bytes",
+    "keys": "raftlog_idempotency_key_bytes",
+    "delayed": "raftlog_delayed_bytes",
+    "jobs": "raftlog_queue_open_job_bytes",
+    "producers": "raftlog_producers",
+}
+
+
+async def test_the_sizes_of_states_rise_and_fall_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transactions.decisions.SWEEP_MS", 500)
+    brief = TransactionSettings.model_construct(partitions=1, id_retention_ms=3_000, key_retention_ms=3_000)
+    monkeypatch.setattr("tests.helpers.whole_broker.TransactionSettings", lambda **_: brief)
+    async with whole_broker(partitions=1) as found, VirtualClient(found.url) as client:
+        registry = found.listener.request_pipeline.services.registry
+
+        def sizes() -> dict[str, float]:
+            some = (metric for metric in registry.collect() if metric.name in SIZES.values())
+            found = {sample.name: sample.value for metric in some for sample in metric.samples}
+            return {name: found[metric] for name, metric in SIZES.items()}
+
+        async def changes(work: Awaitable[Result], *, up: str = "", down: str = "") -> Result:
+            before, result = sizes(), await work
+            differences = {name: size - before[name] for name, size in sizes().items()}
+            assert {name for name, more in differences.items() if more > 0} == {*up.split()}, differences
+            assert {name for name, more in differences.items() if more < 0} == {*down.split()}, differences
+            return result
+
+        none = dict.fromkeys(SIZES, 0.0)
+        assert sizes() == none
+        await changes(client.send(TOPIC, "x"), up="producers")
+        await changes(client.groups.commit("g", {(TOPIC, 0): 1}), up="groups")
+        (job,) = await changes(client.queue(TOPIC).poll(), up="groups jobs")
+        later = await changes(client.delayed.send(TOPIC, "y", delay="1h"), up="delayed")
+        await changes(keyed(found.url, "order-1"), up="transactions keys producers")
+        async with client.producer(TOPIC, transactional_id="copy-1", linger=0) as producer:
+            transaction = producer.transaction()
+            await changes(transaction.__aenter__(), up="transactions")
+            await changes(stored(transaction), up="transactions producers")
+            await changes(transaction.__aexit__(None, None, None), down="transactions")
+        await changes(job.ack(), down="jobs")
+        await changes(client.delayed.cancel(later.id), down="delayed")
+        await changes(client.groups.delete("g"), down="groups")
+        await client.queue(TOPIC).delete()
+        await client.groups.delete(TOPIC)
+        assert sizes()["groups"] == 0
+        await changes(asyncio.sleep(5), down="keys transactions")
+        await changes(client.topics.delete(TOPIC), down="producers")
+        assert sizes() == none
+
+
+async def stored(transaction: AsyncTransaction) -> None:
+    """A record of a transaction."""
+    await (await transaction.send("z"))
+
+
+async def keyed(url: str, key: str) -> None:
+    """A produce with an idempotency key."""
+    records, sent = {"records": [{"value": "k"}]}, {"Idempotency-Key": key}
+    path = f"{url}/v1/topics/{TOPIC}/records"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(path, json=records, headers=sent) as reply,
+    ):
+        assert reply.status == 200
