@@ -35,6 +35,7 @@ class Coordinator:
         self.marks: list[Mark] = []
         self.replies: dict[int, Reply | RaftlogError] = {}
         self.written: list[set[type[Key]]] = []  # the kinds of rows of each batch
+        self.rows: tuple[tuple[Key, Value | None], ...] = ()  # of the largest batch
         self._decisions = Decisions(
             self.committed,
             now_ms=now_ms,
@@ -107,6 +108,7 @@ class Coordinator:
             match wanted:
                 case Write(rows, frees_room):
                     self.written.append({type(key) for key, _ in rows})
+                    self.rows = max(self.rows, rows, key=len)
                     for key, value in rows:
                         self._check(key, value)
                         assert frees_room or not _ends(value), "retention waits for the end"

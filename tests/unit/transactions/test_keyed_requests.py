@@ -176,6 +176,20 @@ def test_answers_expire_after_their_own_retention() -> None:
     answered(coordinator, opening("__b", 2))
 
 
+def test_no_answer_is_forgotten_while_no_time_is_trusted() -> None:
+    coordinator = Coordinator(keys_bytes_max=2 * KEY_BYTES - 1)
+    answered(coordinator)
+    coordinator.is_time_trusted = False
+    coordinator.advance(4 * KEY_RETENTION_MS)
+    further = opening("__b", digest=b"further")
+    assert isinstance(coordinator.ask(further), Overloaded), "not even for another key"
+    assert coordinator.ask(opening("__b", 2)) == AnsweredBefore(answer=b"answer")
+    coordinator.is_time_trusted = True
+    coordinator.advance(2 * SWEEP_MS)
+    answered(coordinator, further)
+    assert b"key" not in coordinator.committed.requests
+
+
 def test_a_running_request_does_not_expire() -> None:
     coordinator = Coordinator()
     handle = begun(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raftlog.errors import Conflict, InvalidRequest, ProducerFenced, TransactionAborted
+from raftlog.hosting.decisions import WRITE_BYTES_MAX
+from raftlog.wire.limits import NAME_CHARACTERS_MAX
 from tests.helpers.decided_transactions import HOUR_MS, Coordinator, opened, prepared
-from transactions.batches import HANDLES_MAX
-from transactions.records import Handle, State
+from transactions.batches import DECISION_BYTES_MAX, HANDLES_MAX
+from transactions.records import KINDS, Handle, Key, State, Value
 from transactions.requests import (
     AbortBatch,
     CommitBatch,
@@ -16,6 +20,7 @@ from transactions.requests import (
     Join,
     Listed,
     ListTransactions,
+    Prepare,
     ReadTransaction,
 )
 
@@ -44,6 +49,40 @@ def test_a_batch_has_so_many_handles() -> None:
     refusal = committed(Coordinator(), 1, *handles)
     assert isinstance(refusal, InvalidRequest)
     assert f"at most {HANDLES_MAX}" in str(refusal)
+
+
+# requirement: N2
+@pytest.mark.parametrize("tasks", [70, 900])
+def test_a_batch_is_never_larger_than_a_row_of_a_coordinator(tasks: int) -> None:
+    """A sink has few transactions with many partitions, or many with few."""
+    coordinator = Coordinator(state_bytes_max=1 << 40)
+    count = 63_000 // tasks
+    topics = ["a" * (NAME_CHARACTERS_MAX - 1) + "b", "a" * NAME_CHARACTERS_MAX]
+    handles = []
+    for task in range(tasks):
+        handle = opened(coordinator, f"sink~{task}", task)
+        partitions = tuple((topics[task % 2], number) for number in range(count))
+        coordinator.ask(Join(transaction=handle, partitions=partitions))
+        coordinator.ask(Prepare(transaction=handle, prepared_ms_max=HOUR_MS))
+        handles.append(handle)
+    refused, batches = 0, len(coordinator.written)
+    while isinstance(refusal := committed(coordinator, 1, *handles[refused:]), InvalidRequest):
+        assert "bytes, more than the" in str(refusal)
+        assert len(coordinator.written) == batches
+        refused += 1
+    assert refusal == Done()
+    assert refused > 0
+    size_bytes = sum(map(stored_bytes, coordinator.rows))
+    assert 0.9 * DECISION_BYTES_MAX < size_bytes < WRITE_BYTES_MAX
+    rest = tuple(handles[:refused])
+    assert coordinator.ask(AbortBatch(key="sink", handles=rest)) is None
+    assert coordinator.complete() == Done(), "what was too large is ended otherwise"
+
+
+def stored_bytes(row: tuple[Key, Value | None]) -> int:
+    """The bytes of a row in the log."""
+    record = KINDS.record_of(*row)
+    return len(record.key or b"") + len(record.value or b"")
 
 
 def test_an_id_that_is_opened_again_by_the_same_request_is_the_same_transaction() -> None:

@@ -230,9 +230,10 @@ def test_nothing_is_forgotten_while_no_time_is_trusted() -> None:
     coordinator.is_time_trusted = False
     coordinator.advance(2 * ID_RETENTION_MS)
     assert "sink" in coordinator.committed.sinks
+    assert "sink~1" in coordinator.committed.transactions
     coordinator.is_time_trusted = True
     coordinator.advance(2 * SWEEP_MS)
-    assert coordinator.committed.sinks == {}
+    assert (coordinator.committed.sinks, coordinator.committed.transactions) == ({}, {})
 
 
 # requirement: D3
