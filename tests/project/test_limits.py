@@ -1,0 +1,94 @@
+"""The numbers in the first table of ``docs/limits.md`` are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from api.settings import MESSAGE_BYTES_MAX, QUEUE_BYTES_MIN, Limits
+from groups.commits import PENDING_MAX
+from groups.membership import GROUP_BYTES_MAX
+from partitions.metadata.topic_config import check
+from raftlog.errors import InvalidRequest
+from raftlog.hosting.coordinator import BYTES_PER_BATCH
+from raftlog.hosting.decisions import RECORDS_PER_BATCH, WRITE_BYTES_MAX
+from raftlog.node.group.raft_group import BATCH_BYTES_MAX
+from raftlog.node.group.replication import APPEND_BYTES_MAX
+from raftlog.node.group.snapshot_transfer import CHUNK_BYTES
+from raftlog.node.network.tcp_links import TransportLimits
+from raftlog.wire.limits import KEYED_RECORDS_MAX, OFFSET_METADATA_CHARACTERS_MAX, PARTITIONS_MAX
+from transactions.batches import DECISION_BYTES_MAX, HANDLES_MAX
+
+PAGE: Final = (Path(__file__).resolve().parents[2] / "docs" / "limits.md").read_text()
+ROW: Final = re.compile(r"^\| (?!what|---)(.+?) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+FIRST_TABLE: Final = ROW.findall(PAGE.partition("\n## ")[0])
+NUMBER: Final = re.compile(r"\d[\d,]*(?: [KM]iB)?")
+
+
+def size(count: int) -> str:
+    """Bytes as the page shows them."""
+    shift, unit = (20, "MiB") if count >= 1 << 20 else (10, "KiB")
+    assert count == count >> shift << shift, f"{count} bytes have no round number in {unit}"
+    return f"{count >> shift} {unit}"
+
+
+FRAME: Final = size(TransportLimits().frame_bytes_max)
+PROPOSAL: Final = size(BATCH_BYTES_MAX)
+WRITE: Final = size(WRITE_BYTES_MAX)
+ROWS: Final = f"{RECORDS_PER_BATCH:,}"
+NUMBERS: Final = {
+    "a frame between brokers": [FRAME, size(QUEUE_BYTES_MIN)],
+    "a batch that is proposed to a Raft group": [PROPOSAL, FRAME],
+    "a batch of a producer": ["16 MiB", PROPOSAL],
+    "several batches in one message to a follower": [size(APPEND_BYTES_MAX), FRAME],
+    "one request, after decompression": [size(MESSAGE_BYTES_MAX), FRAME],
+    "one binary answer": [size(MESSAGE_BYTES_MAX), FRAME],
+    "rows that a coordinator stores together": [WRITE, ROWS, PROPOSAL],
+    "writes of several requests to a coordinator": [size(BYTES_PER_BATCH), PROPOSAL],
+    "members of a group, their subscriptions and metadata": [size(GROUP_BYTES_MAX), WRITE],
+    "assignments of a group": [f"{PARTITIONS_MAX:,}", WRITE],
+    "offsets of one commit, and of one transaction in a group": [
+        ROWS,
+        f"{OFFSET_METADATA_CHARACTERS_MAX:,}",
+        WRITE,
+        ROWS,
+    ],
+    "offsets of a group, and its queues": None,  # shares of settings, which the tests of groups hold
+    "the decision about a batch of a sink": [size(DECISION_BYTES_MAX), f"{HANDLES_MAX}", WRITE],
+    "decisions to abort": [],
+    "the answer of one request with an idempotency key": [f"{KEYED_RECORDS_MAX:,}", WRITE],
+    "a state machine's snapshot": [size(CHUNK_BYTES), FRAME],
+    "the answer of a call between brokers": [FRAME],
+}
+
+
+@pytest.mark.parametrize("row", FIRST_TABLE, ids=[row[0] for row in FIRST_TABLE])
+def test_the_numbers_of_a_row_are_those_of_the_code(row: tuple[str, ...]) -> None:
+    expected = NUMBERS[row[0]]
+    if expected is not None:
+        assert NUMBER.findall(" ".join((row[1], row[3]))) == expected
+
+
+def test_every_row_has_its_numbers() -> None:
+    assert [row[0] for row in FIRST_TABLE] == [*NUMBERS]
+
+
+def test_a_batch_of_a_producer_has_the_size_of_the_page() -> None:
+    """Written in the check of the topic's configuration."""
+    check({"max.message.bytes": 16 << 20}, replication_factor=1)
+    with pytest.raises(InvalidRequest, match=r"max\.message\.bytes"):
+        check({"max.message.bytes": (16 << 20) + 1}, replication_factor=1)
+
+
+def test_what_feeds_another_limit_fits_it() -> None:
+    frame = TransportLimits().frame_bytes_max
+    assert WRITE_BYTES_MAX < BATCH_BYTES_MAX < frame < QUEUE_BYTES_MIN
+    assert MESSAGE_BYTES_MAX < BATCH_BYTES_MAX
+    assert DECISION_BYTES_MAX < WRITE_BYTES_MAX
+    assert PENDING_MAX < RECORDS_PER_BATCH, "the offsets of a transaction, and the row that names them"
+    limits = Limits()
+    assert max(limits.body_bytes_max, limits.fetch_bytes_max) <= MESSAGE_BYTES_MAX
+    assert limits.peer_queue_bytes_max >= QUEUE_BYTES_MIN
