@@ -2,7 +2,8 @@
 
 Decides: what counts as a problem: a broker that is down and not decommissioned, that does not answer or is
 not ready, that has no room for records, has closed replicas, or cannot open new ones; a partition without a
-leader, with replicas that are offline or not in sync, with readers that wait for a transaction that should
+leader, with replicas that are offline or not in sync, of an internal topic that waits for replicas (it was
+created when the cluster was smaller), with readers that wait for a transaction that should
 have ended, or with records that retention keeps only because they are not archived. Also says why the
 replicas of a broker that is down cannot be restored on others. What a broker says of itself is in its metrics
 and its readiness.
@@ -23,7 +24,7 @@ from raftlog.units import counted
 from raftlog.wire import paths
 from raftlog.wire.bodies import HealthBody, PartitionBody, RefusedReplicaBody
 from raftlog.wire.decoding import UNREADABLE
-from raftlog.wire.limits import TRANSACTION_MS_MAX
+from raftlog.wire.limits import REPLICAS_DEFAULT, TRANSACTION_MS_MAX
 
 _TIMEOUT_S = 3.0
 
@@ -43,7 +44,9 @@ class Health:
     awaiting_archive: list[str] = field(default_factory=list)
     not_restorable: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    awaiting_replicas: list[str] = field(default_factory=list)
     spare: frozenset[int] = frozenset()  # brokers that take new replicas
+    in_use: int = 0  # brokers that are not decommissioned
     silent: frozenset[int] = frozenset()  # brokers that do not answer, down or not yet known to be down
     problems: list[str] = field(default_factory=list)
 
@@ -67,6 +70,7 @@ class Health:
             "awaiting_archive": self.awaiting_archive,
             "not_restorable": self.not_restorable,
             "refused_replicas": self.refused,
+            "awaiting_replicas": self.awaiting_replicas,
             "problems": self.problems,
         }
 
@@ -90,7 +94,7 @@ class Health:
             closed = counted(state.failed_replicas, "closed replica")
             self.problems.append(f"broker {broker} has {closed}; its log says why")
 
-    def add(self, topic: str, partition: PartitionBody) -> None:
+    def add(self, topic: str, partition: PartitionBody, *, is_internal: bool = False) -> None:
         """Count a partition and its problems."""
         name = f"{topic}/{partition.partition}"
         self.partitions += 1
@@ -106,6 +110,13 @@ class Health:
             self.under_replicated.append(name)
             self.problems.append(
                 f"{name} is under-replicated: not in sync on broker {_listed(lagging)}{obstacle}"
+            )
+        count = len(_wanted(partition))
+        if is_internal and count < REPLICAS_DEFAULT <= self.in_use:
+            self.awaiting_replicas.append(name)
+            has, more = counted(count, "replica"), REPLICAS_DEFAULT - count
+            self.problems.append(
+                f"{name} has {has} and waits for {more} more: so many other brokers must have room"
             )
         if partition.readers_held_ms > TRANSACTION_MS_MAX:
             self.held_back.append(name)
@@ -137,7 +148,7 @@ class Health:
 
     def _obstacle(self, partition: PartitionBody) -> str:
         """Why the replicas on brokers that are down cannot be restored on others; empty if they can."""
-        wanted = partition.replicas if partition.reassignment is None else partition.reassignment.target
+        wanted = _wanted(partition)
         down = {*self.down} if partition.leader is not None else {*self.down} | self.silent
         lost = sorted({*wanted} & down)
         gone = sorted({*partition.replicas} & down)
@@ -171,7 +182,8 @@ def examine(ask: Reading) -> Health:
     spare = frozenset(broker.broker_id for broker in brokers if broker.alive and not broker.draining)
     silent = frozenset(broker.broker_id for broker in brokers if told.get(broker.broker_id) is None)
     problems = [f"broker {broker} is down" for broker in missed]
-    found = Health(rows, down, spare=spare, silent=silent, problems=problems)
+    in_use = sum(not broker.decommissioned for broker in brokers)
+    found = Health(rows, down, spare=spare, in_use=in_use, silent=silent, problems=problems)
     for broker in brokers:
         if broker.broker_id in told:
             found.add_broker(broker.broker_id, broker.http, told[broker.broker_id])
@@ -179,7 +191,7 @@ def examine(ask: Reading) -> Health:
         found.add_refused(ask(ask.cluster.controller()).refused_replicas or ())
     for topic in ask(ask.topics.list()):
         for partition in ask(ask.topics.partitions(topic.name)):
-            found.add(topic.name, partition)
+            found.add(topic.name, partition, is_internal=topic.internal)
     return found
 
 
@@ -191,6 +203,11 @@ def _told(url: str) -> HealthBody | None:
             return msgspec.json.decode(answer.body, type=HealthBody)
     except (OSError, HTTPException, *UNREADABLE):
         return None
+
+
+def _wanted(partition: PartitionBody) -> list[int]:
+    """The replicas that a partition has, or gets by the move that is under way."""
+    return partition.replicas if partition.reassignment is None else partition.reassignment.target
 
 
 def _listed(numbers: list[int]) -> str:

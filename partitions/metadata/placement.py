@@ -24,8 +24,9 @@ from typing import Final, TypeVar
 
 from raftlog.types import NodeId
 from raftlog.units import counted
+from raftlog.wire.limits import REPLICAS_DEFAULT
 
-DEFAULT_REPLICAS: Final = 3  # of a partition, where the cluster has so many brokers
+DEFAULT_REPLICAS: Final = REPLICAS_DEFAULT
 
 Placement = tuple[tuple[NodeId, ...], ...]
 """A row of brokers for each partition; the first of a row is the preferred leader."""

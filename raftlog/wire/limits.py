@@ -13,6 +13,7 @@ INT64_MAX: Final = (1 << 63) - 1
 OFFSET_MAX: Final = INT64_MAX
 OFFSET_METADATA_CHARACTERS_MAX: Final = 4_096  # of a committed offset, as offset.metadata.max.bytes of Kafka
 REPLICATION_FACTORS: Final = (1, 3, 5, 7)  # of new topics
+REPLICAS_DEFAULT: Final = 3  # of a partition, where the cluster has so many brokers
 REPLICAS_MAX: Final = REPLICATION_FACTORS[-1]  # of one partition
 PLAN_MOVES_MAX: Final = 1_000  # partitions that one plan moves
 PRODUCER_BATCHES_MAX: Final = 5  # in flight of one producer to one partition; as many are remembered

@@ -18,6 +18,8 @@ import pytest
 from api.cluster_files import create_cluster
 from chaos.cluster import Cluster
 from chaos.ports import free_ports
+from raftlog.testing.waits import LIMIT_S
+from tests.helpers.command_line import command
 from tests.helpers.real_cluster import (
     Answer,
     call,
@@ -90,11 +92,13 @@ def test_produce_is_refused_and_reads_go_on_until_there_is_room(directory: Path)
         refusal = eventually(refused, what="a refusal")
         assert (refusal.status, refusal.code, refusal.json["retryable"]) == (507, "storage_full", True)
         assert "retry-after" in refusal.headers
+        eventually(partial(health_names_full_disks, cluster), what="health names the full disks")
         stored = [value for _, value in read_all(url, "orders")]
         assert stored[0] == "before"
         for filler in fillers:
             filler.unlink()
         produce_surely(cluster.urls, "orders", ["after"])
+        eventually(lambda: not health_names_full_disks(cluster), what="health names no full disk")
         values = [value for _, value in read_all(url, "orders")]
         assert values[: len(stored)] == stored
         # What was refused with an unknown outcome may have been stored since.
@@ -136,6 +140,17 @@ def test_appends_that_meet_the_end_of_the_disk_lose_nothing(directory: Path) -> 
             for broker in cluster.brokers:
                 cluster.kill(broker)
             cluster.start()
+
+
+def health_names_full_disks(cluster: Cluster) -> bool:
+    """Whether ``raftlog cluster health`` names the brokers that have no room."""
+    process = command(cluster, "cluster", "health")
+    told = process.communicate(timeout=2 * LIMIT_S)[1].decode()
+    is_named = any(
+        f"broker {broker} has no room and takes no records: " in told for broker in cluster.brokers
+    )
+    assert process.returncode == 1 or not is_named
+    return is_named
 
 
 def led_by_others(cluster: Cluster) -> tuple[int, int] | None:

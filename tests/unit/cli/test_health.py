@@ -139,3 +139,25 @@ def test_names_what_users_cannot_do_at_a_broker() -> None:
         "broker 5 is not ready: controller",
         "broker 5 has 1 closed replica; its log says why",
     ]
+
+
+# requirement: F2
+@pytest.mark.parametrize(
+    ("one", "in_use", "missing"),
+    [
+        (partition([1], [1]), 3, 2),
+        (partition([1, 2], [1, 2]), 4, 1),
+        (partition([1], [1]), 2, 0),
+        (partition([1], [1], target=[1, 2, 3]), 3, 0),
+        (partition([1, 2, 3], [1, 2, 3]), 3, 0),
+    ],
+)
+def test_internal_topics_that_wait_for_replicas_are_named(
+    one: PartitionBody, in_use: int, missing: int
+) -> None:
+    found = Health([], [], spare=frozenset({1, 2, 3, 4}), in_use=in_use)
+    found.add("orders", one)
+    assert found.problems == []
+    found.add("__offsets", one, is_internal=True)
+    assert found.as_json()["awaiting_replicas"] == (["__offsets/0"] if missing else [])
+    assert [f"waits for {missing} more" in each for each in found.problems] == ([True] if missing else [])
