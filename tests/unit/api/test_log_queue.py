@@ -13,18 +13,20 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from api.log_queue import LogLines, LogQueue
+from api.log_queue import LINE_BYTES_MAX, LogLines, LogQueue
 from api.logs import formatter_of
-from raftlog.testing.waits import LIMIT_S
+from raftlog.testing.waits import LIMIT_S, eventually
 
 PIPE_BYTES = 65_536
 
 
 @contextmanager
-def logging_to_a_pipe(lines_max: int) -> Iterator[tuple[logging.Logger, LogQueue, int]]:
+def logging_to_a_pipe(
+    lines_max: int, bytes_max: int = LINE_BYTES_MAX
+) -> Iterator[tuple[logging.Logger, LogQueue, int]]:
     """A logger whose lines go into a pipe, and the end that may be read."""
     read_end, write_end = os.pipe()
-    handler = LogQueue(logging.Formatter("%(message)s"), write_end, lines_max)
+    handler = LogQueue(logging.Formatter("%(message)s"), write_end, lines_max, bytes_max)
     logger = logging.Logger("to a pipe")
     logger.addHandler(handler)
     yield logger, handler, read_end
@@ -75,6 +77,22 @@ def test_a_pipe_that_nobody_reads_costs_lines_and_no_time() -> None:
         told = [int(each.split()[0]) for each in lines if each.endswith("standard error took no more")]
         assert sum(told) == handler.dropped > 0
         assert lines.count(line) == count - handler.dropped
+
+
+def test_lines_that_wait_have_a_bound_in_bytes() -> None:
+    bytes_max, line = 100_000, "ä" * 5_000  # of two bytes each
+    with logging_to_a_pipe(10_000, bytes_max) as (logger, handler, read_end):
+        for _ in range(100):
+            logger.info(line)
+        logger.info("x" * bytes_max)
+        assert bytes_max - 2 * len(line) - 2 < handler.waiting_bytes <= bytes_max
+        kept = 101 - handler.dropped
+        assert read_until(read_end, lambda data: data.count(b"\n") == kept) == [line] * kept
+        eventually(lambda: handler.waiting_bytes == 0, what="no line waits")
+        logger.info("after")
+        told, after = read_until(read_end, lambda data: data.endswith(b"after\n"))
+        assert int(told.split()[0]) == handler.dropped
+        assert after == "after"
 
 
 def test_dropped_lines_are_a_metric() -> None:
