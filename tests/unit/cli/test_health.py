@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,9 @@ from raftlog.wire.bodies import (
     ReassignmentBody,
     RefusedReplicaBody,
 )
+from tests.helpers.async_tests import beside
+from tests.helpers.command_line import invoke
+from tests.helpers.http_server import HttpServer, serve
 
 
 def partition(replicas: list[int], in_sync: list[int], target: list[int] | None = None) -> PartitionBody:
@@ -161,3 +165,20 @@ def test_internal_topics_that_wait_for_replicas_are_named(
     found.add("__offsets", one, is_internal=True)
     assert found.as_json()["awaiting_replicas"] == (["__offsets/0"] if missing else [])
     assert [f"waits for {missing} more" in each for each in found.problems] == ([True] if missing else [])
+
+
+# requirement: F2
+def test_the_command_names_internal_topics_that_were_created_on_one_broker() -> None:
+    @asynccontextmanager
+    async def grown() -> AsyncIterator[HttpServer]:
+        async with serve() as server:
+            for name, count in (("__offsets", 1), ("__delayed", 3)):
+                await server.cluster.controller.create_topic(
+                    name, partitions=1, replication_factor=count, config={}, timeout_ms=100, internal=True
+                )
+            yield server
+
+    with beside(grown()) as server:
+        told = invoke(server.url, "cluster", "health", code=1).stderr
+    assert "__offsets/0 has 1 replica and waits for 2 more" in told
+    assert "__delayed/0 has" not in told
