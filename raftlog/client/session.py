@@ -202,9 +202,7 @@ class Session:
                 self._detours.failed(base, began_s, why)
                 raise NotSent(why) from error
             self._unreached.pop(base, None)
-            why = str(error) or f"no response within {limit_s:g} s"
-            if not self.was_reached and not isinstance(error, TimeoutError):
-                why = without_http(base, why)
+            why = self._unanswered(base, error, limit_s)
             silent_since_s = began_s if isinstance(error, TimeoutError) else self.clock.monotonic()
             self._detours.failed(base, silent_since_s, f"{base} does not answer: {why}")
             raise ConnectionLost(f"{method} {url.split('?')[0]}: {why}") from error
@@ -213,6 +211,11 @@ class Session:
         if problem is not None:
             raise problem
         return reply
+
+    def _unanswered(self, base: str, error: Exception, limit_s: float) -> str:
+        """Why a request that was sent has no response."""
+        why = str(error) or f"no response within {limit_s:g} s"
+        return why if self.was_reached or isinstance(error, TimeoutError) else without_http(base, why)
 
     def _not_reached(self, base: str, error: Exception) -> str:
         """Why a broker is not reached: the last attempt may have had no time to find out."""

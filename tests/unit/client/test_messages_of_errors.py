@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import pytest
 
@@ -13,9 +15,10 @@ from raftlog.client.client import url_from
 from raftlog.client.options import URL_DEFAULT
 from raftlog.client.producer import AsyncProducer
 from raftlog.client.values import encode_headers, encode_value
-from raftlog.errors import InvalidRecord, NotSent
+from raftlog.errors import ConnectionLost, InvalidRecord, NotSent
 from tests.helpers.async_tests import beside
 from tests.helpers.fake_broker import fake_cluster
+from tests.helpers.no_brokers import other_service, tls_port
 
 
 def test_tls_at_a_port_without_it_is_named() -> None:
@@ -26,6 +29,13 @@ def test_tls_at_a_port_without_it_is_named() -> None:
             pytest.raises(NotSent, match=r"TLS failed.*without TLS has http://"),
         ):
             client.topics.list()
+
+
+@pytest.mark.parametrize("other", [tls_port, partial(other_service, "400 Bad Request")])
+def test_http_at_a_port_with_tls_is_named(other: Callable[[], AbstractAsyncContextManager[str]]) -> None:
+    named = pytest.raises(ConnectionLost, match="a port with TLS has https:// in its address")
+    with beside(other()) as url, Client(url, retry_timeout="500ms") as client, named:
+        client.topics.list()
 
 
 async def sent_at_once(producer: AsyncProducer) -> object:

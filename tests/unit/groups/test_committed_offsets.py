@@ -11,8 +11,7 @@ from api.broker_groups import BrokerGroups
 from api.settings import Groups
 from groups.commits import PENDING_MAX
 from groups.coordination import DROPPED_MAX, SWEEP_MS
-from groups.coordinator import GroupCoordinator
-from groups.ports import Extent, KnownTopics, Place
+from groups.ports import Extent, Place
 from groups.records import TransactionKey, TransactionOffsets
 from groups.requests import (
     AddOffsets,
@@ -29,16 +28,10 @@ from groups.state import ROW_BYTES, GroupsState
 from partitions.metadata.commands import DeleteTopic
 from raftlog.clock import SystemClock
 from raftlog.errors import (
-    CommitUnknown,
     Conflict,
-    ConnectionLost,
     InvalidRequest,
-    NoLeader,
-    NotLeader,
     OffsetsPending,
-    Overloaded,
     ProducerFenced,
-    RaftlogError,
     RebalanceInProgress,
     StaleGeneration,
     TransactionAborted,
@@ -49,9 +42,8 @@ from raftlog.hosting.decisions import RECORDS_PER_BATCH
 from raftlog.types import NodeId, TopicPartition
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.group_coordination import SESSION_MS, CoordinatedGroups
-from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
+from tests.helpers.instant_groups import are_open
 from tests.helpers.metadata_images import applied, cluster, create
-from tests.helpers.virtual_time import VirtualClock
 
 DAY_MS = 86_400_000
 
@@ -556,27 +548,6 @@ def test_one_batch_holds_all_offsets_of_a_transaction(groups: CoordinatedGroups)
     groups.ask(added(PENDING_MAX, "m" * 4_096), InvalidRequest)
     groups.ask(added(PENDING_MAX), Done)
     assert isinstance(groups.committed.transactions["g"][7], TransactionOffsets)
-
-
-@pytest.mark.parametrize(
-    "error", [NoLeader("none"), NotLeader("not here"), CommitUnknown("no answer"), ConnectionLost("closed")]
-)
-async def test_offsets_of_a_transaction_that_nobody_can_confirm_are_refused_by_the_leader(
-    error: RaftlogError,
-) -> None:
-    """Not as by a broker that does not lead the group: the caller would ask the next one, and be in doubt."""
-
-    async def check_open(added: AddOffsets) -> None:
-        raise error
-
-    topics = TopicsOnly(KnownTopics({"orders": 1}))
-    coordinator = GroupCoordinator(
-        "__offsets/0", VirtualClock(), topics, NoJobs(), check_open, offsets_retention_ms=DAY_MS
-    )
-    coordinator.leads(InstantLog(coordinator))
-    with pytest.raises(Overloaded, match="nothing was added"):
-        await coordinator.ask(added(1), 1_000)
-    assert not coordinator.state.transactions
 
 
 @in_real_time
