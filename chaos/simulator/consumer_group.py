@@ -221,13 +221,18 @@ class ConsumerGroup:
             member.answered(request, reply, self._now_ms)
 
     async def _ask(self, request: Request, check: Callable[[Broker, Reply], None]) -> Reply:
-        return await self._client.ask(
-            self._client.machine(),
-            lambda broker: broker.groups.service.ask(
-                request, timeout_ms=TIMEOUT_MS, creates=isinstance(request, Join | Commit)
-            ),
-            check,
-        )
+        self.checker.sends(request)
+        try:
+            return await self._client.ask(
+                self._client.machine(),
+                lambda broker: broker.groups.service.ask(
+                    request, timeout_ms=TIMEOUT_MS, creates=isinstance(request, Join | Commit)
+                ),
+                check,
+            )
+        except RaftlogError as error:
+            self._checked(partial(self.checker.refused, request, error))
+            raise
 
     async def _read(self) -> None:
         """A linearizable read of the group, through any broker (C8)."""

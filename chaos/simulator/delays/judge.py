@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 from chaos.simulator.clocks import RIGHT_MS
 from chaos.simulator.delays.odds import FLEETING, REMINDERS, SHRINKING
 from chaos.simulator.machine import Machine
 from chaos.simulator.originals import Original
 from chaos.simulator.patient_judge import PatientJudge, Place
+from chaos.simulator.refusals import Attempts
 from chaos.simulator.result import Broken
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from delayed.records import (
@@ -28,6 +29,7 @@ from delayed.records import (
     Message,
     MessageKey,
 )
+from raftlog.errors import RaftlogError
 from raftlog.types import GroupId
 
 ONCE: Final = "D1 a message is in its topic once"
@@ -36,7 +38,12 @@ CANCELLED: Final = "D3 a cancelled message is never in its topic"
 LEFT: Final = "D4 a message leaves when it is in its topic"
 ASSIGNED: Final = "D5 a batch is stored as an assignment before it is sent"
 ANSWERED: Final = "D6 answers about a message agree with what is committed"
+REFUSED: Final = "D6 a message whose addition or cancellation is refused as not done has none"
 REDIRECTED: Final = "D4 a message for a decommissioned partition goes to another one, and only such a message"
+
+
+Asked = tuple[Literal["add", "cancel"], bytes]
+"""What a client asks for, and the id of the message."""
 
 
 @dataclass(slots=True)
@@ -64,6 +71,7 @@ class Judge(PatientJudge):
         self.arrived: dict[bytes, Place] = {}
         self.on_assigned: Callable[[Machine, Place], None] = lambda machine, target: None
         self.on_arrived: Callable[[int], None] = lambda partition: None
+        self._asked: Attempts[Asked] = Attempts(REFUSED)
         self._owner: dict[bytes, int] = {}  # which partition of ``__delayed`` has a message
 
     # What is committed.
@@ -110,6 +118,7 @@ class Judge(PatientJudge):
             raise Broken(ONCE, f"{id_.hex()} is accepted again: {self.known[id_]}")
         self.known[id_] = Known(message, message.due_ms, message.partition, {message.due_ms})
         self._owner[id_] = partition
+        self._asked.seen(("add", id_))
 
     def _change(self, id_: bytes, change: Change) -> None:
         known, is_on_its_way = self.known[id_], self._is_on_its_way(id_)
@@ -139,6 +148,7 @@ class Judge(PatientJudge):
             if self._is_on_its_way(id_):
                 raise Broken(CANCELLED, f"{id_.hex()} is cancelled on its way")
             self.when_known(partial(self._check_absent, id_))
+            self._asked.seen(("cancel", id_))
             return
 
         def check() -> None:
@@ -218,7 +228,17 @@ class Judge(PatientJudge):
         if known.outcome == "cancelled":
             raise Broken(CANCELLED, f"{id_.hex()} is in {place}, and is cancelled")
 
-    # Answers.
+    # Requests and answers.
+
+    def asks(self, *asked: Asked) -> None:
+        """A request is about to be sent, once."""
+        for each in asked:
+            self._asked.sends(each)
+
+    def refused(self, error: RaftlogError, *asked: Asked) -> None:
+        """A request was answered with an error."""
+        for each in asked:
+            self.checked(partial(self._asked.refused, each, error))
 
     def accepted(self, ids: tuple[bytes, ...], due_ms: tuple[int, ...]) -> None:
         """A request to add was answered: all of it is committed, with these times."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from api.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, Client
-from chaos.simulator.delays.judge import Judge
+from chaos.simulator.delays.judge import Asked, Judge
 from chaos.simulator.delays.odds import FLEETING, REMINDERS, SHRINKING, SHRINKING_PARTITIONS, DelayOdds
 from chaos.simulator.faults import Faults
 from chaos.simulator.fewer_partitions import WITHOUT_RETURN, Known, PartitionAdministrator
@@ -221,7 +221,13 @@ class DelayedClient(Client):
             _, added = await broker.delays.service.add(request, spread, TIMEOUT_MS)
             return added
 
-        await self.ask(machine, ask, lambda broker, added: self._judge.accepted(ids, added.due_ms))
+        additions: list[Asked] = [("add", id_) for id_ in ids]
+        self._judge.asks(*additions)
+        try:
+            await self.ask(machine, ask, lambda broker, added: self._judge.accepted(ids, added.due_ms))
+        except RaftlogError as error:
+            self._judge.refused(error, *additions)
+            raise
         return True
 
     async def _again(
@@ -235,6 +241,7 @@ class DelayedClient(Client):
             return
 
     async def _cancel(self, which: MessageId, is_accepted: bool) -> None:
+        self._judge.asks(("cancel", which.id))
         try:
             await self.ask(
                 self.machine(),
@@ -242,6 +249,7 @@ class DelayedClient(Client):
                 lambda broker, answer: self._judge.cancelled(which.id),
             )
         except RaftlogError as refusal:
+            self._judge.refused(refusal, ("cancel", which.id))
             self._refused(which, is_accepted, refusal)
 
     async def _reschedule(self, which: MessageId, is_accepted: bool) -> None:

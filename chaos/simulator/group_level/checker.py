@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from chaos.simulator.refusals import Attempts
 from chaos.simulator.result import Broken
 from groups.records import CommittedOffset, Group, GroupKey, Key, OffsetKey, Value
-from groups.requests import Joined, Synced
+from groups.requests import Commit, Joined, Request, Synced
 from groups.state import GroupsState
+from raftlog.errors import RaftlogError
 
 ONE_OWNER = "C1 one owner of a partition in a generation"
 RISES = "C2 generations rise by one"
 FENCED = "C3 only the owner commits, in the current generation"
 NEVER_FALLS = "C4 an offset never falls within a generation"
 KEPT = "C5 acknowledged offsets are kept"
+REFUSED = "C5 a commit that is refused as not done is never visible"
 TOLD = "C6 members are told what is committed"
 SETTLES = "C7 a group without faults settles"
 
 Target = tuple[str, int]
+Position = tuple[OffsetKey, str, int, int]
+"""What a commit writes: a key, the member and its generation, and the offset."""
 
 
 class GroupChecker:
@@ -29,6 +34,7 @@ class GroupChecker:
         self._topics: dict[tuple[int, str], tuple[str, ...]] = {}
         self._plans: dict[tuple[int, str], dict[str, tuple[int, ...]]] = {}
         self._added: set[Target] = set()  # partitions that are new in the newest generation
+        self._commits: Attempts[Position] = Attempts(REFUSED)
 
     @property
     def group(self) -> Group:
@@ -37,15 +43,29 @@ class GroupChecker:
 
     def committed(self, key: Key, value: Value | None) -> None:
         """One record, as every replica applies it."""
-        before = self.group
-        if key.group != self._group:
-            self.state.put(key, value)
-            return
-        if isinstance(key, GroupKey) and isinstance(value, Group):
+        before, is_own = self.group, key.group == self._group
+        if is_own and isinstance(key, GroupKey) and isinstance(value, Group):
             self._check_group(before, value)
-        elif isinstance(key, OffsetKey) and isinstance(value, CommittedOffset):
+        elif is_own and isinstance(key, OffsetKey) and isinstance(value, CommittedOffset):
             self._check_offset(before, key, value)
         self.state.put(key, value)
+        if isinstance(key, OffsetKey) and isinstance(value, CommittedOffset):
+            self._check_refused(key, value)
+
+    def _check_refused(self, key: OffsetKey, value: CommittedOffset) -> None:
+        is_start = key.group == self._group and not value.member_id  # of a partition that was added
+        if not is_start:
+            self._commits.seen((key, value.member_id, value.generation, value.offset))
+
+    def sends(self, request: Request) -> None:
+        """A request is about to be sent, once."""
+        for position in _positions(request):
+            self._commits.sends(position)
+
+    def refused(self, request: Request, error: RaftlogError) -> None:
+        """A request was answered with an error."""
+        for position in _positions(request):
+            self._commits.refused(position, error)
 
     def joined(self, member: str, reply: Joined) -> None:
         """A member was told its generation."""
@@ -132,3 +152,17 @@ class GroupChecker:
             raise Broken(
                 SETTLES, f"members {sorted(group.members)} own {sorted(owned)}; {sorted(living)} live"
             )
+
+
+def _positions(request: Request) -> list[Position]:
+    if not isinstance(request, Commit):
+        return []
+    return [
+        (
+            OffsetKey(request.group, each.topic, each.partition),
+            request.member_id,
+            request.generation,
+            each.offset,
+        )
+        for each in request.offsets
+    ]

@@ -181,6 +181,8 @@ class GroupLife:
 
     def send_answer(self, member: Member, request: Request, reply: object) -> None:
         """An answer on its way; it may be lost."""
+        if isinstance(reply, RaftlogError):
+            self.checker.refused(request, reply)
         if not self._is_quiet and self.rng.random() < self.odds.lost:
             self.faults[ANSWER_LOST] += 1
             return
@@ -190,6 +192,7 @@ class GroupLife:
     def _arrive(self, member: Member, request: Request) -> None:
         former = self._former
         coordinator = self.rng.choice(former) if former and self.rng.random() < 0.3 else self._coordinator
+        self.checker.sends(request)
         coordinator.receive(member, request)
 
     def _answered(self, member: Member, request: Request, reply: object) -> None:

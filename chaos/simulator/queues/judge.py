@@ -15,10 +15,12 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.originals import Original
 from chaos.simulator.patient_judge import PatientJudge
 from chaos.simulator.queues.odds import CREW, LETTERS, MAIL
+from chaos.simulator.refusals import Attempts, may_be_done
 from chaos.simulator.result import Broken
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from groups.queue_requests import Delivered, Token
+from groups.queue_requests import Delivered, Settle, Settled, Token
 from groups.records import KINDS, TOPIC, CommittedOffset, Job, JobKey, OffsetKey, Queue, QueueKey
+from raftlog.errors import LeaseLost, RaftlogError
 from raftlog.records.failures import origin_of
 from raftlog.records.tags import TagSelection
 from raftlog.types import GroupId
@@ -29,9 +31,14 @@ COUNTED: Final = "J3 the deliveries of a job are counted"
 LOST: Final = "J4 a job is done when its worker has said so, or a dead letter"
 ANSWERED: Final = "J5 answers about jobs agree with what is committed"
 ORDERED: Final = "J6 one job of a key is delivered at a time, and in order"
+REFUSED: Final = "J5 what is refused as not done never happens to a job"
 REDRIVEN: Final = "J2 a dead letter is a job again only when somebody has asked for it"
 
+REASON: Final = "of a worker"  # who gives a job up, or back
+
 Place = tuple[int, int]  # partition and offset
+Said = tuple[Place, bytes, str]
+"""A job, the lease of its worker, and what the worker says, as in ``Settle.how``."""
 
 
 @dataclass(slots=True)
@@ -75,7 +82,9 @@ class Judge(PatientJudge):
         self._partition = partition
         self._is_ordered = is_ordered
         self._selection = selection
-        self._said: set[tuple[Place, bytes]] = set()  # acknowledged, whether or not that was answered
+        self._said: Attempts[Said] = Attempts(REFUSED)
+        self._acknowledged: set[tuple[Place, bytes]] = set()  # by workers, whether or not that was answered
+        self._leases: Attempts[bytes] = Attempts(REFUSED)
         self._clocks_are_right = "wall clock" not in cluster.odds.timed
 
     # What is committed.
@@ -152,10 +161,23 @@ class Judge(PatientJudge):
         is_released = job.state == "waiting" and not job.lease and before.state == "leased"
         if job.deliveries != before.deliveries + is_new - is_released:
             raise Broken(COUNTED, f"{place}: {job} after {before}")
+        self._check_said(place, job, before)
         if is_new:
+            self.checked(partial(self._leases.seen, job.lease))
             spread_ms = 2 if before_term == known.term else self._spread_ms()
             self._check_lease(place, job, before, written[1] + spread_ms)
             self.on_leased(machine)
+
+    def _check_said(self, place: Place, job: Job, before: Job) -> None:
+        """Its worker has given it back or up, or kept it for longer, in a request that was not refused."""
+        if before.state != "leased":
+            return
+        if job.state == "dead" and job.reason == REASON:
+            self._said.seen((place, job.lease, "dead"), (place, job.lease, "nack"))
+        elif job.state == "waiting" and job.lease:
+            self._said.seen((place, job.lease, "nack"))
+        elif job.state == "leased" and (job.lease, job.deliveries) == (before.lease, before.deliveries):
+            self._said.seen((place, job.lease, "extend"))
 
     def _check_wanted(self, place: Place) -> None:
         if place in self.others:
@@ -214,8 +236,10 @@ class Judge(PatientJudge):
                     raise Broken(LOST, f"{place} is closed as a dead letter, which is not stored: {known}")
 
             self.when_known(check)
-        elif (place, known.job.lease) not in self._said:
+        elif (place, known.job.lease) not in self._acknowledged:
             raise Broken(LOST, f"{place} is closed, and nobody who had it has said so: {known}")
+        else:
+            self._said.seen((place, known.job.lease, "ack"))
 
     def _check_opened(self, partition: int, end: int) -> None:
         for place in self.keys:
@@ -243,13 +267,41 @@ class Judge(PatientJudge):
 
     # What workers and operators say, and what they are told.
 
-    def says(self, token: Token) -> None:
-        """A worker acknowledges, before it knows whether anybody hears it."""
-        self._said.add(((token.partition, token.offset), token.lease))
+    def says(self, request: Settle) -> None:
+        """A worker says something about a job, before it knows whether anybody hears it."""
+        (token,) = request.tokens
+        place = token.partition, token.offset
+        self._said.sends((place, token.lease, request.how))
+        if request.how == "ack":
+            self._acknowledged.add((place, token.lease))
+
+    def heard(self, request: Settle, answer: Settled | RaftlogError) -> None:
+        """What a worker has said was answered. Of a lease that is lost nothing is done."""
+        (token,) = request.tokens
+        error = LeaseLost("its lease is over") if isinstance(answer, Settled) else answer
+        if not isinstance(answer, Settled) or answer.lost:
+            said = (token.partition, token.offset), token.lease, request.how
+            self.checked(partial(self._said.refused, said, error))
+
+    def asks(self, lease: bytes) -> None:
+        """A worker asks for jobs, which it will have under this lease."""
+        self._leases.sends(lease)
+
+    def asked_in_vain(self, lease: bytes, error: RaftlogError) -> None:
+        """A worker was refused jobs."""
+        self.checked(partial(self._leases.refused, lease, error))
 
     def asks_again(self, place: Place) -> None:
         """Note the redrive of a dead letter before its request is sent: the response may be lost."""
         self.jobs[place].asked += 1
+
+    def redriven_in_vain(self, place: Place, error: RaftlogError) -> None:
+        """A redrive was refused."""
+        known = self.jobs[place]
+        known.asked -= not may_be_done(error)
+        if known.redrives > known.asked:
+            detail = f"{place} is open again, and a request for it was refused: {error!r}; {known}"
+            self._cluster.violated(REDRIVEN, detail)
 
     def received(self, lease: bytes, job: Delivered) -> None:
         """A worker has got a job."""

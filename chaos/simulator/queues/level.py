@@ -9,7 +9,7 @@ from typing import Final
 from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.faults import Faults
 from chaos.simulator.machine import Machine
-from chaos.simulator.queues.judge import Judge
+from chaos.simulator.queues.judge import REASON, Judge
 from chaos.simulator.queues.odds import CREW, MAIL, TAGS, QueueOdds
 from chaos.simulator.queues.redriver import REDRIVEN, Redriver
 from chaos.simulator.simulated_cluster import SimulatedCluster
@@ -202,12 +202,17 @@ class Worker(Client):
             is_ordered=odds.is_ordered,
             **tag_fields(odds.selection),
         )
-        reply = await self.ask(
-            machine,
-            lambda broker: broker.groups.service.ask(
-                request, timeout_ms=TIMEOUT_MS + odds.wait_ms + WAIT_GRACE_MS, creates=True
-            ),
-        )
+        self._judge.asks(lease)
+        try:
+            reply = await self.ask(
+                machine,
+                lambda broker: broker.groups.service.ask(
+                    request, timeout_ms=TIMEOUT_MS + odds.wait_ms + WAIT_GRACE_MS, creates=True
+                ),
+            )
+        except RaftlogError as error:
+            self._judge.asked_in_vain(lease, error)
+            raise
         assert isinstance(reply, Received), reply
         for job in reply.jobs:
             self._judge.received(lease, job)
@@ -243,17 +248,12 @@ class Worker(Client):
             tokens=(token,),
             how=how,  # type: ignore[arg-type]
             time_ms=time_ms,
-            reason="of a worker",
+            reason=REASON,
         )
-        if how == "ack":
-            self._judge.says(token)
         try:
-            reply = await self.ask(
-                self.machine(), lambda broker: broker.groups.service.ask(request, timeout_ms=TIMEOUT_MS)
-            )
+            reply = await self._say(request)
         except RaftlogError:
             return
-        assert isinstance(reply, Settled), reply
         if how == "ack" and not reply.lost:
             self._judge.settled(token)
         if how == "ack" and not self.cluster.is_healed and self.rng.random() < self._queue.late:
@@ -263,11 +263,23 @@ class Worker(Client):
         """An acknowledgement arrives once more, much later: it changes nothing."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self._queue.late_s)
         try:
-            await self.ask(
-                self.machine(), lambda broker: broker.groups.service.ask(request, timeout_ms=TIMEOUT_MS)
-            )
+            await self._say(request)
         except RaftlogError:
             return
+
+    async def _say(self, request: Settle) -> Settled:
+        """Send it once. Raises ``RaftlogError``."""
+        self._judge.says(request)
+        try:
+            reply = await self.ask(
+                self.machine(), lambda broker: broker.groups.service.ask(request, timeout_ms=TIMEOUT_MS)
+            )
+        except RaftlogError as error:
+            self._judge.heard(request, error)
+            raise
+        assert isinstance(reply, Settled), reply
+        self._judge.heard(request, reply)
+        return reply
 
     def _start(self, work: Coroutine[object, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

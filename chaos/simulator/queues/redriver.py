@@ -58,7 +58,9 @@ class Redriver(Client):
             reply = await self.ask(
                 self.machine(), lambda broker: broker.groups.service.ask(request, timeout_ms=TIMEOUT_MS)
             )
-        except RaftlogError:
+        except RaftlogError as error:
+            for job in request.jobs:
+                self._judge.redriven_in_vain((job.partition, job.offset), error)
             await self.pause()
             return False
         assert isinstance(reply, Settled), reply

@@ -7,13 +7,14 @@ client does (``producers``, ``sinks``, ``readers``), and the checks (``judge``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from api.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, Client
+from chaos.simulator.refusals import may_be_done
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from chaos.simulator.transactions.judge import ANSWERED, Judge
 from chaos.simulator.transactions.odds import JOURNAL, LEDGER, TransactionOdds
@@ -118,7 +119,17 @@ class TransactionClient(Client):
             await groups.ask(request, timeout_ms=TIMEOUT_MS)
             self.judge.offsets.acknowledged(request)
 
-        await self.ask(self.machine(), add)
+        await self.offsets_asked(request, add)
+
+    async def offsets_asked(self, request: AddOffsets, add: Callable[[Broker], Awaitable[object]]) -> None:
+        """Have a broker ``add`` offsets to a transaction. Raises ``RaftlogError``."""
+        offsets = self.judge.offsets
+        offsets.attempts.sends(request.offsets[0].offset)
+        try:
+            await self.ask(self.machine(), add)
+        except RaftlogError as error:
+            self.judge.checked(partial(offsets.attempts.refused, request.offsets[0].offset, error))
+            raise
 
     async def _again_later(self, request: OfOneId) -> None:
         await asyncio.sleep(self._late_rng.expovariate(1.0) * self.story.odds.late_s)
@@ -142,7 +153,7 @@ class TransactionClient(Client):
             is_final = isinstance(error, Rejected) and not isinstance(error, Conflict) and not error.retryable
             if is_final and isinstance(request, End):
                 self.judge.refused(request.transaction, error)
-            for handle in () if _may_be_done(error) else _to_commit(request):
+            for handle in () if may_be_done(error) else _to_commit(request):
                 self.judge.in_vain(handle, error)
             self.cluster.trace.note(None, f"{self.name}: {request}: {error!r}")
             raise
@@ -209,7 +220,3 @@ def _to_commit(request: OfOneId) -> tuple[Handle, ...]:
     if isinstance(request, CommitBatch):
         return request.handles
     return (request.transaction,) if isinstance(request, End) and request.is_commit else ()
-
-
-def _may_be_done(error: RaftlogError) -> bool:
-    return not error.is_definite and error.details.get("sent") is not False

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
+from chaos.simulator.refusals import Attempts
 from chaos.simulator.result import Broken
 from groups.records import CommittedOffset, Key, OffsetKey, Value
 from groups.requests import AddOffsets, OffsetCommit
@@ -27,6 +28,7 @@ class AddedOffsets:
         self._added: dict[int, tuple[Handle, Participant]] = {}
         self._acknowledged: dict[Handle, dict[Participant, int]] = {}  # the newest ones
         self.committed: dict[Participant, int] = {}
+        self.attempts: Attempts[int] = Attempts(MOVES)  # by offset
         self._moved: dict[Handle, dict[Participant, int]] = {}
 
     def request(self, handle: Handle, target: Participant) -> AddOffsets:
@@ -59,6 +61,7 @@ class AddedOffsets:
         outcome = self._outcome_of(handle)
         if (key.topic, key.partition) != target or outcome is not True:
             raise Broken(MOVES, f"{key} has {value.offset} of {handle}, whose outcome is {outcome}")
+        self.attempts.seen(value.offset)
 
     def check(self, handle: Handle) -> None:
         """All partitions and groups of an ended transaction show its outcome. Raises ``Broken``."""

@@ -203,8 +203,8 @@ class TransactionalProducer(TransactionClient):
         """The same arrives once more, perhaps after its transaction, and then changes nothing (T10)."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self.story.odds.late_s)
         try:
-            await self.ask(
-                self.machine(), lambda broker: broker.groups.service.ask(request, timeout_ms=TIMEOUT_MS)
+            await self.offsets_asked(
+                request, lambda broker: broker.groups.service.ask(request, timeout_ms=TIMEOUT_MS)
             )
         except RaftlogError:
             return
