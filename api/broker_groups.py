@@ -14,6 +14,7 @@ from api.http.routes import CONFIRM_MS
 from api.http.services import ArchivePort, ControllerPort, GatewayPort, NoArchive
 from api.internal_topics import CreatedTopic
 from api.settings import Groups
+from groups.coordination import SWEEP_MS
 from groups.coordinator import GroupCoordinator
 from groups.lag_samples import LagSamples
 from groups.offsets import GroupOffsets, gathered
@@ -86,6 +87,7 @@ class BrokerGroups:
                 bytes_max=self._settings.open_jobs_bytes_max // count,
             ),
             state_bytes_max=self._settings.state_bytes_max // count,
+            sweep_every_ms=min(SWEEP_MS, self._settings.offsets_retention_ms),
         )
         self.coordinators[target.partition] = coordinator
         return coordinator

@@ -74,6 +74,7 @@ class Coordination:
         queue_limits: QueueLimits = DEFAULTS,
         known_until: KnownUntil | None = None,
         state_bytes_max: int = STATE_BYTES_MAX,
+        sweep_every_ms: int = SWEEP_MS,
     ) -> None:
         """``known_until`` is that of decisions of this leader that were dropped."""
         self._outputs = Outputs(state.copy(), tally or Tally())
@@ -97,7 +98,8 @@ class Coordination:
         self._deadlines: list[tuple[int, str]] = []
         self._next: dict[str, int] = {}  # the deadline of a group that counts; others in the heap are stale
         self._rests_until_ms = 0  # what a step has left is done not before
-        self._sweep_ms = now_ms + SWEEP_MS
+        self._sweep_every_ms = sweep_every_ms
+        self._sweep_ms = now_ms + sweep_every_ms
         self._unswept: list[str] = []  # groups that this sweep has yet to look at
         self._survey: tuple[list[str], set[Place]] = [], set()  # what this sweep asks about
         self.queues = Queues(self._outputs, topics, queue_limits)
@@ -466,7 +468,7 @@ class Coordination:
             self._unswept, self._survey = [*self.state.groups], ([], set())
         if trusted_ms is None:
             self._unswept.clear()
-            return SWEEP_MS
+            return self._sweep_every_ms
         names, places = self._survey
         for name in self._unswept[-SWEPT_MAX:]:
             if self._is_unused(name, trusted_ms - self._offsets_retention_ms):
@@ -477,7 +479,7 @@ class Coordination:
             return PAUSE_MS
         if names:
             self._outputs.perform(Survey(tuple(names), tuple(sorted(places))))
-        return SWEEP_MS
+        return self._sweep_every_ms
 
     def _delete(self, name: str, now_ms: int, wall_ms: int) -> None:
         self.queues.delete_of(name, now_ms, wall_ms)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
-from groups.coordination import STATE_BYTES_MAX, Coordination
+from groups.coordination import STATE_BYTES_MAX, SWEEP_MS, Coordination
 from groups.expiry import Survey
 from groups.outputs import Row
 from groups.plans import MakePlan, Planned, planned
@@ -60,6 +60,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         offsets_retention_ms: int,
         queue_limits: QueueLimits = DEFAULTS,
         state_bytes_max: int = STATE_BYTES_MAX,
+        sweep_every_ms: int = SWEEP_MS,
         run_blocking: RunBlocking = in_thread,
     ) -> None:
         super().__init__(name, clock, lambda row: KINDS.record_of(*row))
@@ -69,6 +70,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         self._jobs = jobs
         self._check_open = check_open
         self._offsets_retention_ms = offsets_retention_ms
+        self._sweep_every_ms = sweep_every_ms
         self._queue_limits = queue_limits
         self._state_bytes_max = state_bytes_max
         self._run_blocking = run_blocking
@@ -150,6 +152,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             queue_limits=self._queue_limits,
             known_until=None if before is None else before.known_until,
             state_bytes_max=self._state_bytes_max,
+            sweep_every_ms=self._sweep_every_ms,
         )
 
     def reads_only(self, request: Request) -> bool:

@@ -21,11 +21,13 @@ from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client
 from chaos.simulator.group_level.checker import KEPT, SETTLES, GroupChecker, Target
 from chaos.simulator.group_level.member import GROUP, Member, identity
 from chaos.simulator.group_level.odds import GroupOdds
+from chaos.simulator.idle_groups import EXPIRED, IdleGroups
 from chaos.simulator.machine import Machine
+from chaos.simulator.originals import Original
 from chaos.simulator.records import GroupRecord
 from chaos.simulator.result import Broken
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from groups.records import KINDS
+from groups.records import KINDS, GroupKey, Key, Value
 from groups.records import TOPIC as OFFSETS
 from groups.requests import (
     Commit,
@@ -69,6 +71,14 @@ class _Checker(GroupChecker):
         self._when_known = when_known
         self.floor: dict[Target, Position] = {}  # acknowledged
         self.generation = 0  # the newest that a member was told
+        self.ends = 0  # how often the group was forgotten
+
+    def committed(self, key: Key, value: Value | None) -> None:
+        if key == GroupKey(GROUP) and value is None:
+            self.floor.clear()
+            self.generation = 0
+            self.ends += 1
+        super().committed(key, value)
 
     def joined(self, member: str, reply: Joined) -> None:
         self.generation = max(self.generation, reply.generation)
@@ -98,6 +108,9 @@ class ConsumerGroup:
         self._requests: set[asyncio.Task[None]] = set()
         self._is_over = False
         self.checker = _Checker(GROUP, self._when_known)
+        expiry = cluster.odds.expiry
+        self._idle = None if expiry is None else IdleGroups(cluster, expiry, self._partition, self._commit)
+        self._appended: dict[tuple[int, int], float] = {}  # by base offset and term: when it was in a log
         self.members = [self._new_member() for _ in range(odds.members)]
         self.acknowledged = 0
 
@@ -125,6 +138,7 @@ class ConsumerGroup:
 
     def _take(self, record: GroupRecord) -> None:
         assert record.originals is not None
+        record.originals.on_new = self._is_appended
         new, self._known = record.committed[self._known :], len(record.committed)
         for entry in new:
             for stored in record.originals.of(entry).records:
@@ -132,10 +146,19 @@ class ConsumerGroup:
                 assert row is not None
                 self._cluster.trace.note(None, f"{row[0]} {row[1]}")
                 self._checked(partial(self.checker.committed, *row))
+                if self._idle is not None and row[0].group in self._idle.names:
+                    written = (
+                        record.leaders[entry.term],
+                        self._appended.get((entry.base, entry.term), self._cluster.loop.now),
+                    )
+                    self._checked(partial(self._idle.committed, *written, *row))
         if not self._is_behind:
             waiting, self._waiting = self._waiting, []
             for check in waiting:
                 self._checked(check)
+
+    def _is_appended(self, batch: Original) -> None:
+        self._appended[batch.entry.base, batch.entry.term] = self._cluster.loop.now
 
     @property
     def _is_behind(self) -> bool:
@@ -167,9 +190,14 @@ class ConsumerGroup:
     async def run(self) -> None:
         """Until ``stop``."""
         faults_s = reads_s = self._cluster.loop.now
+        if self._idle is not None:
+            for name in sorted(self._idle.names):
+                self._start(self._idle.use(name))
         while not self._is_over:
             await self._cluster.rest()
             now_s = self._cluster.loop.now
+            if self._idle is not None:
+                self._idle.look()
             for member in self.members:
                 if member.is_alive and member.next_ms <= self._now_ms:
                     member.act(self._now_ms)
@@ -234,13 +262,19 @@ class ConsumerGroup:
             self._checked(partial(self.checker.refused, request, error))
             raise
 
+    async def _commit(self, commit: Commit) -> None:
+        await self._ask(commit, lambda broker, reply: None)
+
     async def _read(self) -> None:
-        """A linearizable read of the group, through any broker (C8)."""
-        floor, generation = dict(self.checker.floor), self.checker.generation
+        """A linearizable read of the group, through any broker."""
+        floor, generation, ends = dict(self.checker.floor), self.checker.generation, self.checker.ends
+
+        def check(broker: Broker, reply: Reply) -> None:
+            if ends == self.checker.ends:
+                self._check_read(floor, generation, reply)
+
         try:
-            await self._ask(
-                ReadGroup(group=GROUP), lambda broker, reply: self._check_read(floor, generation, reply)
-            )
+            await self._ask(ReadGroup(group=GROUP), check)
         except RaftlogError:
             return
 
@@ -314,8 +348,13 @@ class ConsumerGroup:
         others = {each.name: each.generation for each in living if each.generation != generation}
         return f"the generation is {generation}, not {others}" if others else None
 
-    def check_replicas(self) -> None:
-        """In the end every replica has the groups and offsets that are committed (C9)."""
+    def check(self) -> dict[str, int]:
+        """The end of a run. Returns how many groups were forgotten."""
+        self._check_replicas()
+        return {} if self._idle is None else {EXPIRED: self._idle.expired}
+
+    def _check_replicas(self) -> None:
+        """Every replica has the groups and offsets that are committed (C9)."""
         if self._waiting:
             self._cluster.violated(KEPT, f"{len(self._waiting)} answers are of what no log shows")
         for machine in self._cluster.machines:

@@ -27,6 +27,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from chaos.simulator.expiry_odds import BESIDE_CLOCKS, CLOCKS, ExpiryOdds
 from chaos.simulator.group_level.life import run_group
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.odds import Odds
@@ -34,6 +35,7 @@ from chaos.simulator.raft_level.core_run import run_core
 from chaos.simulator.raft_level.odds import CoreOdds
 from chaos.simulator.result import Result
 from chaos.simulator.schedule import Schedule
+from chaos.simulator.side_draws import beside
 from chaos.simulator.simulation import run
 from chaos.simulator.storage_level.log_run import run_log
 from chaos.simulator.storage_level.odds import LogOdds
@@ -69,10 +71,29 @@ MIX = (
 """The levels of 480 consecutive seeds."""
 
 AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
+
+
+def _drawn_with_group(rng: random.Random) -> Odds:
+    """In some runs groups expire, while clocks jump that run equally fast, with few other faults."""
+    drawn, more = Odds.drawn_with_group(rng), beside(rng)
+    expiry = ExpiryOdds.drawn(more)
+    if expiry is None:
+        return drawn
+    return replace(
+        drawn,
+        expiry=expiry,
+        timed=(more.choice(BESIDE_CLOCKS), *CLOCKS),
+        aimed=dict.fromkeys(drawn.aimed, 0.0),
+        pause_s=0.3,
+        rates=(1.0,) * drawn.brokers,
+        faults_s=max(drawn.faults_s, 8.0),
+    )
+
+
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS: Odds.drawn,
     BROKERS_LONG: Odds.drawn_long,
-    BROKERS_GROUP: Odds.drawn_with_group,
+    BROKERS_GROUP: _drawn_with_group,
     BROKERS_COMPACTED: Odds.drawn_compacted,
     BROKERS_JOINING: Odds.drawn_joining,
     BROKERS_TRANSACTIONS: Odds.drawn_with_transactions,

@@ -21,6 +21,7 @@ from api.connections.listener import HttpListener
 from api.settings import BrokerSettings, DelaySettings, Groups, Limits, Peer, Timing, TransactionSettings
 from chaos.simulator.disk import SimulatedDisk, SyncQueue
 from chaos.simulator.event_loop import Process, SimulatedLoop
+from chaos.simulator.expiry_odds import ExpiryOdds
 from chaos.simulator.healing_odds import HealingOdds
 from chaos.simulator.network import Address, SimulatedTransport
 from chaos.simulator.run import Run
@@ -367,6 +368,7 @@ def _settings(machine: Machine, run: Run) -> BrokerSettings:
         delays,
         odds.healing,
         odds.has_copies,
+        odds.expiry,
         *sorted(machine.file.items()),
     )
     healing = odds.healing or _NOBODY_DIES
@@ -384,7 +386,7 @@ def _settings(machine: Machine, run: Run) -> BrokerSettings:
                 healing_moves_max=healing.moves_max,
                 balancing_moves_max=healing.balancing_moves_max,
             ),
-            groups=Groups(offsets_partitions=odds.offsets_partitions),
+            groups=_groups(odds.offsets_partitions, odds.expiry),
             transactions=TransactionSettings(partitions=coordinators),
             delayed=DelaySettings(partitions=delays),
             timing=Timing(
@@ -401,3 +403,11 @@ def _settings(machine: Machine, run: Run) -> BrokerSettings:
             ),
         )
     return _settings_made[key]
+
+
+def _groups(partitions: int, expiry: ExpiryOdds | None) -> Groups:
+    """Retention may be shorter than an operator may set it: a run is short."""
+    groups = Groups(offsets_partitions=partitions)
+    if expiry is None:
+        return groups
+    return groups.model_copy(update={"offsets_retention_ms": expiry.retention_ms})

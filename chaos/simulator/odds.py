@@ -12,6 +12,7 @@ from typing import Final
 
 from chaos.simulator.compacted_odds import CompactedOdds
 from chaos.simulator.delays.odds import DelayOdds
+from chaos.simulator.expiry_odds import ExpiryOdds
 from chaos.simulator.follower_odds import FollowerOdds
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, PLAN, SILENT, HealingOdds
@@ -146,6 +147,7 @@ class Odds:
     delays: DelayOdds | None = None  # delayed messages for one more topic, or two
     followers: FollowerOdds | None = None  # readers that any replica may serve
     queue: QueueOdds | None = None  # one more topic, which workers work off
+    expiry: ExpiryOdds | None = None  # groups that nobody uses are forgotten in the run
 
     @classmethod
     def drawn_long(cls, rng: random.Random) -> Odds:

@@ -297,7 +297,7 @@ class Simulation(SimulatedCluster):
         if self._fewer is not None:
             self.faults.counts.update(await self._fewer.check())
         if self.group is not None:
-            self.group.check_replicas()
+            self.faults.counts.update(self.group.check())
         if self.transactions is not None:
             self.faults.counts.update(self.transactions.counts)
             await self.transactions.ending.check()
