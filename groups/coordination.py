@@ -45,7 +45,7 @@ from groups.state import ROW_BYTES, GroupsState, tags_bytes
 from groups.tally import Tally
 from groups.unconfirmed import Confirm, Unconfirmed
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError, RebalanceInProgress, UnknownGroup
-from raftlog.hosting.budget import RECHECK_MS, Budget
+from raftlog.hosting.budget import RECHECK_MS, Budget, share_owner
 from raftlog.hosting.decisions import RequestId
 
 KNOWN_SPARE: Final = 1_000  # times of members and groups that may have gone
@@ -351,7 +351,7 @@ class Coordination:
         retry_after_ms = self._look_again_ms(now_ms)
         found = self.state.groups.get(group)
         self._budget.check(self.state.used, "group", group, growth, retry_after_ms)
-        creator = client if found is None else found.client
+        creator = share_owner(client if found is None else found.client)
         self._budget.check(self.state.used_by_client, "client", creator, growth, retry_after_ms)
 
     def _look_again_ms(self, now_ms: int) -> int:
@@ -380,7 +380,7 @@ class Coordination:
 
     def _creator(self, ask: Join) -> str:
         found = self.state.groups.get(ask.group)
-        return ask.client if found is None else found.client
+        return share_owner(ask.client if found is None else found.client)
 
     def _growth_of(self, ask: Join) -> int:
         """About what a member adds to its group; one that joins again, what it has more than before."""

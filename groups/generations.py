@@ -15,6 +15,7 @@ from groups.records import Group, Member, by_topic
 from groups.requests import Join, Joined, MemberInfo, Plan, Synced
 from raftlog.assignors import ASSIGNORS, Subscription, problem_of
 from raftlog.assignors.ownership import owners
+from raftlog.hosting.budget import share_owner
 from raftlog.records.tags import TagSelection
 from raftlog.types import TopicPartition
 
@@ -140,7 +141,7 @@ def next_generation(
         topic_ids=ids if members else before.topic_ids,
         former_counts=former if members else before.former_counts,
         changed_ms=wall_ms,
-        client=before.client or (members[order[0]].client if order else ""),
+        client=before.client or (share_owner(members[order[0]].client) if order else ""),
         rebalances=before.rebalances,
     )
 

@@ -27,7 +27,7 @@ from groups.records import (
     Value,
 )
 from groups.requests import TopicGroup
-from raftlog.hosting.budget import Usage
+from raftlog.hosting.budget import Usage, share_owner
 from raftlog.hosting.keyed_records import KeyedState
 from raftlog.hosting.names import Names
 from raftlog.records.tags import HasTags
@@ -93,7 +93,7 @@ class GroupsState(KeyedState[Key, Value]):
 
     def _client(self, name: str) -> str:
         group = self.groups.get(name)
-        return "" if group is None else group.client
+        return "" if group is None else share_owner(group.client)  # older versions wrote whole addresses
 
     def _value(self, key: Key) -> Value | None:
         match key:

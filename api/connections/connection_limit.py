@@ -20,6 +20,7 @@ from api.connections.plain_requests import write_answer
 from api.http.errors import problem_response
 from api.resources.metrics import HttpMetrics
 from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
+from raftlog.hosting.budget import share_owner
 from raftlog.log_limit import LogLimit
 from raftlog.wire import paths
 
@@ -33,7 +34,7 @@ SERVED: Final = tuple(f"{method} {path}".encode() for method in ("GET", "HEAD") 
 
 
 class ConnectionLimit:
-    """The open connections by address, and whether there may be more."""
+    """The open connections by the owner of their address, and whether there may be more."""
 
     def __init__(self, count_max: int, client_max: int, metrics: HttpMetrics) -> None:
         self.refused: dict[RefusedConnection, None] = {}
@@ -48,14 +49,15 @@ class ConnectionLimit:
     def opened(self, client: str) -> None:
         """A connection of this address is being served."""
         self._count += 1
-        self._of_client[client] += 1
+        self._of_client[share_owner(client)] += 1
 
     def closed(self, client: str) -> None:
         """Undo ``opened``."""
         self._count -= 1
-        self._of_client[client] -= 1
-        if not self._of_client[client]:
-            del self._of_client[client]
+        owner = share_owner(client)
+        self._of_client[owner] -= 1
+        if not self._of_client[owner]:
+            del self._of_client[owner]
 
     def refusal(self, client: str) -> Overloaded | QuotaExceeded | None:
         """Why another connection of this address is not served, if so."""
@@ -66,7 +68,7 @@ class ConnectionLimit:
                 f"(limits.connections_max); use fewer, use another broker, or retry later",
                 retry_after_ms=RETRY_AFTER_MS,
             )
-        if self._of_client[client] >= self._client_max:
+        if self._of_client[share_owner(client)] >= self._client_max:
             self._note_refused("connections_client_max", self._client_max)
             return QuotaExceeded(
                 f"this broker has {self._client_max} HTTP connections of this address open, the maximum "

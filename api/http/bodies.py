@@ -17,7 +17,7 @@ from api.http.admission import Hold
 from api.http.errors import MalformedRequest, RequestTimeout
 from api.http.json_bodies import check_values, decode_json
 from api.http.parameters import media_type_of
-from api.http.requests import Request
+from api.http.requests import Request, client_of
 from api.http.routes import Call
 from api.http.services import Limits
 from api.http.whole_body import WholeBody
@@ -102,7 +102,7 @@ async def read_json(call: Call, kind: type[T]) -> T:
     media_type = media_type_of(call.request)
     if media_type != media_types.JSON:
         raise unsupported(media_type, (media_types.JSON,))
-    with call.admission.bodies.hold(call.request.remote or "", 0) as held:
+    with call.admission.bodies.hold(client_of(call.request), 0) as held:
         body = await read_body(call.request, held, call.services.limits)
         check_values(body)
         return decode_json(body or b"{}", kind)

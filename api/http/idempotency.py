@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 
 from api.http.parameters import media_type_of
-from api.http.requests import Request
+from api.http.requests import Request, client_of
 from raftlog.errors import InvalidRequest
 from raftlog.wire import headers
 from raftlog.wire.limits import KEY_CHARACTERS_MAX
@@ -64,7 +64,7 @@ def claim_of(request: Request, key: str, scope: str, body: bytes | bytearray, rn
         digest=_hash((scope, key)).digest(),
         fingerprint=content.digest(),
         attempt=rng.getrandbits(62),
-        client=request.remote or "",
+        client=client_of(request),
     )
 
 

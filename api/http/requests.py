@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from multidict import MultiMapping
 
+from raftlog.hosting.budget import share_owner
+
 Found = dict[Callable[..., object], Any]
 """What functions have read from the head of a request, by function. Equal heads may share it."""
 
@@ -82,3 +84,8 @@ class RememberedRequest(Request, Protocol):
     @property
     def found(self) -> Found:
         """What handlers have read from the head."""
+
+
+def client_of(request: Request) -> str:
+    """The client, as the owner of its shares."""
+    return share_owner(request.remote or "")

@@ -19,6 +19,7 @@ from api.http.answers_in_flight import Turn
 from api.http.disconnects import has_client
 from api.http.errors import problem
 from api.http.recent_events import ShownPage
+from api.http.requests import client_of
 from api.http.routes import Call
 from api.http.streaming import abort, write
 from api.resources.json_answers import Page, View, is_shown_fast
@@ -41,7 +42,7 @@ async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamRes
     """Follow a partition. Errors in the request are ordinary problems, before the stream."""
     if "limit" in call.query:
         raise InvalidRequest("limit is for JSON; an event stream does not end", field="limit")
-    with call.admission.parked.hold(call.request.remote or "", 1):
+    with call.admission.parked.hold(client_of(call.request), 1):
         # A read of one batch finds errors; its records are read again by the stream.
         one = replace(request, bytes_max=1, wait_ms=0, tags=(), tags_all=(), tags_none=())
         first = (await read_at_once(call, view.target, one)).offset

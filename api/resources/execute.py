@@ -17,6 +17,7 @@ from api.http.idempotency import key_of
 from api.http.json_bodies import check_values, decode_json
 from api.http.parameters import media_type_of
 from api.http.producers import own_id
+from api.http.requests import client_of
 from api.http.routes import Call, Route, duration, json_answer
 from api.resources import json_records, one_shot
 from api.resources.group_bodies import commit_of
@@ -63,7 +64,7 @@ async def execute(call: Call) -> web.StreamResponse:
     timeout_ms = call.capped_ms("timeout", limits.produce_timeout_ms_max, limits.produce_timeout_ms_default)
     if (media_type := media_type_of(call.request)) != media_types.JSON:
         raise unsupported(media_type, (media_types.JSON,))
-    with call.admission.bodies.hold(call.request.remote or "", 0) as held:
+    with call.admission.bodies.hold(client_of(call.request), 0) as held:
         body = await read_body(call.request, held, limits)
         is_short = len(body) <= json_records.WHOLE_BYTES_MAX
         parts = await computed(partial(_parts_of, body, records_max(call, key)), is_short=is_short)

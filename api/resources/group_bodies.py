@@ -9,6 +9,7 @@ from random import Random
 import msgspec
 
 from api.http import parameters
+from api.http.requests import client_of
 from api.http.routes import Call, Parameter
 from groups.offsets import OffsetLag
 from groups.records import by_topic
@@ -79,7 +80,7 @@ async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commi
         ),
         member_id=wanted.member_id or "",
         generation=wanted.generation,
-        client=call.request.remote or "",
+        client=client_of(call.request),
     )
 
 

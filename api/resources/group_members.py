@@ -11,6 +11,7 @@ from aiohttp import web
 from msgspec import Raw
 
 from api.http.bodies import read_json
+from api.http.requests import client_of
 from api.http.routes import Answer, Call, Route, duration, json_answer, json_response
 from api.resources.group_bodies import (
     GROUP,
@@ -106,7 +107,7 @@ async def leave(call: Call) -> web.StreamResponse:
 
 async def asked(call: Call, request: Request, kind: type[Expected], timeout_ms: int) -> Expected:
     """A request that may wait for other members; it counts, and is cancelled when its client disconnects."""
-    with call.admission.parked.hold(call.request.remote or "", 1):
+    with call.admission.parked.hold(client_of(call.request), 1):
         asking = call.services.groups.ask(request, timeout_ms=timeout_ms, creates=isinstance(request, Join))
         reply = await call.disconnect_watcher.park(call.request, asking)
     assert isinstance(reply, kind), reply

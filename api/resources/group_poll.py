@@ -18,6 +18,7 @@ from aiohttp import web
 
 from api.http.bodies import read_json
 from api.http.disconnects import has_client
+from api.http.requests import client_of
 from api.http.routes import Call, Route, json_answer, json_response
 from api.resources.group_bodies import GROUP, MEMBER, SESSION_MS, listed, milliseconds, name_of, selection_of
 from api.resources.group_members import asked
@@ -141,7 +142,7 @@ async def _acknowledge(state: _Poll) -> str:
         ),
         member_id=state.member,
         generation=state.generation,
-        client=state.call.request.remote or "",
+        client=client_of(state.call.request),
     )
     try:
         if request.offsets:
@@ -262,7 +263,7 @@ async def _reset(state: _Poll, target: TopicPartition) -> int:
             offsets=(offsets.placed(target.topic, target.partition, offset, -1, ""),),
             member_id=state.member,
             generation=state.generation,
-            client=state.call.request.remote or "",
+            client=client_of(state.call.request),
         )
         with contextlib.suppress(*FENCED):
             await offsets.commit(request, timeout_ms=state.call.services.limits.control_timeout_ms)
@@ -344,7 +345,7 @@ async def _waited(state: _Poll) -> bool:
         group=state.group, member_id=state.member, generation=state.generation, wait_ms=wait_ms
     )
     beating = call.services.groups.ask(request, timeout_ms=wait_ms + call.services.limits.control_timeout_ms)
-    with call.admission.parked.hold(call.request.remote or "", 1 + len(fetches)):
+    with call.admission.parked.hold(client_of(call.request), 1 + len(fetches)):
         beat = await call.disconnect_watcher.park(call.request, _first(beating, fetches))
     return isinstance(beat, Beat) and beat.must_rejoin
 

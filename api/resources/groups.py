@@ -10,6 +10,7 @@ from aiohttp import web
 
 from api.http import pagination, parameters
 from api.http.bodies import read_json
+from api.http.requests import client_of
 from api.http.routes import (
     LIMIT,
     PAGE_TOKEN,
@@ -131,7 +132,7 @@ async def reset_offsets(call: Call) -> web.StreamResponse:
             offsets=commits,
             may_rewind=True,
             is_forced=wanted.force,
-            client=call.request.remote or "",
+            client=client_of(call.request),
         )
         await offsets.commit(request, timeout_ms=call.services.limits.control_timeout_ms)
     return json_response(wire.OffsetsReset(is_dry, changes))

@@ -17,6 +17,7 @@ from aiohttp import web
 from api.http.errors import with_detail
 from api.http.idempotency import claim_of
 from api.http.producers import NO_SEQUENCE
+from api.http.requests import client_of
 from api.http.routes import Call
 from api.resources import json_records
 from api.resources.json_records import Placed
@@ -100,7 +101,7 @@ async def run(
         claim=claim,
         spread=call.services.rng.getrandbits(32) if claim is None else _spread_of(claim),
         timeout_ms=timeout_ms,
-        client=call.request.remote or "",
+        client=client_of(call.request),
     )
     return _response(answered.answer, is_replayed=answered.is_replayed)
 
@@ -137,7 +138,7 @@ async def _append_all(
     """The receipts of all partitions. Raises an error of one of them once all have an outcome."""
     targets = list(batches)
     is_own = handle.transactional_id.startswith(RESERVED)  # the broker's
-    client = "" if is_own else call.request.remote or ""
+    client = "" if is_own else client_of(call.request)
     appends = [
         call.services.gateway.append(
             target,

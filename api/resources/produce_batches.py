@@ -6,6 +6,7 @@ from aiohttp import web
 
 from api.http.bodies import read_body
 from api.http.producers import Producer
+from api.http.requests import client_of
 from api.http.routes import Call, json_response
 from api.resources.produce_terms import batch_terms
 from api.resources.receipts import durability_body
@@ -19,7 +20,7 @@ from raftlog.wire import bodies, headers
 async def produce_batches(call: Call, target: TopicPartition) -> web.Response:
     """Append the batches of the body. Raises ``InvalidRequest`` and the errors of an append."""
     acks, timeout_ms, call.capped, producer = call.from_head(batch_terms)
-    with call.admission.bodies.hold(call.request.remote or "", 0) as held:
+    with call.admission.bodies.hold(client_of(call.request), 0) as held:
         body = await read_body(call.request, held, call.services.limits)
         if not body:
             raise InvalidRequest("the body is empty; send at least one batch", field="body")
@@ -29,7 +30,7 @@ async def produce_batches(call: Call, target: TopicPartition) -> web.Response:
             acks=acks,
             timeout_ms=timeout_ms,
             transactional_id=None if producer is None else _transaction_of(producer, body),
-            client=call.request.remote or "",
+            client=client_of(call.request),
         )
     if acks.kind is AcksKind.NONE:
         return json_response(bodies.Accepted(receipt.record_count), 202)

@@ -17,7 +17,7 @@ from api.http.batching import Part
 from api.http.bodies import check_announced, read_body, unsupported
 from api.http.idempotency import refuse_key
 from api.http.producers import Producer
-from api.http.requests import Request
+from api.http.requests import Request, client_of
 from api.http.routes import Call, json_response
 from api.resources import delays, json_records
 from api.resources.json_records import Placed
@@ -51,7 +51,7 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
         )
     if acks != QUORUM:
         refuse_key(request, f"needs acks=quorum, not acks={acks}: leave out acks, or the key")
-    with call.admission.bodies.hold(request.remote or "", 0) as held:
+    with call.admission.bodies.hold(client_of(request), 0) as held:
         if media_type not in media_types.PRODUCE:
             check_announced(request, services.limits)
             raise unsupported(media_type, media_types.PRODUCE)
@@ -93,7 +93,7 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
             acks=acks,
             timeout_ms=timeout_ms,
             transactional_id=None if producer is None else producer.transactional_id,
-            client=call.request.remote or "",
+            client=client_of(call.request),
         )
         outcomes = await _append_all(call, topic, batches, append)
     if acks.kind is AcksKind.NONE:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from api.http import parameters
 from api.http.bodies import read_json
 from api.http.disconnects import has_client
+from api.http.requests import client_of
 from api.http.routes import TOPIC, Answer, Call, Handler, Parameter, Route, json_answer, json_response
 from api.resources.group_bodies import GROUP, milliseconds, name_of, selection_of
 from api.resources.job_records import FORMATS, bodies_of
@@ -63,10 +64,10 @@ async def receive(call: Call) -> web.StreamResponse:
         lease_ms=milliseconds(wanted.visibility, "visibility", wire.LEASE_MS),
         deliveries_max=wanted.max_deliveries,
         is_ordered=wanted.ordered_by_key,
-        client=call.request.remote or "",
+        client=client_of(call.request),
         **tag_fields(selection_of(wanted)),
     )
-    with call.admission.parked.hold(call.request.remote or "", 1):
+    with call.admission.parked.hold(client_of(call.request), 1):
         try:
             asking = _asked(call, request, Received, wait_ms + WAIT_GRACE_MS)
             received = await call.disconnect_watcher.park(call.request, asking)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from api.http.answers_in_flight import Turn
 from api.http.errors import with_detail
+from api.http.requests import client_of
 from api.http.routes import Call
 from api.http.services import GatewayPort
 from api.resources.json_answers import Page, View, is_shown_fast
@@ -24,7 +25,7 @@ async def read(call: Call, target: TopicPartition, request: FetchRequest) -> Fet
     """One read. A waiting read counts and is cancelled when its client disconnects."""
     if not request.wait_ms:
         return await read_at_once(call, target, request)
-    with call.admission.parked.hold(call.request.remote or "", 1):
+    with call.admission.parked.hold(client_of(call.request), 1):
         return await call.disconnect_watcher.park(call.request, read_at_once(call, target, request))
 
 

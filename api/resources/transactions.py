@@ -13,6 +13,7 @@ from aiohttp import web
 from api.http import pagination, parameters
 from api.http.bodies import read_json
 from api.http.producers import handle_of, own_handle_of, own_id
+from api.http.requests import client_of
 from api.http.routes import LIMIT, PAGE_TOKEN, Answer, Call, Parameter, Route, json_answer, json_response
 from api.http.steps import Steps
 from api.resources.group_bodies import listed, milliseconds
@@ -61,7 +62,7 @@ async def open_transaction(call: Call) -> web.StreamResponse:
         timeout_ms=timeout_ms,
         after=after,
         run_epoch=run_epoch,
-        client=call.request.remote or "",
+        client=client_of(call.request),
         incarnation=wanted.incarnation or "",
     )
     opened = await _ask(call, request, Opened)
@@ -132,7 +133,7 @@ async def begin_run(call: Call) -> web.StreamResponse:
         run=wanted.run,
         sequence=wanted.sequence,
         is_takeover=wanted.takeover,
-        client=call.request.remote or "",
+        client=client_of(call.request),
     )
     begun = await _ask(call, request, RunBegun)
     return json_response(wire.RunBegunBody(wanted.key, begun.epoch or None, begun.is_committed))
@@ -148,7 +149,7 @@ async def commit_batch(call: Call) -> web.StreamResponse:
         handles=handles,
         run=wanted.run or "",
         run_epoch=wanted.run_epoch or 0,
-        client=call.request.remote or "",
+        client=client_of(call.request),
     )
     check_request(request)
     await call.services.transactions.ask(request, timeout_ms=call.services.limits.control_timeout_ms)

@@ -3,19 +3,40 @@
 The state counts what its rows take, so the counts of all replicas are equal, and a new leader refuses what
 its predecessor refused. Only the leader checks, before it writes; a request that frees state is not refused.
 
-Decides: who is refused. Leaves to others: what a row takes (the states), and who its owner is: a topic, a
-group, or the address of a client. Rows that older versions wrote may have the owner ``""``, who has no share.
+Decides: who is refused, and to whom an address belongs (``share_owner``). Leaves to others: what a row takes
+(the states), and who its owner is: a topic, a group, or a client. Rows that older versions wrote may have the
+owner ``""``, who has no share.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv6Address, IPv6Network
 from typing import Final
 
 from raftlog.errors import Overloaded, QuotaExceeded
 
 SHARE: Final = 4  # a quarter for one owner, unless a budget says otherwise
 RECHECK_MS: Final = 5_000  # until a refused request may look again for room that others may free at any time
+PREFIX_BITS: Final = 64  # of an IPv6 network, whose addresses one machine can use as it likes
+KNOWN_ADDRESSES: Final = 10_000
+
+
+@lru_cache(KNOWN_ADDRESSES)
+def share_owner(address: str) -> str:
+    """The owner of the shares of a client at this address.
+
+    All addresses of an IPv6 network of 64 bits are one owner, and an IPv4 address that is written as an IPv6
+    address (``::ffff:192.0.2.1``) is that of IPv4. Other texts, and owners, are returned unchanged.
+    """
+    if ":" not in address or "/" in address:
+        return address
+    try:
+        ip = IPv6Address(address)
+    except ValueError:
+        return address
+    return str(ip.ipv4_mapped or IPv6Network((int(ip), PREFIX_BITS), strict=False))
 
 
 class Usage:

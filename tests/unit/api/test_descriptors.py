@@ -9,9 +9,11 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+import api
 from api.app import RequestPipeline
 from api.connections.connection_limit import ANSWERED_AT_ONCE_MAX, ConnectionLimit
 from api.connections.listener import HttpListener
@@ -131,6 +133,25 @@ async def test_an_address_leaves_connections_to_others() -> None:
     for _ in range(5):
         limit.opened("10.0.0.3")
     assert isinstance(limit.refusal("10.0.0.2"), Overloaded)
+
+
+# requirement: N2
+async def test_addresses_of_an_ipv6_network_share_their_connections() -> None:
+    limit = ConnectionLimit(6, 2, RequestPipeline(fake_cluster(None, 1).services).metrics)
+    for address in ("2001:db8::1", "2001:db8::2"):
+        limit.opened(address)
+    assert isinstance(limit.refusal("2001:db8::3"), QuotaExceeded)
+    assert limit.refusal("2001:db8:0:1::1") is None
+    limit.closed("2001:db8::1")
+    assert limit.refusal("2001:db8::3") is None
+
+
+# requirement: N2
+def test_only_members_that_join_are_known_by_their_whole_address() -> None:
+    """All else takes ``client_of``: a share by whole addresses would be none."""
+    sources = [(path, path.read_text()) for path in Path(api.__file__).parent.rglob("*.py")]
+    whole = sorted(path.name for path, source in sources for _ in range(source.count("request.remote or")))
+    assert whole == ["group_members.py", "group_poll.py", "requests.py"]
 
 
 async def test_the_share_of_an_address_is_a_quarter() -> None:

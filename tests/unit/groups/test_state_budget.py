@@ -13,7 +13,7 @@ from groups.queue_requests import Receive
 from groups.queue_rows import QueueRows
 from groups.records import Group, GroupKey, JobKey
 from groups.requests import Commit, DeleteGroup, DeleteOffsets, Done, Join, Joined, Leave, OffsetCommit
-from groups.state import ROW_BYTES
+from groups.state import ROW_BYTES, GroupsState
 from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
 from raftlog.hosting.budget import RECHECK_MS
 from raftlog.wire.limits import PARTITIONS_MAX
@@ -59,6 +59,32 @@ def test_a_client_has_a_quarter_of_the_state_with_all_its_groups() -> None:
     join = Join(group="more", member_id="m", topics=("orders",), client="10.0.0.1", metadata=b"x" * 4_000)
     groups.ask(join, QuotaExceeded)
     assert GroupKey("more").group not in groups.committed.groups
+
+
+# requirement: N2
+def test_addresses_of_an_ipv6_network_have_one_share_and_members_show_their_own() -> None:
+    groups = groups_of()
+    addresses = [f"2001:db8::{number}" for number in range(1, 9)]
+    join = Join(group="g", member_id="m", topics=("orders",), metadata=b"x" * (MAX_BYTES // 4 // 5))
+    for number, address in enumerate(addresses):
+        ask = replace(join, group=f"g-{number}", client=address)
+        if isinstance(groups.answers[groups.send(ask)], QuotaExceeded):
+            break
+    assert 0 < number < 5
+    assert groups.committed.used_by_client.of("2001:db8::/64") == groups.committed.used.total
+    assert groups.committed.groups["g-1"].members["m"].client == addresses[1]
+    groups.ask(replace(join, client="2001:db8:0:1::1"), Joined)
+
+
+# requirement: N2
+def test_groups_of_whole_addresses_that_an_older_version_wrote_count_for_their_network() -> None:
+    state = GroupsState()
+    for number in range(2):
+        state.put(GroupKey(f"old-{number}"), Group(client=f"2001:db8::{number}"))
+    assert state.used_by_client.of("2001:db8::/64") == state.used.total > 0
+    for number in range(2):
+        state.put(GroupKey(f"old-{number}"), None)
+    assert state.used_by_client.total == 0
 
 
 # requirement: N2

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from raftlog.errors import Overloaded, QuotaExceeded
-from raftlog.hosting.budget import Budget, Usage
+from raftlog.hosting.budget import Budget, Usage, share_owner
 from raftlog.hosting.names import Names
 
 BUDGET = Budget("bytes", 100, "use fewer")
@@ -18,6 +18,26 @@ def used(**amounts: int) -> Usage:
     for owner, amount in amounts.items():
         found.add(owner, amount)
     return found
+
+
+# requirement: N2
+@pytest.mark.parametrize(
+    ("addresses", "owner"),
+    [
+        (("192.0.2.1", "::ffff:192.0.2.1", "::FFFF:c000:201"), "192.0.2.1"),
+        (("2001:db8:0:7::", "2001:db8:0:7::1", "2001:0DB8:0:7:ffff:ffff:ffff:ffff"), "2001:db8:0:7::/64"),
+        (("2001:db8:0:8::1",), "2001:db8:0:8::/64"),
+        (("fe80::1%eth0", "fe80::2"), "fe80::/64"),
+        (("::1",), "::/64"),
+        (("2001:db8:0:7::/64",), "2001:db8:0:7::/64"),
+        (("",), ""),
+        (("/run/raftlog.sock", "a:b"), None),
+    ],
+)
+def test_all_addresses_of_an_ipv6_network_have_one_owner(
+    addresses: tuple[str, ...], owner: str | None
+) -> None:
+    assert [share_owner(address) for address in addresses] == [owner or address for address in addresses]
 
 
 # requirement: N2
