@@ -309,8 +309,8 @@ async def test_a_refusal_after_an_attempt_in_doubt_is_in_doubt_as_well(
     controller, asked = await controller_and_another(cluster)
     attempts: list[str] = []
 
-    async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
-        answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+    async def call(peer: NodeId, service: str, head: bytes, *payload: object, timeout_ms: int) -> object:
+        answer = await Calls.call(asked.host.calls, peer, service, head, *payload, timeout_ms=timeout_ms)
         attempts.append(service)
         await delete(controller)
         raise ConnectionLost(f"the answer to {answer} is lost", sent=True)
@@ -331,13 +331,13 @@ async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_delete
     controller, asked = await controller_and_another(cluster)
     await made(cluster)
 
-    async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
+    async def call(peer: NodeId, service: str, head: bytes, *payload: object, timeout_ms: int) -> object:
         if isinstance(decode_question(head).request, DeleteTopic):
             await delete(controller)
             await controller.controller.create_topic(
                 "orders", partitions=1, replication_factor=3, config={}, timeout_ms=5000
             )
-        return await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+        return await Calls.call(asked.host.calls, peer, service, head, *payload, timeout_ms=timeout_ms)
 
     monkeypatch.setattr(asked.host.calls, "call", call)
     with pytest.raises(UnknownTopic):
@@ -352,8 +352,8 @@ async def test_a_change_whose_answer_is_lost_is_carried_out_once(
     _, asked = await controller_and_another(cluster)
     await made(cluster)
 
-    async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
-        answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+    async def call(peer: NodeId, service: str, head: bytes, *payload: object, timeout_ms: int) -> object:
+        answer = await Calls.call(asked.host.calls, peer, service, head, *payload, timeout_ms=timeout_ms)
         if isinstance(decode_question(head).request, MoveReplicas):
             raise ConnectionLost(f"the answer {answer} is lost", sent=True)
         return answer
@@ -373,8 +373,8 @@ async def test_a_repetition_does_not_undo_what_somebody_has_changed_since(
     controller, asked = await controller_and_another(cluster)
     drain, use_again = DrainBroker(NodeId(3)), DrainBroker(NodeId(3), draining=False)
 
-    async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
-        answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+    async def call(peer: NodeId, service: str, head: bytes, *payload: object, timeout_ms: int) -> object:
+        answer = await Calls.call(asked.host.calls, peer, service, head, *payload, timeout_ms=timeout_ms)
         if decode_question(head).request == drain:
             await controller.controller.change_broker(use_again, 1000)
             raise ConnectionLost(f"the answer {answer} is lost", sent=True)
