@@ -196,6 +196,21 @@ async def test_unused_groups_are_deleted_in_steps() -> None:
     made.leads(None)
 
 
+async def test_unused_groups_are_looked_for_as_often_as_is_set() -> None:
+    topics, clock = EmptyTopics(KnownTopics({"orders": 1})), VirtualClock()
+    made = GroupCoordinator(
+        "__offsets/0", clock, topics, NoJobs(), are_open, offsets_retention_ms=1_000, sweep_every_ms=1_000
+    )
+    made.leads(InstantLog(made))
+    commit = OffsetCommit(topic="orders", topic_id="t1", partition=0, offset=7)
+    await made.ask(Commit(group="g", offsets=(commit,)), 1_000)
+    await asyncio.sleep(0.9)
+    assert made.state.groups
+    await asyncio.sleep(1.5)
+    assert not made.state.groups
+    made.leads(None)
+
+
 async def test_requests_in_every_turn_do_not_put_off_what_is_due() -> None:
     topics = TopicsOnly(KnownTopics({"orders": 1}))
     made = GroupCoordinator(
