@@ -54,14 +54,6 @@ CLIENTS = (
         seen_by="http:0",
     ),
     PlantedBug(
-        "a read of control records only stops there",
-        "http C4",
-        "raftlog.client.partition:AsyncPartition.read",
-        "at = read.chunk.next_offset",
-        "at = read.chunk.next_offset + 1",
-        seen_by="http:0",
-    ),
-    PlantedBug(
         "a finished batch counts as unfinished",
         "http C5",
         "raftlog.client.buffer:Buffer.release",
@@ -83,14 +75,6 @@ CLIENTS = (
         "raftlog.client.messages:Chunk.is_up_to_date",
         "self.next_offset >= self.last_stable_offset",
         "self.next_offset >= self.last_stable_offset - 1",
-        seen_by="http:1",
-    ),
-    PlantedBug(
-        "a response without a next offset restarts the read",
-        "http C6",
-        "raftlog.client.partition:AsyncPartition._fetch",
-        "reply.number(headers.NEXT_OFFSET, offset)",
-        "reply.number(headers.NEXT_OFFSET, offset) if reply.body else 0",
         seen_by="http:1",
     ),
     PlantedBug(

@@ -228,14 +228,6 @@ COORDINATORS = (
         seen_by="brokers-delayed:0",
     ),
     PlantedBug(
-        "whole brokers: a message on its way can be cancelled",
-        "delayed D5",
-        "delayed.decisions:Decisions._check_open",
-        "if self._lanes.is_moving(id_):",
-        "if False:",
-        seen_by="brokers-delayed:2",
-    ),
-    PlantedBug(
         "a sweep removes a lane that is used",
         "delayed D5",
         "delayed.lanes:Lanes.gone",
@@ -375,5 +367,45 @@ COORDINATORS = (
             "tests/scenarios/partitions/test_transactions.py::"
             "test_a_reader_of_committed_records_sees_committed_transactions"
         ),
+    ),
+    PlantedBug(
+        "whole brokers: a commit of an offset that is not answered in time is refused as not done",
+        "group C5",
+        "groups.coordinator:GroupCoordinator.too_late",
+        "return CommitUnknown(",
+        "return Overloaded(",
+        seen_by="brokers-group:3",
+    ),
+    PlantedBug(
+        "whole brokers: a receive whose coordinator did not answer is refused as not done",
+        "J5",
+        "raftlog.hosting.coordinator_service:CoordinatorService.ask",
+        "raise CommitUnknown(",
+        "raise NoLeader(",
+        seen_by="brokers-queue:3",
+    ),
+    PlantedBug(
+        "whole brokers: a request whose records are under way is refused as not done",
+        "delayed D6",
+        "raftlog.hosting.coordinator:Coordinator._end",
+        "unknown = CommitUnknown(",
+        "unknown = Overloaded(",
+        seen_by="brokers-delayed:2",
+    ),
+    PlantedBug(
+        "whole brokers: how old a group is follows from its members alone",
+        "group C10",
+        "groups.coordination:Coordination._used_ms",
+        "max(newest_ms, group.changed_ms, self.queues.used_ms(name))",
+        "max(group.changed_ms, self.queues.used_ms(name))",
+        seen_by="brokers-group:2",
+    ),
+    PlantedBug(
+        "whole brokers: a coordinator trusts a wall clock that is far from cluster time",
+        "group C10",
+        "raftlog.node.cluster_time:ClusterTime.trusted_ms",
+        "if not self._is_near(wall_ms, _advanced(own.reading.time_ms, own.at_s, now_s)):",
+        "if False:",
+        seen_by="brokers-group:2",
     ),
 )

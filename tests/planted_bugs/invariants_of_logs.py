@@ -255,14 +255,6 @@ LOGS = (
         seen_by="brokers:2",
     ),
     PlantedBug(
-        "the event loop truncates the log itself",
-        "I31",
-        "raftlog.node.group.log_writer:LogWriter._truncate",
-        "self._log.cut(first_removed)",
-        "self._log.truncate_suffix(first_removed)",
-        seen_by="brokers:0",
-    ),
-    PlantedBug(
         "a leader stamps what its wall clock shows",
         "I32",
         "raftlog.node.cluster_time:ClusterTime.wall_ms",

@@ -86,14 +86,6 @@ STORAGE = (
         seen_by="log:4",
     ),
     PlantedBug(
-        "the term of the truncated entry stays",
-        "storage D6",
-        "raftlog.storage.epochs:Epochs.truncate_suffix",
-        "self._starts[-1] >= first_removed",
-        "self._starts[-1] > first_removed",
-        seen_by="log:1",
-    ),
-    PlantedBug(
         "compaction removes records without a key",
         "storage D7",
         "raftlog.storage.compaction:Round.keeps",
