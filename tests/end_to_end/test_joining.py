@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from api.addresses import RPC_PORT_STEP
 from api.cluster_files import SECRET_NAME, read_secret, settings_path
 from chaos.cluster import Cluster
 from chaos.ports import free_ports
@@ -19,7 +20,7 @@ from raftlog.testing.waits import LIMIT_S
 from raftlog.wire.bodies import PartitionBody
 from tests.helpers.command_line import command, run
 from tests.helpers.judged_load import SEED, judge
-from tests.helpers.real_cluster import create_topic, eventually, produce_surely, values_of
+from tests.helpers.real_cluster import create_topic, eventually, produce_surely, settled, values_of
 
 pytestmark = pytest.mark.e2e
 
@@ -52,6 +53,22 @@ def joined(cluster: Cluster, *more: str) -> int:
     assert broker == int(shown[1])
     cluster.start(broker)
     return broker
+
+
+def with_other_ports(cluster: Cluster) -> None:
+    """All brokers get other ports, in all files that name them; none of them runs."""
+    count = len(cluster.brokers)
+    first, others = free_ports(count), dict[int, int]()
+    for number, url in enumerate(cluster.urls):
+        port = int(url.rpartition(":")[2])
+        others |= {port: first + number, port + RPC_PORT_STEP: first + number + RPC_PORT_STEP}
+    for broker in cluster.brokers:
+        path = settings_path(cluster.directory, broker)
+        text = re.sub(
+            r"^port = (\d+)$", lambda line: f"port = {others[int(line[1])]}", path.read_text(), flags=re.M
+        )
+        path.write_text(text)
+        assert cluster.add(path) == broker
 
 
 def without_its_disk(cluster: Cluster, broker: int) -> None:
@@ -193,6 +210,47 @@ def test_a_joined_broker_starts_again_with_its_disk_and_without_it(three: Cluste
         assert values_of(three, "orders") == ["a", "b"]
         bootstrap = {three.get("/v1/cluster", broker=each)["cluster_id"] for each in three.running}
         assert len(bootstrap) == 1
+
+
+def committed(cluster: Cluster, offset: int) -> int:
+    """Commit an offset of a group, and read it at another broker."""
+    path = "/v1/groups/readers/offsets"
+    body = {"offsets": [{"topic": "orders", "partition": 0, "offset": offset}]}
+    answer = settled(cluster.urls[0], "PUT", path, body)
+    assert answer.status == 204, answer
+    shown = settled(cluster.urls[-1], "GET", path)
+    assert shown.status == 200, shown
+    return int(str(shown.rows("items")[0]["committed_offset"]))
+
+
+# requirement: F2
+def test_all_brokers_of_a_grown_cluster_move_at_once(directory: Path) -> None:
+    """Two have joined the first one. Each file names the first brokers, the metadata all of them."""
+    with Cluster(directory, brokers=1) as grown:
+        create_topic(grown.urls[0], "orders", 1, replication_factor=1)
+        produce_surely(grown.urls, "orders", ["a", "b"])
+        assert committed(grown, 1) == 1
+        assert [joined(grown), joined(grown)] == [2, 3]
+        with Client(grown.bootstrap) as client:
+            voters_become(client, 1, 2, 3)
+            made(client, "before", 3)
+        before = grown.urls
+        assert {*grown.stop_all()} == {0}
+
+        with_other_ports(grown)
+        assert not {*before} & {*grown.urls}
+        grown.start()
+        produce_surely(grown.urls, "orders", ["c"])
+        produce_surely(grown.urls, "before", ["d"])
+        assert values_of(grown, "orders") == ["a", "b", "c"]
+        assert committed(grown, 3) == 3
+        with Client(grown.bootstrap) as client:
+            eventually(
+                lambda: [one.http for one in client.cluster.brokers()] == grown.urls, what="new addresses"
+            )
+            eventually(lambda: all(is_alive(client, broker) for broker in (1, 2, 3)), what="three brokers")
+            eventually(lambda: rows(client, "before") == [{1, 2, 3}], what="all replicas in sync")
+            made(client, "after", 3)
 
 
 # requirement: F2
