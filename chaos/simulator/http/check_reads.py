@@ -196,15 +196,22 @@ def _check_records(
 def _check_last(
     answered: Answered, count: int, limit: int, shown: list[dict[str, Any]], reported: dict[str, int]
 ) -> None:
-    """The newest ``count`` below the reported end, the first ``limit`` of them."""
+    """The first ``limit`` from the newest ``count`` below an end, from the request to the reported one."""
     end = reported["high-watermark"]
     if end < answered.exchange.memory.get("least_end", 0):
         answered.wrong(_PLACE, f"the end is {end}")
     if reported["log-start-offset"] < answered.committed.known_from:
         return
-    wanted = _rows(answered, reported["log-start-offset"], end)[-count:]
+    rows = _rows(answered, reported["log-start-offset"], end)
+    wanted = rows[-count:]
     if not wanted and shown:
         return  # it has waited for the first record
+    if shown and wanted and shown[0]["offset"] < wanted[0].offset:
+        # The place was found when the end was lower: at most where the next record is.
+        from_there = [row for row in rows if row.offset >= shown[0]["offset"]]
+        least_end = answered.exchange.memory.get("least_end", 0)
+        if len(from_there) > count and from_there[count].offset >= least_end:
+            wanted = from_there
     _check_shown(answered, wanted[:limit], shown)
     following = wanted[limit].offset if len(wanted) > limit else end
     last = wanted[limit - 1].offset if len(wanted) > limit else end - 1
