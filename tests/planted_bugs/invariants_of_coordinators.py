@@ -374,7 +374,7 @@ COORDINATORS = (
         "groups.coordinator:GroupCoordinator.too_late",
         "return CommitUnknown(",
         "return Overloaded(",
-        seen_by="brokers-group:3",
+        seen_by="brokers-group:25",
     ),
     PlantedBug(
         "whole brokers: a receive whose coordinator did not answer is refused as not done",
