@@ -15,40 +15,32 @@ BROKER_TESTS_AT_ONCE ?= 5
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 
-.PHONY: demo test test-in-turn test-with-processes test-with-seeds test-from-outside check checks fix bench scale planted-bugs mutants sim explore corruption abuse fuzz reliability slow soak clean
+.PHONY: demo test test-with-processes test-with-seeds test-from-outside check fix bench scale planted-bugs mutants sim explore corruption abuse fuzz reliability slow soak clean
 
 # The last act needs Spark, which needs Java.
 demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
 	$(PY) -m chaos.demo
 
-# Most tests wait now and then: the fixed seeds, whose time is virtual, run meanwhile.
-test:
-	$(call stage,set-up,$(MAKE) -s .venv/dev.stamp)
-	@$(MAKE) -s -j3 test-in-turn test-with-seeds
-
-test-in-turn:
-	@$(MAKE) -s checks
+# Tests with brokers and with Spark wait now and then: the fixed seeds, whose time is virtual, run meanwhile.
+test: check
 	$(call stage,programs of the tests,$(MAKE) -s .cache/toxiproxy-server .cache/system.stamp .cache/kafka.stamp)
-	@$(MAKE) -s test-with-processes test-from-outside
+	@$(MAKE) -s -j2 test-with-processes test-with-seeds
+	@$(MAKE) -s test-from-outside
 
 test-with-processes:
 	$(call stage,tests with real brokers,$(PY) -m pytest tests/end_to_end -m "e2e and not slow and not spark and not outside" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
 	$(call stage,tests with Spark,$(PY) -m pytest tests/end_to_end/outside tests/end_to_end/spark -m "e2e and spark and not slow" -q -rs -n auto --dist loadfile)
 
-# The wheel, in an environment and a folder of its own: every block of every page, but for those that it lists. Two at
-# a time, so that they end while tests with real brokers still run: those with Spark have no neighbours.
+# The wheel, in an environment and a folder of its own: every block of every page, but for those that it lists.
 test-from-outside:
 	@$(PY) -m tests.helpers.documented_commands
-	$(call stage,from outside,$(PY) -m pytest tests/end_to_end/outside -m "e2e and not slow and not spark" -q -n 2 --dist worksteal)
+	$(call stage,from outside,$(PY) -m pytest tests/end_to_end/outside -m "e2e and not slow and not spark" -q -n 4 --dist worksteal)
 
 test-with-seeds:
 	$(call stage,fixed seeds,nice -n 19 $(PY) -m chaos.simulator --fixed)
 
 check:
 	$(call stage,set-up,$(MAKE) -s .venv/dev.stamp)
-	@$(MAKE) -s checks
-
-checks:
 	$(call stage,format and lint,$(BIN)/ruff format --check --no-cache -q $(SOURCES) && $(BIN)/ruff check --no-cache -q $(SOURCES))
 	$(call stage,types,$(BIN)/mypy --cache-dir=/dev/null)
 	$(call stage,layers,$(BIN)/lint-imports --no-cache)
