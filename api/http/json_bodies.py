@@ -74,16 +74,16 @@ def _check_text(body: Buffer) -> None:
     decoder.decode(b"", final=True)
 
 
-def check_values(body: bytes | bytearray) -> None:
+def check_values(body: bytes | bytearray, count_max: int = VALUES_MAX) -> None:
     """Raise ``RecordTooLarge`` for JSON with too many values, before memory and time are used for them.
 
     All values but the first of a list or an object follow a comma. Commas in texts count, too: to tell them
     apart would take as long as decoding.
     """
-    if (count := body.count(b",")) > VALUES_MAX:
+    if (count := body.count(b",")) > count_max:
         raise RecordTooLarge(
-            f"the body has {count} commas, {VALUES_MAX} are allowed; send several smaller requests",
-            limit_values=VALUES_MAX,
+            f"the body has {count} commas, {count_max} are allowed; send several smaller requests",
+            limit_values=count_max,
         )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from api.http.json_bodies import Buffer, decode_json, time_ms
+from api.http.json_bodies import Buffer, check_values, decode_json, time_ms
 from raftlog import units
 from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 from raftlog.records.batch import HEADER_BYTES, Codec, batch_too_large
@@ -27,6 +27,7 @@ from raftlog.records.keys import encode_key, partition_for_key
 from raftlog.records.tags import TAG_RECORD_HEADER, listed_bytes
 from raftlog.wire import bodies, media_types
 from raftlog.wire.decoding import decoder_of
+from raftlog.wire.limits import RECORD_VALUES_MAX
 from raftlog.wire.tags import why_no_tags
 
 if TYPE_CHECKING:  # the command line builds records, too, and imports little
@@ -105,6 +106,7 @@ def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> 
     """
     parts: Iterable[Buffer]
     if media_type == media_types.NDJSON:
+        check_values(body, RECORD_VALUES_MAX)
         lines = list(islice(_LINE.finditer(body), count_max + 1))
         check_count(len(lines), count_max)
         view = memoryview(body)
@@ -245,11 +247,13 @@ def too_many(count_max: int) -> RecordTooLarge:
 
 
 def count_records(body: bytes | bytearray, count_max: int, error: type[InvalidRequest]) -> None:
-    """Raise ``RecordTooLarge`` for too many records in a large JSON body, before memory is used for them.
+    """Raise ``RecordTooLarge`` for too many records, or values in them, in a large JSON body.
 
-    Raises ``error`` for records that are not objects.
+    Before memory is used for them, and before a call of the decoder takes long. Raises ``error`` for records
+    that are not objects.
     """
     if len(body) > WHOLE_BYTES_MAX:
+        check_values(body, RECORD_VALUES_MAX)
         _counter.count_max = _counter.left = count_max
         decode_json(body, _AnyRecords, error)
 

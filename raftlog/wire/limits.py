@@ -20,6 +20,9 @@ PRODUCER_BATCHES_MAX: Final = 5  # in flight of one producer to one partition; a
 BROKER_ID_MAX: Final = (1 << 31) - 1
 RECORDS_MAX: Final = 10_000  # of one JSON request or response
 VALUES_MAX: Final = 100_000  # of a JSON body other than records, so that decoding it takes a moment
+RECORD_VALUES_MAX: Final = (
+    2_000_000  # in all records of a JSON body: the decoder passes over them in one call
+)
 RECORD_TEXT_CHARACTERS_MAX: Final = 256 << 10  # of the key or a header of a record in JSON
 HEADERS_MAX: Final = 1_000  # of one record in JSON
 CONFIG_KEYS_MAX: Final = 100  # of one request

@@ -28,12 +28,13 @@ from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import DECOMPRESSED_BYTES_MAX, check_records
 from raftlog.wire import media_types
-from raftlog.wire.limits import VALUES_MAX
+from raftlog.wire.limits import RECORD_VALUES_MAX, VALUES_MAX
 from tests.helpers.http_server import HttpServer, serve, served
 
 PATH = "/v1/topics/orders/partitions/0/records"
 BATCH = {"Content-Type": media_types.BATCH}
 JSON = {"Content-Type": media_types.JSON}
+NDJSON = {"Content-Type": media_types.NDJSON}
 
 
 def in_json(*records: str) -> bytes:
@@ -65,8 +66,8 @@ def test_records_are_counted_before_memory_is_taken_for_them(body: bytes, media_
 @pytest.mark.parametrize(
     "body",
     [
-        in_json(f'{{"value":[{",".join(["{}"] * 3_000_000)}]}}'),
-        f'{{"records":[{",".join(["1"] * 3_000_000)}]}}'.encode(),
+        in_json(f'{{"value":[{",".join(["{}"] * RECORD_VALUES_MAX)}]}}'),
+        f'{{"records":[{",".join(["1"] * RECORD_VALUES_MAX)}]}}'.encode(),
     ],
     ids=["objects in a value", "records that are numbers"],
 )
@@ -92,6 +93,21 @@ async def test_a_body_of_many_values_is_refused_before_it_is_decoded() -> None:
         for refused in (topic, commit, execute):
             assert (refused.status, refused.code) == (413, "record_too_large")
             assert refused.json["limit_values"] == VALUES_MAX
+
+
+async def test_records_of_many_values_are_refused_before_they_are_decoded() -> None:
+    # requirement: N2
+    record = '{"value":[' + "0," * (RECORD_VALUES_MAX + 1) + "0]}"
+    records = in_json(record)
+    once = b'{"records":[' + record.replace('"value"', '"topic":"orders","value"').encode() + b"]}"
+    async with serve() as server:
+        await server.topic(partitions=1)
+        plain = await server.call("POST", "/v1/topics/orders/records", records, JSON)
+        lines = await server.call("POST", "/v1/topics/orders/records", record.encode(), NDJSON)
+        execute = await server.call("POST", "/v1/transactions:execute", once, JSON)
+        for refused in (plain, lines, execute):
+            assert (refused.status, refused.code) == (413, "record_too_large")
+            assert refused.json["limit_values"] == RECORD_VALUES_MAX
 
 
 def test_a_large_body_means_what_a_small_one_does() -> None:
