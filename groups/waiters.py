@@ -30,7 +30,7 @@ class Waiter:
 
 
 class Waiters:
-    """Served in the order in which they came. No two of them have the same lease."""
+    """The waiting receives, served in the order of their arrival. No two have the same lease."""
 
     def __init__(self) -> None:
         self._by_id: dict[RequestId, Waiter] = {}
@@ -44,13 +44,13 @@ class Waiters:
         return iter(self._by_id.values())
 
     def add(self, waiter: Waiter) -> None:
-        """The newest one."""
+        """Put a receive behind all others."""
         self._by_id[waiter.request_id] = waiter
         self._by_lease[waiter.ask.lease] = waiter
         self._ends.add((waiter.until_ms, waiter.request_id))
 
     def remove(self, request_id: RequestId) -> None:
-        """It was answered, or its caller has gone."""
+        """Forget a receive that was answered, or whose caller has gone."""
         waiter = self._by_id.pop(request_id, None)
         if waiter is not None:
             del self._by_lease[waiter.ask.lease]
@@ -62,17 +62,17 @@ class Waiters:
 
     @property
     def newest_mark(self) -> int | None:
-        """The mark of the newest one, which is the highest; None if nobody waits."""
+        """The mark of the newest receive, which is the highest; None if nobody waits."""
         return next((waiter.mark for waiter in reversed(self._by_id.values())), None)
 
     def may_wait(self, now_ms: int) -> bool:
-        """Whether the time of any is not over."""
+        """Whether the time of any receive is not over."""
         return bool(self._ends) and self._ends[-1][0] > now_ms
 
     def over(self, now_ms: int, informed_below: int) -> list[Waiter]:
-        """Those to be answered without a job: their time is over, and their mark is below ``informed_below``.
+        """The receives to answer without a job: their time is over, their mark is below ``informed_below``.
 
-        The others wait ``GRACE_MS`` longer.
+        Receives with a higher mark wait ``GRACE_MS`` longer.
         """
         until_ms = now_ms if informed_below else now_ms - GRACE_MS
         ended = takewhile(lambda end: end[0] <= until_ms, self._ends)
@@ -84,7 +84,7 @@ class Waiters:
         ]
 
     def next_end_ms(self, now_ms: int) -> int | None:
-        """When ``over`` may find another one; None if nobody waits."""
+        """When ``over`` may find another receive; None if nobody waits."""
         begin = self._ends.bisect_right((now_ms, float("inf")))
         times = [self._ends[0][0] + GRACE_MS] if begin else []
         times += [end for end, _ in self._ends[begin : begin + 1]]

@@ -137,7 +137,7 @@ class Arena:
         return []
 
     def unhealthy(self) -> str | None:
-        """What is not as it should be without faults; None if the cluster is healthy.
+        """Return the first defect of the cluster, as a text; None if the cluster is healthy.
 
         A disk may be lost only while no replica lacks records. Those of internal topics count, too: the
         replicas of a broker that has lost its disk open one after another.

@@ -59,7 +59,7 @@ class _Trust:
 
 
 class IdleGroups:
-    """Those of one partition of ``__offsets``."""
+    """The groups of one partition of ``__offsets`` that have no members."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class Duties:
-    """Those of one broker. ``on_failed`` is called with the name of a duty and its unexpected error."""
+    """The duties of one broker. ``on_failed`` is called with the name of a duty and its unexpected error."""
 
     def __init__(self, is_fatal: Callable[[], bool]) -> None:
         """``is_fatal`` says whether an invariant is broken: then no duty begins again."""

@@ -43,7 +43,7 @@ REDIRECTED: Final = "D4 a message for a decommissioned partition goes to another
 
 
 Asked = tuple[Literal["add", "cancel"], bytes]
-"""What a client asks for, and the id of the message."""
+"""The kind of a request, and the id of the message."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ SETTLES = "C7 a group without faults settles"
 
 Target = tuple[str, int]
 Position = tuple[OffsetKey, str, int, int]
-"""What a commit writes: a key, the member and its generation, and the offset."""
+"""The effect of a commit: a key, the member and its generation, and the offset."""
 
 
 class GroupChecker:

@@ -276,7 +276,7 @@ class Judge(PatientJudge):
             self._acknowledged.add((place, token.lease))
 
     def heard(self, request: Settle, answer: Settled | RaftlogError) -> None:
-        """What a worker has said was answered. Of a lease that is lost nothing is done."""
+        """Note the answer to a settlement. A settlement of a lost lease changes nothing."""
         (token,) = request.tokens
         error = LeaseLost("its lease is over") if isinstance(answer, Settled) else answer
         if not isinstance(answer, Settled) or answer.lost:
