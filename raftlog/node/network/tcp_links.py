@@ -161,29 +161,39 @@ class OutboundLink:
         return OutboundConnection(handshake, self, limits.dial_ms_max, limits.unacknowledged_ms_max)
 
     async def _dial_for_ever(self) -> None:
-        loop = asyncio.get_running_loop()
         limits = self._context.limits
         while True:
-            connection = self.connection = self._new_connection()
-            self._dial_now.clear()
-            try:
-                # A call that is cancelled closes what it has made, and uvloop then tells the protocol
-                # nothing: only a connection that was handed over has an end that one can wait for.
-                self._is_connected = False
-                async with asyncio.timeout(limits.dial_ms_max / 1000):
-                    await loop.create_connection(partial(_same, connection), *self.address)
-                self._is_connected = True
-                self._failures.ended()
-                await asyncio.shield(connection.closed)
-            except (OSError, UnicodeError) as error:  # of which a time-out is one
-                # The peer does not listen, or its name does not resolve, or it answered too late.
-                self._failures.add(*self.address, str(error) or "no answer in time")
-                connection.abort()
+            with contextlib.suppress(MemoryError):  # there may be none to note the failure either
+                await self._dial()
             pause_ms = self._redial_ms * (1 + self._context.rng.random() / 2)
             self._redial_ms = min(2 * self._redial_ms, limits.redial_ms_max)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._dial_now.wait()
+
+    async def _dial(self) -> None:
+        """Connect, and return when the connection has ended or none was made, whatever the reason."""
+        self._is_connected = False
+        connection = self.connection = self._new_connection()
+        self._dial_now.clear()
+        try:
+            # A call that is cancelled closes what it has made, and uvloop then tells the protocol
+            # nothing: only a connection that was handed over has an end that one can wait for.
+            async with asyncio.timeout(self._context.limits.dial_ms_max / 1000):
+                await asyncio.get_running_loop().create_connection(partial(_same, connection), *self.address)
+            self._is_connected = True
+            self._failures.ended()
+            await asyncio.shield(connection.closed)
+        except TimeoutError:
+            self._undialled(connection, "no answer in time")
+        except (
+            Exception
+        ) as error:  # the peer does not listen, its name does not resolve, memory is short, ...
+            self._undialled(connection, str(error) or type(error).__name__)
+
+    def _undialled(self, connection: Connection, reason: str) -> None:
+        connection.abort()
+        self._failures.add(*self.address, reason)
 
 
 class InboundConnections:

@@ -74,10 +74,12 @@ async def test_a_dial_whose_packets_are_lost_is_given_up_and_begun_again() -> No
     [
         (OSError("Name or service not known"), "Name or service not known"),
         (TimeoutError(), "no answer in time"),
+        (MemoryError(), "MemoryError"),
+        (RuntimeError("can't start new thread"), "can't start new thread"),
     ],
 )
 async def test_a_peer_that_cannot_be_dialled_is_logged_after_a_while_and_seldom(
-    error: OSError, reason: str
+    error: Exception, reason: str
 ) -> None:
     loop, logged = asyncio.get_running_loop(), list[tuple[float, str, dict[str, object]]]()
 
@@ -95,6 +97,25 @@ async def test_a_peer_that_cannot_be_dialled_is_logged_after_a_while_and_seldom(
     fields = {"peer": TWO, "host": "wrong.invalid", "port": 1, "reason": reason, "failing_for_s": 5}
     assert first[2] == fields
     assert all(later[0] - earlier[0] >= 60 for earlier, later in ((first, second), (second, third)))
+
+
+async def test_a_peer_is_dialled_again_where_no_memory_is_left_to_log_a_failure() -> None:
+    loop, dialled = asyncio.get_running_loop(), list[float]()
+
+    def log(event: str, **fields: object) -> None:
+        raise MemoryError
+
+    async def fails(*arguments: object) -> None:
+        dialled.append(loop.time())
+        raise OSError
+
+    loop.create_connection = fails  # type: ignore[method-assign, assignment]
+    link = new_link(log)
+    await asyncio.sleep(20)
+    await link.stop()
+    pauses = [later - earlier for earlier, later in pairwise(dialled)]
+    assert sum(pauses) > 15
+    assert max(pauses) <= 1.5 * LIMITS.redial_ms_max / 1000
 
 
 class SilentlyClosed(asyncio.Transport):
