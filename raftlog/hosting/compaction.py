@@ -112,7 +112,7 @@ class CompactionManager:
             if known is None or known.log is not group.log:
                 known = _Compacted(group, group.log, group.log.first_index, next(self._openings))
             self._logs[group.group_id] = known
-            with self.host.blames(group.group_id):
+            with self.host.blames(group.group_id), self.host.duties.step(f"compaction of {tenant.name}"):
                 if group.is_ready:
                     await self._agree(known, rules)
                 await self._look_at(known, rules)

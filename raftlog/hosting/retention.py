@@ -97,7 +97,7 @@ class RetentionManager:
             retention, group = tenant.retention, self._host.groups.get(tenant.group_id)
             if retention is None or group is None or group.stopped is not None:
                 continue
-            with self._host.blames(group.group_id):
+            with self._host.blames(group.group_id), self._host.duties.step(f"retention of {tenant.name}"):
                 match retention:
                     case SnapshotRetention():
                         await _trim(group, retention)

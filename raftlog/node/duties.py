@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Final, ParamSpec
 
 from raftlog.errors import LogCorrupt, MachineFailed
@@ -50,19 +50,35 @@ class Duties:
             try:
                 await duty(*args, **kwargs)
             except Exception as error:
-                is_damage = isinstance(error, LogCorrupt | MachineFailed) and exhaustion(error) is None
-                if is_damage or self._is_fatal():
+                if self._ends(error):
                     raise
                 if now() - began_s >= AGAIN_S_MAX:
                     pause_s = AGAIN_S_MIN
-                self._failed(duty.__qualname__, error, pause_s)
+                self._failed(duty.__qualname__, error, f"begins again in {pause_s:g} s")
             else:
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
-    def _failed(self, name: str, error: Exception, pause_s: float) -> None:
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Guard one step of a duty: after an unexpected error, which is logged, the next step follows.
+
+        Raises what says that a log, a state or an invariant is wrong.
+        """
+        try:
+            yield
+        except Exception as error:
+            if self._ends(error):
+                raise
+            self._failed(name, error, "is left for the next time")
+
+    def _ends(self, error: Exception) -> bool:
+        is_damage = isinstance(error, LogCorrupt | MachineFailed) and exhaustion(error) is None
+        return is_damage or self._is_fatal()
+
+    def _failed(self, name: str, error: Exception, what: str) -> None:
         self.failures += 1
         with contextlib.suppress(MemoryError):  # there may be none for the log line either
-            _log.error("%s begins again in %g s after an unexpected error", name, pause_s, exc_info=error)
+            _log.error("%s %s after an unexpected error", name, what, exc_info=error)
         self.on_failed(name, error)

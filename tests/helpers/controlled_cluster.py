@@ -300,6 +300,13 @@ class ControlledCluster(SimulatedBrokers[ControlledBroker]):
                         group.transfer_leadership(node)
                 await asyncio.sleep(0.1)
 
+    def expect_failed_duties(self) -> list[str]:
+        """Return the names of duties that fail from now on; no test goes on to fail for them."""
+        names: list[str] = []
+        for broker in self:
+            broker.host.duties.on_failed = lambda duty, error: names.append(duty)
+        return names
+
     async def look_for_retention(self) -> None:
         """One look of retention on every broker."""
         for broker in self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from raftlog.errors import InvalidRecord
 from raftlog.records.batch import Batch, Codec, split_batches
 from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.reader import StoredRecord, read_records
+from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId, Offset, TopicPartition
@@ -77,6 +79,28 @@ async def test_the_newest_records_are_served_by_every_replica(cluster: Controlle
     offset, timestamp_ms = await leader.offset_at(AtTime(0))
     assert (offset, timestamp_ms is None) == (first, False)
     assert await leader.offset_at(Offset(0)) == (0, None)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ValueError("planted")], ids=repr)
+@in_virtual_time_with(ControlledCluster)
+async def test_an_unexpected_error_in_one_partition_keeps_no_other_from_its_compaction(
+    cluster: ControlledCluster, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create("broken", **{"cleanup.policy": "compact"})
+    await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
+    await write(cluster, 0, 39)
+    rolled = SegmentedLog.compactable_segments.fget  # type: ignore[attr-defined]
+
+    def compactable(log: SegmentedLog) -> list[ClosedSegment]:
+        if "broken" in log.directory:
+            raise error
+        return cast("list[ClosedSegment]", rolled(log))
+
+    monkeypatch.setattr(SegmentedLog, "compactable_segments", property(compactable))
+    failed = cluster.expect_failed_duties()
+    await cluster.look_for_compaction()
+    assert all(broker.compaction.counts.records_removed for broker in cluster)
+    assert failed == 3 * ["compaction of broken/0"]
 
 
 @in_virtual_time_with(ControlledCluster)

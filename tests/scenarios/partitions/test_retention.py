@@ -73,6 +73,28 @@ async def test_a_replica_that_was_away_is_cut_when_it_is_back(cluster: Controlle
     assert start_of(back) == 1
 
 
+# requirement: RT2
+@pytest.mark.parametrize("error", [MemoryError(), ValueError("planted")], ids=repr)
+@in_virtual_time_with(ControlledCluster)
+async def test_an_unexpected_error_in_one_partition_keeps_no_other_from_its_retention(
+    cluster: ControlledCluster, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create("broken")
+    rolls = SegmentedLog.roll_if_due
+
+    def roll_if_due(log: SegmentedLog) -> None:
+        if "broken" in log.directory:
+            raise error
+        rolls(log)
+
+    monkeypatch.setattr(SegmentedLog, "roll_if_due", roll_if_due)
+    failed = cluster.expect_failed_duties()
+    await leader_that_has_closed_one_record(cluster)
+    await cluster.look_for_retention()
+    assert [start_of(broker) for broker in cluster] == [1, 1, 1]
+    assert failed == 2 * 3 * ["retention of broken/0"]  # two looks of three brokers
+
+
 async def leader_with_a_closed_segment(cluster: ControlledCluster, **config: int | str) -> ControlledBroker:
     """A young record that stands alone in a closed segment, and one behind it."""
     await cluster.create("orders", segment_ms=50, **config)
@@ -176,6 +198,7 @@ class Greedy:
 
     broker: ClusterNode
     group_id = GROUP
+    name = "greedy"
 
     @property
     def retention(self) -> RetentionLimits:

@@ -100,3 +100,39 @@ async def test_no_duty_begins_again_once_an_invariant_is_broken() -> None:
     duties, duty = Duties(lambda: True), Duty(chain([ValueError("late")]))
     with pytest.raises(ValueError, match="late"):
         await duties.keep(duty.run, "retention")
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), ValueError("unexpected"), machine_without_memory()], ids=repr
+)
+def test_an_error_in_one_step_is_logged_and_the_next_step_follows(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    duties, done = Duties(lambda: False), list[str]()
+    with caplog.at_level(logging.ERROR, "raftlog.node"):
+        for group in ("orders/0", "orders/1"):
+            with duties.step(f"retention of {group}"):
+                if group == "orders/0":
+                    raise error
+                done.append(group)
+    assert done == ["orders/1"]
+    assert duties.failures == 1
+    (line,) = caplog.records
+    assert "retention of orders/0 is left for the next time" in line.message
+    assert line.exc_info is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "is_fatal"),
+    [
+        (InvariantViolated("two leaders"), False),
+        (LogCorrupt("a hole"), False),
+        (MachineFailed("it cannot apply"), False),
+        (ValueError("late"), True),
+    ],
+    ids=repr,
+)
+def test_a_step_passes_over_nothing_that_is_wrong(error: BaseException, is_fatal: bool) -> None:
+    duties = Duties(lambda: is_fatal)
+    with pytest.raises(type(error)), duties.step("retention of orders/0"):
+        raise error
