@@ -148,6 +148,10 @@ class Machine:
             "" if self.broker is None or self._transport is None else self._transport.dialler(peer).decode()
         )
 
+    def dials(self, peer: NodeId) -> tuple[str, int] | None:
+        """The address at which its process dials a peer; None if there is none."""
+        return None if self._transport is None else self._transport.peers.get(peer)
+
     def reaches(self, peer: NodeId) -> bool:
         """Whether its own link to a peer leads to the process that it hears as this peer."""
         return self.broker is not None and self._transport is not None and self._transport.reaches(peer)

@@ -168,6 +168,7 @@ class RestoredCluster(SimulatedCluster):
         machine.address, machine.file, machine.rate = original.address, original.file, original.rate
         machine.incarnation = original.incarnation  # no run draws a number that one before has drawn
         machine.disk.load(dict(files))
+        machine.is_kept_off = True  # until its turn comes
 
     # The checkers of other runs see a log from its first entry on: they look at nothing here.
 
@@ -186,7 +187,7 @@ class RestoredCluster(SimulatedCluster):
 
     def start_again(self) -> None:
         for machine in self.machines:
-            if not machine.is_up:
+            if not machine.is_up and not machine.is_kept_off:
                 machine.start()
 
     def check(self) -> None:
@@ -273,12 +274,18 @@ class RestoredCluster(SimulatedCluster):
             self.violated(SAME, f"group {group_id}, {fit.name}: {what}")
 
     def _check_refused(self) -> None:
-        nodes = {machine.node for machine in self.machines}
-        known = {node for node in nodes if any(self._copies.knows(other, node) for other in nodes - {node})}
+        known = {
+            copy.node for copy in self.machines if any(self._tells(each, copy) for each in self.machines)
+        }
         if lacking := known - self._began_again:
             self.violated(REFUSED, f"{sorted(lacking)} go on, {sorted(self._began_again)} have begun again")
         if self._is_one_moment and self._began_again:
             self.violated(REFUSED, f"{sorted(self._began_again)} have begun again on copies of one moment")
+
+    def _tells(self, machine: Machine, copy: Machine) -> bool:
+        """Whether a broker knows that a copy is older, and the address at which the copy listens."""
+        is_dialled = machine.dials(copy.node) == copy.address
+        return machine is not copy and is_dialled and self._copies.knows(machine.node, copy.node)
 
     def _check_copies(self) -> None:
         """What verify says before the brokers start. Copies of one run have no two entries for one place."""
