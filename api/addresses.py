@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 PORT_MAX = 65_535
 RPC_PORT_STEP = 100
@@ -45,6 +46,11 @@ class Machine:
 def http_url(host: str, port: int) -> str:
     """The URL of an HTTP listener."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def names_of(urls: Iterable[str]) -> frozenset[str]:
+    """The host names of URLs, in lower case."""
+    return frozenset(name for url in urls if (name := urlsplit(url).hostname))
 
 
 def is_loopback(host: str) -> bool:

@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter
 
 from api.freed_memory import give_back
-from api.http.errors import with_detail
 from api.http.services import GatewayPort
 from partitions.metadata.image import TopicInfo
 from partitions.values import AtTime, FetchRequest, FetchResult, Position, Start
@@ -265,7 +264,7 @@ class ArchivedGateway:
         try:
             found = await self._reads.read(target, topic_id, offset, log.offset, request.bytes_max)
         except OffsetOutOfRange as nothing:
-            with_detail(error, **nothing.details)
+            error.with_details(**nothing.details)
             raise error from nothing
         return replace(
             log, offset=offset, data=found.data, next_offset=Offset(found.next_offset), is_archived=True

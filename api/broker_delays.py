@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence, Set
 from typing import Final
 
-from api.http.services import ControllerPort, GatewayPort
+from api.http.services import CONFIRM_MS, ControllerPort, GatewayPort
 from api.internal_topics import CreatedTopic
 from api.settings import DelaySettings
 from delayed.coordinator import DelayedCoordinator
@@ -42,7 +42,6 @@ from raftlog.records.keys import partition_for_key
 from raftlog.records.reader import StoredRecord, iter_records, read_records
 from raftlog.types import NodeId, Offset, TopicPartition
 
-CONFIRM_MS: Final = 2_000
 READ_BYTES: Final = 256 << 10  # of batches in one read, and one batch at least
 READS_MAX: Final = 4  # at a time: a batch may have 8 MiB, and messages for many partitions
 

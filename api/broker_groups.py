@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from api.broker_jobs import BrokerJobs
-from api.http.routes import CONFIRM_MS
-from api.http.services import ArchivePort, ControllerPort, GatewayPort, NoArchive
+from api.http.services import CONFIRM_MS, ArchivePort, ControllerPort, GatewayPort, NoArchive
 from api.internal_topics import CreatedTopic
 from api.settings import Groups
 from groups.coordination import SWEEP_MS

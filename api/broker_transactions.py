@@ -6,8 +6,7 @@ creating the topic (``internal_topics``), batches and markers in partitions (``p
 
 from __future__ import annotations
 
-from typing import Final
-
+from api.http.services import CONFIRM_MS
 from api.internal_topics import CreatedTopic
 from api.lost_markers import LostMarkers
 from api.settings import TransactionSettings
@@ -28,8 +27,6 @@ from transactions.one_shot import OneShots
 from transactions.records import TOPIC, Handle, Participant
 from transactions.requests import Described, Join, ReadTransaction
 from transactions.service import TransactionService
-
-CONFIRM_MS: Final = 2_000
 
 
 class BrokerTransactions:

@@ -9,12 +9,12 @@ from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 
+from api.addresses import names_of
 from api.archived_reads import Archive, ArchivedGateway, ArchivedReads
 from api.broker import Broker
 from api.broker_metrics import BrokerMetrics
 from api.delayed_metrics import DelayedMetrics
 from api.group_metrics import GroupMetrics
-from api.http.access import names_of
 from api.http.services import HealthProbes, Limits, NoArchive, Services
 from api.transaction_metrics import TransactionMetrics
 from raftlog.hosting.coordinator import STALLED_S_MAX

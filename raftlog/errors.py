@@ -62,7 +62,7 @@ in the problem body; ``from_code`` builds the same error again on the client's s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Self
 
 Detail = str | int | bool | None | list[str]
 
@@ -77,6 +77,11 @@ class RaftlogError(Exception):
     def __init__(self, message: str = "", **details: Detail) -> None:
         super().__init__(message or type(self).code.replace("_", " "))
         self.details: dict[str, Detail] = details
+
+    def with_details(self, **details: Detail) -> Self:
+        """Return this error, with facts that only the caller of the failed work knows."""
+        self.details.update(details)
+        return self
 
     @property
     def problem(self) -> Mapping[str, Detail]:

@@ -12,8 +12,8 @@ import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
-from urllib.parse import urlsplit
 
+from api.addresses import names_of
 from api.http.errors import MisdirectedRequest, OriginNotAllowed
 from api.http.requests import Request
 from api.http.services import Services
@@ -107,11 +107,6 @@ def preflight(methods: Iterable[str]) -> dict[str, str]:
         "Access-Control-Allow-Headers": "*",
         "Access-Control-Max-Age": str(PREFLIGHT_AGE_S),
     }
-
-
-def names_of(urls: Iterable[str]) -> frozenset[str]:
-    """The host names of these URLs, in lower case."""
-    return frozenset(name for url in urls if (name := urlsplit(url).hostname))
 
 
 def _name_of(host: str) -> str:

@@ -24,7 +24,7 @@ import msgspec
 from aiohttp import web
 
 from raftlog import errors
-from raftlog.errors import Detail, RaftlogError, Rejected
+from raftlog.errors import RaftlogError, Rejected
 from raftlog.wire import media_types
 from raftlog.wire.problems import ProblemBody, problem_body
 
@@ -511,12 +511,6 @@ def problem_response(error: RaftlogError, *, instance: str, request_id: str) -> 
     if status in _LAST:
         response.force_close()
     return response
-
-
-def with_detail(error: RaftlogError, **details: Detail) -> RaftlogError:
-    """The same error with details that only the HTTP side knows."""
-    error.details.update(details)
-    return error
 
 
 def _is_below_start(error: RaftlogError) -> bool:

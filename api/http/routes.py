@@ -28,7 +28,7 @@ from api.http.errors import (
     UriTooLong,
 )
 from api.http.requests import Found, Request
-from api.http.services import Limits, Services
+from api.http.services import CONFIRM_MS, Limits, Services
 from partitions.metadata.image import MetadataImage, TopicInfo
 from raftlog.errors import (
     InvalidRequest,
@@ -43,8 +43,6 @@ from raftlog.wire import headers, media_types
 from raftlog.wire.limits import NAME_CHARACTERS_MAX, PARTITIONS_MAX
 
 T = TypeVar("T")
-
-CONFIRM_MS: Final = 2000  # at least as long as an election
 
 Schema = Mapping[str, object]
 BodyType = type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | Schema

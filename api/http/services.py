@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -48,6 +48,8 @@ from raftlog.wire.bodies import BrokerStateBody
 from raftlog.wire.limits import RECORDS_MAX
 from transactions.one_shot import OneShots
 from transactions.service import TransactionService
+
+CONFIRM_MS: Final = 2_000  # for a question to the active controller: at least as long as an election
 
 
 class ControllerPort(Protocol):

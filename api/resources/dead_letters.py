@@ -17,7 +17,8 @@ from aiohttp import web
 
 from api.http import parameters
 from api.http.bodies import read_json
-from api.http.routes import CONFIRM_MS, TOPIC, Call, Parameter, Route, json_answer, json_response
+from api.http.routes import TOPIC, Call, Parameter, Route, json_answer, json_response
+from api.http.services import CONFIRM_MS
 from api.http.steps import Steps
 from api.resources import json_records
 from api.resources.dead_letter_pages import Bodies, Letter, Pages, Use

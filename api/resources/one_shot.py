@@ -14,7 +14,6 @@ from functools import partial
 import msgspec
 from aiohttp import web
 
-from api.http.errors import with_detail
 from api.http.idempotency import claim_of
 from api.http.producers import NO_SEQUENCE
 from api.http.requests import client_of
@@ -69,7 +68,7 @@ def built(call: Call, topic: TopicInfo, placed: Sequence[Placed], now_ms: int) -
     try:
         return json_records.build_batches(records, bytes_max=bytes_max, now_ms=now_ms, producer=None)
     except RecordTooLarge as error:
-        raise with_detail(error, topic=topic.name) from None
+        raise error.with_details(topic=topic.name) from None
 
 
 async def run(
@@ -154,7 +153,7 @@ async def _append_all(
     receipts: dict[TopicPartition, AppendReceipt] = {}
     for target, outcome in zip(targets, outcomes, strict=True):
         if isinstance(outcome, RaftlogError):
-            raise with_detail(outcome, topic=target.topic, partition=target.partition)
+            raise outcome.with_details(topic=target.topic, partition=target.partition)
         if isinstance(outcome, BaseException):
             raise outcome
         receipts[target] = outcome

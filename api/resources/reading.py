@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from msgspec.structs import replace
 
 from api.http.answers_in_flight import Turn
-from api.http.errors import with_detail
 from api.http.requests import client_of
 from api.http.routes import Call
 from api.http.services import GatewayPort
@@ -70,9 +69,9 @@ async def read_at_once(
         return await (gateway or call.services.gateway).fetch(target, request)
     except NotLeader as error:
         leader = call.services.gateway.leader_of(target)
-        with_detail(error, leader=leader, leader_http=call.services.http_address(leader))
+        error.with_details(leader=leader, leader_http=call.services.http_address(leader))
         raise
     except OffsetOutOfRange as error:
         if isinstance(request.position, int):
-            with_detail(error, offset=request.position)
+            error.with_details(offset=request.position)
         raise
