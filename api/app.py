@@ -23,7 +23,6 @@ from api.http.parameters import accepted, query_of
 from api.http.path_table import PathTable
 from api.http.requests import Found, RememberedRequest, Request
 from api.http.routes import Call, Handler, Route, partition_number
-from api.http.services import Services
 from api.resources import (
     cluster,
     dead_letters,
@@ -50,6 +49,7 @@ from api.resources import (
     transactions,
 )
 from api.resources.metrics import HttpMetrics
+from broker.ports import Services
 from raftlog import tracing
 from raftlog.errors import CommitUnknown, Overloaded, RaftlogError
 from raftlog.exhaustion import RETRY_MS, exhaustion

@@ -17,19 +17,19 @@ from collections.abc import Callable, Coroutine
 
 from prometheus_client import PlatformCollector, ProcessCollector
 
-from api import freed_memory
 from api.app import RequestPipeline
-from api.archived_reads import Archive, open_archive
-from api.broker import Broker, BrokerEnvironment, syncs_of_process
-from api.cluster_files import read_secret
 from api.connections.listener import HttpListener
-from api.descriptors import Descriptors, share_out
-from api.log_queue import LogLines
-from api.long_lived import LongLived
-from api.loop_delay import LoopDelay
-from api.serving import services_of
-from api.settings import BrokerSettings
 from api.stop_signals import stop_signals
+from broker.archived_reads import Archive, open_archive
+from broker.broker import Broker, BrokerEnvironment, syncs_of_process
+from broker.cluster_files import read_secret
+from broker.process import freed_memory
+from broker.process.descriptors import Descriptors, share_out
+from broker.process.log_queue import LogLines
+from broker.process.long_lived import LongLived
+from broker.process.loop_delay import LoopDelay
+from broker.serving import services_of
+from broker.settings import BrokerSettings
 from raftlog.clock import SystemClock
 from raftlog.errors import LogCorrupt, RaftlogError
 from raftlog.exhaustion import exhaustion
@@ -53,7 +53,9 @@ TURN_S = 0.001
 
 def run(settings: BrokerSettings) -> int:
     """Run one broker until a signal stops it; return the exit status."""
-    from api.logs import configure_logs  # a broker of the testing kit has other logs, and starts sooner
+    from broker.process.logs import (
+        configure_logs,  # a broker of the testing kit has other logs, and starts sooner
+    )
 
     configure_logs(settings.log_level, settings.broker_id, settings.log_format)
     return run_in(settings, lambda machine: machine)

@@ -38,6 +38,7 @@ SOURCES: Final = (
     "groups",
     "transactions",
     "delayed",
+    "broker",
     "api",
     "chaos",
     "pyproject.toml",

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
 
-from api.addresses import RPC_PORT_STEP
-from api.cluster_files import create_cluster, existing_brokers, settings_path
+from broker.addresses import RPC_PORT_STEP
+from broker.cluster_files import create_cluster, existing_brokers, settings_path
 from chaos.broker_process import BrokerProcess, StartProcess, as_program
 from chaos.cluster_view import POLL_S, ClusterFailed, ClusterView
 from chaos.ports import free_ports, release
@@ -107,7 +107,7 @@ class Cluster(ClusterView):
 
     def add(self, config: Path) -> int:
         """A broker that has joined the cluster, with its settings in this directory; its id."""
-        from api.settings import load_settings
+        from broker.settings import load_settings
 
         settings = load_settings(config)
         self._urls[settings.broker_id] = settings.http.url
@@ -268,6 +268,6 @@ def _around_traceback(log: str) -> str:
 
 
 def _http_url(config: Path) -> str:
-    from api.settings import load_settings
+    from broker.settings import load_settings
 
     return load_settings(config).http.url

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.history import Outcome, Send
 from chaos.simulator.clients import TOPIC, Client
 from chaos.simulator.convergence import Convergence

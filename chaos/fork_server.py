@@ -23,7 +23,7 @@ from raftlog.__main__ import COMMAND, main
 READ_BEFORE_MODULES: Final = ("LD_", "PYTHON")  # names of variables begin so
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["api.cli.commands", "api.server", "api.logs", __name__])
+_forks.set_forkserver_preload(["api.cli.commands", "api.server", "broker.process.logs", __name__])
 _reading = threading.Lock()  # of a status, as each start does, too: it can be read once
 
 

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from api.addresses import RPC_PORT_STEP
+from broker.addresses import RPC_PORT_STEP
 from chaos.cluster_view import ClusterFailed
 
 PORT_MIN: Final = 10_000

@@ -1,7 +1,7 @@
 """The command line: ``raftlog …``.
 
 Decides: the names of commands and options, output, exit codes. Leaves to others: the
-work itself (the client, ``api.server``, ``api.cluster_files``). A command's module is imported when
+work itself (the client, ``api.server``, ``broker.cluster_files``). A command's module is imported when
 the command is called, and its dependencies when it runs, so that ``raftlog --help`` is fast. A command that
 only looks asks brokers through ``reading``, any other through the client (``connection``). What all commands
 have in common is in ``common_options`` and ``output``.

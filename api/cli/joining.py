@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import structs
 
-from api.addresses import PORT_MAX, Machine, machines
 from api.cli.connection import connected
 from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, note, options_checked, printed
 from api.cli.parameters import Argument, Option
+from broker.addresses import PORT_MAX, Machine, machines
 from raftlog.errors import InvalidRequest, JoinRefused, RaftlogError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class _Joining:
 
 def _join(joining: _Joining, data: Path) -> tuple[BrokerAdmitted, Path]:
     """Ask, then write: what the cluster has answered, and the path of the settings."""
-    from api.cluster_files import check_new, create_joined, read_secret
+    from broker.cluster_files import check_new, create_joined, read_secret
     from raftlog.wire.joining import AdmitBroker, is_signed, read_token, with_proof
 
     content, secret = read_token(joining.token), read_secret(joining.secret_file)

@@ -17,7 +17,6 @@ from typing import Annotated
 
 import click
 
-from api.addresses import PORT_MAX, Machine, is_loopback, machines
 from api.cli.output import (
     errors_reported,
     is_json,
@@ -28,14 +27,15 @@ from api.cli.output import (
     wrong_usage,
 )
 from api.cli.parameters import Option
-from api.cluster_files import (
+from api.stop_signals import stop_signals, stop_with_stdin
+from broker.addresses import PORT_MAX, Machine, is_loopback, machines
+from broker.cluster_files import (
     create_cluster,
     create_machines,
     existing_brokers,
     local_machines,
     settings_path,
 )
-from api.stop_signals import stop_signals, stop_with_stdin
 from raftlog.__main__ import COMMAND
 from raftlog.errors import InvalidRequest
 from raftlog.units import counted
@@ -83,7 +83,7 @@ def serve(
     """
     with errors_reported():
         from api.server import run
-        from api.settings import load_settings
+        from broker.settings import load_settings
 
         settings = load_settings(config)
         if log_format is not None:
@@ -209,7 +209,7 @@ def dev(
 
 def _existing(data: Path, brokers: int | None, http_port: int | None, racks: list[str] | None) -> list[Path]:
     """The settings files of a cluster. Raises for a cluster with other parameters than requested."""
-    from api.settings import load_settings
+    from broker.settings import load_settings
 
     ids = existing_brokers(data)
     if brokers is not None and len(ids) != brokers:
@@ -303,7 +303,7 @@ class Started:
 
 
 def _supervise(configs: list[Path], stop: StopSignal) -> int:
-    from api.settings import load_settings
+    from broker.settings import load_settings
 
     settings = [load_settings(config) for config in configs]
     _check_free([port for values in settings for port in (values.http.port, values.rpc.port)])

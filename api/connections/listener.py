@@ -13,7 +13,7 @@ from api.app import RequestPipeline
 from api.connections.aiohttp_reader import AiohttpServer
 from api.connections.connection_limit import ConnectionLimit
 from api.connections.fast_path import FastPathServer
-from api.descriptors import CONNECTIONS_MAX
+from broker.process.descriptors import CONNECTIONS_MAX
 
 KEEPALIVE_S = 75.0
 CLIENT_SHARE = 4  # an address may have this part of all connections

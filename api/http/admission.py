@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from api.http.answers_in_flight import AnswersInFlight
-from api.http.services import Limits
+from broker.ports import Limits
 from raftlog.errors import Overloaded, QuotaExceeded
 
 RETRY_AFTER_MS = 1000

@@ -21,7 +21,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from api.http.services import GatewayPort
+from broker.ports import GatewayPort
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import InvalidRequest
 from raftlog.records.batch import Codec

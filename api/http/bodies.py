@@ -19,8 +19,8 @@ from api.http.json_bodies import check_values, decode_json
 from api.http.parameters import media_type_of
 from api.http.requests import Request, client_of
 from api.http.routes import Call
-from api.http.services import Limits
 from api.http.whole_body import WholeBody
+from broker.ports import Limits
 from raftlog.errors import InvalidRequest, RecordTooLarge, UnsupportedMediaType
 from raftlog.exhaustion import refuse_exhausted
 from raftlog.wire import media_types

@@ -28,7 +28,7 @@ from api.http.errors import (
     UriTooLong,
 )
 from api.http.requests import Found, Request
-from api.http.services import CONFIRM_MS, Limits, Services
+from broker.ports import CONFIRM_MS, Limits, Services
 from partitions.metadata.image import MetadataImage, TopicInfo
 from raftlog.errors import (
     InvalidRequest,

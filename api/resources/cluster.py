@@ -19,7 +19,7 @@ from api.http.routes import (
     json_answer,
     json_response,
 )
-from api.http.services import ControllerPort
+from broker.ports import ControllerPort
 from partitions.metadata.commands import DecommissionBroker, DrainBroker, ForgetBroker
 from partitions.metadata.image import BrokerInfo, MetadataImage
 from raftlog import errors

@@ -18,7 +18,6 @@ from aiohttp import web
 from api.http import parameters
 from api.http.bodies import read_json
 from api.http.routes import TOPIC, Call, Parameter, Route, json_answer, json_response
-from api.http.services import CONFIRM_MS
 from api.http.steps import Steps
 from api.resources import json_records
 from api.resources.dead_letter_pages import Bodies, Letter, Pages, Use
@@ -31,6 +30,7 @@ from api.resources.dead_letter_scan import (
 from api.resources.group_bodies import GROUP, name_of
 from api.resources.json_values import ABSENT, SHOW, headers_in_json, key_in_json
 from api.resources.redriven_jobs import RedrivenJobs
+from broker.ports import CONFIRM_MS
 from partitions.metadata.image import TopicInfo
 from partitions.values import QUORUM, AppendReceipt
 from raftlog import errors

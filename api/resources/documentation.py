@@ -18,9 +18,9 @@ from api.http.routes import (
     Parameter,
     Route,
 )
-from api.http.services import Limits
 from api.resources.html_pages import page, text
 from api.resources.problem_pages import problem_table
+from broker.ports import Limits
 from raftlog.errors import RaftlogError
 from raftlog.wire import headers, media_types, paths
 from raftlog.wire.problems import Problem

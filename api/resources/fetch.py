@@ -33,13 +33,13 @@ from api.http.routes import (
     json_answer,
     json_response,
 )
-from api.http.services import Limits
 from api.resources import closest
 from api.resources.closest import with_closest
 from api.resources.events import RECORDS_PER_WRITE, stream
 from api.resources.json_answers import Page, View, is_shown_fast
 from api.resources.json_values import FORMATS
 from api.resources.reading import first_page, read
+from broker.ports import Limits
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from api.http.routes import Answer, Call, Route, json_answer, json_response
-from api.http.services import Checks
+from broker.ports import Checks
 from raftlog.wire import bodies, media_types, paths
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from api.addresses import is_loopback, is_unspecified
 from api.http.bodies import read_json
 from api.http.routes import Call, Route, json_answer, json_response
+from broker.addresses import is_loopback, is_unspecified
 from partitions.metadata.admission import ANY_ID
 from partitions.metadata.commands import AdmitBroker as AdmitCommand
 from partitions.metadata.image import MetadataImage

@@ -14,12 +14,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from api.exposition import exposition
 from api.http.admission import Admission
 from api.http.disconnects import DisconnectWatcher
 from api.http.routes import TEXT, Answer, Call, Route
-from api.http.services import Services
 from api.http.streaming import abort, write
+from broker.metrics.exposition import exposition
+from broker.ports import Services
 from raftlog.durations import Durations
 from raftlog.wire import media_types, paths
 

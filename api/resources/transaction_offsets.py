@@ -11,9 +11,9 @@ from aiohttp import web
 from api.http.bodies import read_json
 from api.http.producers import own_handle_of
 from api.http.routes import Call, Route, json_answer, json_response
-from api.http.services import Services
 from api.resources.group_bodies import commit_of
 from api.resources.transactions import OF_BODY, OF_ONE, TRANSACTION
+from broker.ports import Services
 from groups.requests import AddOffsets, Commit
 from raftlog import errors
 from raftlog.wire import media_types, paths

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from api.addresses import RPC_PORT_STEP
+from broker.addresses import RPC_PORT_STEP
 from chaos.abuse import bad_inputs, on_connections, on_requests, on_state
 from chaos.abuse.bystander import DUTIES, Bystander, Seen
 from chaos.abuse.target import Attack, Target, is_wrong

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Final
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.corruption.cluster import COMPACTED_FROM, TARGET, Filled, Image, RottingCluster, fill, is_cut
 from chaos.corruption.compacted import newest_of, without_superseded
 from chaos.corruption.damage import CATEGORIES, KEPT_TWICE, KINDS, Damage, Verdict, do_damage

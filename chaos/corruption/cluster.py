@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.corruption import compacted
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
 from chaos.simulator.event_loop import Process

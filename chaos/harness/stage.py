@@ -12,9 +12,9 @@ from itertools import permutations
 from pathlib import Path
 from typing import Final
 
-from api.addresses import RPC_PORT_STEP, Machine
-from api.cluster_files import create_machines, settings_path
-from api.settings import load_settings
+from broker.addresses import RPC_PORT_STEP, Machine
+from broker.cluster_files import create_machines, settings_path
+from broker.settings import load_settings
 from chaos.cluster import Cluster
 from chaos.harness import cgroups, links, namespaces, power
 from chaos.harness.arena import Arena

@@ -21,9 +21,9 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from api.broker import BrokerEnvironment
 from api.server import run_in
-from api.settings import BrokerSettings
+from broker.broker import BrokerEnvironment
+from broker.settings import BrokerSettings
 from chaos.broker_process import ForkedProcess
 from chaos.kit.disk import UnreliableDisk
 from chaos.kit.network import CuttableTransport

@@ -18,8 +18,8 @@ from typing import Final, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from api.cluster_files import settings_path
-from api.settings import Timing, load_settings
+from broker.cluster_files import settings_path
+from broker.settings import Timing, load_settings
 from chaos.broker_process import BrokerProcess
 from chaos.cluster import Cluster
 from chaos.cluster_view import ClusterFailed

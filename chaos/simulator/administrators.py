@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Final
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.clients import PATIENCE_S, TIMEOUT_MS, Client
 from chaos.simulator.faults import Faults
 from chaos.simulator.machine import Machine

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.image import TopicInfo

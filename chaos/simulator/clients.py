@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.history import Look, Outcome, Poll, Send
 from chaos.simulator.machine import SECRET, Machine
 from chaos.simulator.simulated_cluster import SimulatedCluster

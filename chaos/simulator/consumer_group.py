@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from typing import Final
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client
 from chaos.simulator.group_level.checker import KEPT, SETTLES, GroupChecker, Target
 from chaos.simulator.group_level.member import GROUP, Member, identity

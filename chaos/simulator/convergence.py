@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.history import Outcome, Send
 from chaos.simulator.clients import Client
 from chaos.simulator.leak_checks import leaks

@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.balance import Balance
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
 from chaos.simulator.compacted_topic import LATEST

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.history import Outcome
 from chaos.simulator.clients import Client
 from chaos.simulator.follower_odds import FollowerOdds

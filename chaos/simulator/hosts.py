@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from api.broker import Broker
 from api.connections.listener import HttpListener
+from broker.broker import Broker
 from chaos.simulator.convergence import RECOVERY_S, Convergence
 from chaos.simulator.event_loop import Process
 from chaos.simulator.host_odds import ADDRESS, ADDRESSES, BESIDE, UNHEARD

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.machine import Machine
 
 

@@ -1,6 +1,6 @@
 """One broker's machine: a disk, and successive processes on it.
 
-Decides: the state after a crash. The broker is the production ``api.broker.Broker`` in a simulated
+Decides: the state after a crash. The broker is the production ``broker.broker.Broker`` in a simulated
 environment.
 """
 
@@ -16,9 +16,9 @@ from typing import Final, Protocol, TypeVar
 
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from api.broker import Broker, BrokerEnvironment
 from api.connections.listener import HttpListener
-from api.settings import BrokerSettings, DelaySettings, Groups, Limits, Peer, Timing, TransactionSettings
+from broker.broker import Broker, BrokerEnvironment
+from broker.settings import BrokerSettings, DelaySettings, Groups, Limits, Peer, Timing, TransactionSettings
 from chaos.simulator.disk import SimulatedDisk, SyncQueue
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from chaos.simulator.expiry_odds import ExpiryOdds

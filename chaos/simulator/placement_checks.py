@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.machine import Machine
 from partitions.hosting.directories import folder_name
 from partitions.metadata.image import PartitionInfo

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.decommissions import Decommissions
 from chaos.simulator.machine import Machine
 from chaos.simulator.simulated_cluster import SimulatedCluster

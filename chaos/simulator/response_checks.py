@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.checker import Checker, Report
 from chaos.simulator.log_view import Entry
 from chaos.simulator.machine import Machine

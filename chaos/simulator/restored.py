@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Final, cast
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client
 from chaos.simulator.event_loop import Process
 from chaos.simulator.host_odds import STOPPED, HostOdds

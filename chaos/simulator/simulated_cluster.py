@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Unpack
 
-from api.broker import Broker
 from api.connections.listener import HttpListener
+from broker.broker import Broker
 from chaos.simulator.checker import Checker
 from chaos.simulator.clocks import Clocks
 from chaos.simulator.event_loop import Process

@@ -12,8 +12,8 @@ from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol, Unpack
 
-from api.broker import Broker
 from api.connections.listener import HttpListener
+from broker.broker import Broker
 from chaos.checkers import Severity, check
 from chaos.history import Outcome
 from chaos.simulator.administrators import Administrator, SharedNames

@@ -42,7 +42,7 @@ CALLS_MAX: Final[Mapping[CallClass, int]] = {
 """How many calls of a class one broker has open with its peers, and how many of theirs it works on.
 
 A waiting call takes some 2 KiB at either end. The bounds of the two classes that wait are what the clients of
-two peers may have waiting, and four times what one address may (``parked_max`` in ``api.http.services``).
+two peers may have waiting, and four times what one address may (``parked_max`` in ``broker.ports``).
 """
 
 

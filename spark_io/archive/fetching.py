@@ -2,7 +2,7 @@
 
 Decides: what is kept in memory between two reads, and when manifests are looked for again. Leaves to others:
 which files count (``catalogue``), their records (``files``), the batches (``raftlog.records.restored``), and
-how many reads there are at a time (``api.archived_reads``).
+how many reads there are at a time (``broker.archived_reads``).
 
 A reader that continues where the read before has ended finds that file open, so that a file is read and
 checked once for a reader of all of it. An open file is in memory as it is stored, once for all readers, and

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pytest
 
-from api.http.services import ControllerPort, GatewayPort
+from broker.ports import ControllerPort, GatewayPort
 from partitions.values import QUORUM, AtTime, Start
 from raftlog.errors import (
     InvalidRequest,

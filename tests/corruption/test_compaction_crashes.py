@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.corruption.case import _Case
 from chaos.corruption.cluster import TARGET, Filled, RottingCluster
 from chaos.simulator.clients import TIMEOUT_MS

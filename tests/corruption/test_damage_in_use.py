@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.corruption.cluster import RottingCluster
 from chaos.simulator.clients import TOPIC
 from chaos.simulator.machine import DATA_DIRECTORY, Machine

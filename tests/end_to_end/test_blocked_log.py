@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from api.cluster_files import create_cluster
+from broker.cluster_files import create_cluster
 from chaos.ports import free_ports
 from raftlog.testing.waits import LIMIT_S
 from tests.helpers.real_cluster import call, create_topic, eventually, produce_surely
@@ -27,7 +27,7 @@ PROGRAM: Final = f"""
 from functools import partial
 from raftlog.__main__ import main, use_our_packages
 use_our_packages()
-from api import logs
+from broker.process import logs
 logs.LogQueue = partial(logs.LogQueue, lines_max={LINES_MAX})
 main()
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from api.cluster_files import create_cluster, settings_path
+from broker.cluster_files import create_cluster, settings_path
 from chaos.broker_process import StartProcess, as_program
 from chaos.cluster import Cluster
 from chaos.fork_server import ForkedCommand, as_fork

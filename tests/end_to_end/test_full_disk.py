@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from api.cluster_files import create_cluster
+from broker.cluster_files import create_cluster
 from chaos.cluster import Cluster
 from chaos.ports import free_ports
 from raftlog.testing.waits import LIMIT_S

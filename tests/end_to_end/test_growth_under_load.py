@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from api.cluster_files import SECRET_NAME
+from broker.cluster_files import SECRET_NAME
 from chaos.cluster import Cluster
 from chaos.ports import free_ports
 from raftlog import Client

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api.cluster_files import create_cluster, settings_path
+from broker.cluster_files import create_cluster, settings_path
 from chaos.cluster import Cluster
 from chaos.ports import free_ports
 from raftlog.__main__ import COMMAND

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from api.addresses import RPC_PORT_STEP
-from api.cluster_files import SECRET_NAME, read_secret, settings_path
+from broker.addresses import RPC_PORT_STEP
+from broker.cluster_files import SECRET_NAME, read_secret, settings_path
 from chaos.cluster import Cluster
 from chaos.ports import free_ports
 from chaos.workload import Workload

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from api.addresses import Machine
-from api.cluster_files import create_machines
+from broker.addresses import Machine
+from broker.cluster_files import create_machines
 from chaos.cluster import Cluster
 from chaos.harness.namespaces import Flow, Namespaces, NamespacesFailed, missing
 from raftlog.testing.waits import LIMIT_S

@@ -6,9 +6,9 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 
-from api.broker_groups import BrokerGroups
-from api.broker_transactions import BrokerTransactions
-from api.settings import Groups, TransactionSettings
+from broker.coordinators.groups import BrokerGroups
+from broker.coordinators.transactions import BrokerTransactions
+from broker.settings import Groups, TransactionSettings
 from groups.requests import AddOffsets
 from partitions.hosting.hosted_metadata import HostedMetadata
 from partitions.hosting.peer_addresses import PeerAddresses

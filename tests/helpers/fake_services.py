@@ -1,6 +1,6 @@
 """A cluster in memory for tests of the HTTP side: it stores real batches without replication.
 
-It keeps the contracts of the ports in ``api.http.services``: whole batches, validated as by a replica,
+It keeps the contracts of the ports in ``broker.ports``: whole batches, validated as by a replica,
 stamped by a leader, read from the batch with the offset, awaited, and deleted with their topic.
 ``Faults`` injects errors into partitions.
 """
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from api.http.join_tokens import JoinTokens
-from api.http.services import HealthProbes, Limits, Services
+from broker.join_tokens import JoinTokens
+from broker.ports import HealthProbes, Limits, Services
 from partitions.metadata.features import NEWEST
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher

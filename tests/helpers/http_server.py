@@ -14,7 +14,7 @@ import msgspec
 
 from api.app import RequestPipeline
 from api.connections.listener import HttpListener
-from api.http.services import Limits
+from broker.ports import Limits
 from raftlog.wire import headers
 from tests.helpers.async_tests import Decorator, in_virtual_time_with
 from tests.helpers.fake_services import FakeCluster, fake_cluster

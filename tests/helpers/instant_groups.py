@@ -7,9 +7,9 @@ import random
 from collections.abc import Sequence
 from typing import NoReturn
 
-from api.broker_groups import ConsumedTopics
-from api.broker_jobs import BrokerJobs
-from api.http.services import GatewayPort
+from broker.coordinators.groups import ConsumedTopics
+from broker.coordinators.jobs import BrokerJobs
+from broker.ports import GatewayPort
 from delayed.coordinator import DelayedCoordinator
 from groups.coordinator import GroupCoordinator
 from groups.offsets import GroupOffsets

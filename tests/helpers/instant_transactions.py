@@ -6,7 +6,7 @@ import random
 from itertools import count
 from typing import Any, cast
 
-from api.broker_transactions import BrokerMarkers
+from broker.coordinators.transactions import BrokerMarkers
 from groups.service import GroupService
 from raftlog.clock import TrustedClock
 from raftlog.node.rpc import Calls

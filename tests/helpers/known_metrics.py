@@ -6,9 +6,9 @@ from typing import NamedTuple, cast
 
 from prometheus_client import CollectorRegistry
 
-from api.archived_reads import Archive
-from api.log_queue import LogLines
-from api.loop_delay import LoopDelay
+from broker.archived_reads import Archive
+from broker.process.log_queue import LogLines
+from broker.process.loop_delay import LoopDelay
 from tests.helpers.whole_broker import whole_broker
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from api.addresses import RPC_PORT_STEP
+from broker.addresses import RPC_PORT_STEP
 from chaos.ports import free_ports, release
 from raftlog.testing.waits import LIMIT_S, eventually
 from tests.helpers.documented_commands import Block, Shown, ids, is_as_shown

@@ -21,12 +21,12 @@ import pytest
 from aiohttp import web
 
 from api.app import RequestPipeline
-from api.archived_reads import Archive
-from api.broker import Broker, BrokerEnvironment
 from api.connections.listener import HttpListener
 from api.http.access import ALL
-from api.serving import services_of
-from api.settings import (
+from broker.archived_reads import Archive
+from broker.broker import Broker, BrokerEnvironment
+from broker.serving import services_of
+from broker.settings import (
     ArchiveSettings,
     BrokerSettings,
     Groups,

@@ -74,7 +74,7 @@ LOGS = (
     PlantedBug(
         "a joined broker takes itself for one of the first",
         "I16",
-        "api.broker:Broker._controller",
+        "broker.broker:Broker._controller",
         "NOBODY if self.settings.joined else ",
         "",
         seen_by="brokers-joining:1",

@@ -390,10 +390,10 @@ PROMISES_OF_CLUSTERS = (
     PlantedBug(
         "a segment goes once the fastest of the named groups has consumed it",
         "A11",
-        "api.consumed_positions:slowest_of",
+        "broker.consumed_positions:slowest_of",
         "min(",
         "max(",
-        seen_by="tests/unit/api/test_consumed_positions.py::test_the_slowest_group_holds_a_partition_back",
+        seen_by="tests/unit/broker/test_consumed_positions.py::test_the_slowest_group_holds_a_partition_back",
     ),
     PlantedBug(
         "an offset expires as soon as nothing is behind it",

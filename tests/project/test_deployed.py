@@ -13,10 +13,10 @@ import kubernetes_validate
 import pytest
 
 from api.app import ROUTES
-from api.http.services import Limits
 from api.resources.documentation import openapi
-from api.setting_names import refuse_unknown_variables
-from api.settings import BrokerSettings
+from broker.ports import Limits
+from broker.setting_names import refuse_unknown_variables
+from broker.settings import BrokerSettings
 from raftlog.wire import paths
 from tests.helpers.deployed import (
     ROOT,

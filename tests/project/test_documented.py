@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 import raftlog
-from api.settings import BrokerSettings
+from broker.settings import BrokerSettings
 from raftlog import errors
 from tests.helpers.known_metrics import Known, known_metrics
 

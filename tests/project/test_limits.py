@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from api.settings import MESSAGE_BYTES_MAX, QUEUE_BYTES_MIN, Limits
+from broker.settings import MESSAGE_BYTES_MAX, QUEUE_BYTES_MIN, Limits
 from groups.commits import PENDING_MAX
 from groups.membership import GROUP_BYTES_MAX
 from partitions.metadata.topic_config import check

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.crash_workload import KILL, ODDS, POWER_LOSS, TOPIC, Workload
 from chaos.history import Outcome, Send
 from chaos.simulator.convergence import Convergence

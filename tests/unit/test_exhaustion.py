@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from api.freed_memory import Returning
+from broker.process.freed_memory import Returning
 from raftlog.errors import MachineFailed, Overloaded
 from raftlog.exhaustion import exhaustion, refuse_exhausted
 from raftlog.node.threads import in_thread

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Final
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.delays.judge import Asked, Judge
 from chaos.simulator.delays.odds import FLEETING, REMINDERS, SHRINKING, SHRINKING_PARTITIONS, DelayOdds

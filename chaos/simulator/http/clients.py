@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.http.probes import Prober
 from chaos.simulator.http.producers import ShippedProducer
 from chaos.simulator.http.raw_producers import BurstProducer, JsonProducer

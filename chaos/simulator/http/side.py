@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Final
 
 from api.app import RequestPipeline
-from api.broker import Broker
 from api.connections.listener import HttpListener
 from api.http.access import ALL
-from api.serving import services_of
+from broker.broker import Broker
+from broker.serving import services_of
 from chaos.simulator.event_loop import Process
 from chaos.simulator.http.checker import Checker
 from chaos.simulator.http.odds import HttpOdds

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.refusals import may_be_done
 from chaos.simulator.simulated_cluster import SimulatedCluster

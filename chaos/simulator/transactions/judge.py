@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.machine import Machine
 from chaos.simulator.originals import Original
 from chaos.simulator.patient_judge import PatientJudge

@@ -9,7 +9,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from api.broker import Broker
+from broker.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS
 from chaos.simulator.transactions.clients import TransactionClient, Write
 from partitions.values import QUORUM

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.addresses import RPC_PORT_STEP
+from broker.addresses import RPC_PORT_STEP
 from chaos import ports
 from chaos.ports import free_ports, release
 

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import pytest
 
-from api.settings import Groups
+from broker.settings import Groups
 from groups.queue_requests import Receive, Received, Settle, Settled, Token
 from groups.records import TOPIC
 from groups.requests import (

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from api.settings import Groups
+from broker.settings import Groups
 from groups.records import TOPIC
 from groups.requests import AddOffsets, Commit, Done, OffsetCommit, Reply, Request
 from groups.state import ROW_BYTES

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from api.cli.health import Health
-from api.transaction_metrics import TransactionMetrics
+from broker.metrics.transactions import TransactionMetrics
 from groups.records import TOPIC as OFFSETS
 from partitions.values import QUORUM, Acks, AtTime, FetchRequest, LastRecords, Start
 from raftlog.errors import (

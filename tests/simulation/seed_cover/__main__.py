@@ -19,7 +19,16 @@ if TYPE_CHECKING:  # imported by ``main`` when their source is instrumented
     from chaos.simulator.levels import Seed
     from tests.simulation.seed_cover.measurement import Run
 
-INSTRUMENTED = ("raftlog", "partitions", "groups", "transactions", "delayed", "api", "chaos.simulator")
+INSTRUMENTED = (
+    "raftlog",
+    "partitions",
+    "groups",
+    "transactions",
+    "delayed",
+    "broker",
+    "api",
+    "chaos.simulator",
+)
 CPU_S = 200.0
 SEEDS = 5000
 PROGRESS_S = 60.0

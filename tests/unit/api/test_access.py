@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from api.settings import CorsSettings, HttpSettings
+from broker.settings import CorsSettings, HttpSettings
 from raftlog.types import NodeId
 from tests.helpers.http_server import HttpServer, Reply, served
 

@@ -13,9 +13,9 @@ from pkgutil import resolve_name
 import pytest
 
 from api.http.answers_in_flight import LARGE_PAGE_BYTES, LARGE_PAGES_MAX, AnswersInFlight
-from api.http.services import Limits
 from api.http.streaming import WRITE_BYTES
 from api.resources.reading import read_in_turn
+from broker.ports import Limits
 from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch

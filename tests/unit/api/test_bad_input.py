@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from api.http.bodies import MEMBERS_MAX
-from api.http.services import Limits
+from broker.ports import Limits
 from raftlog.types import TopicPartition
 from tests.helpers.http_server import HttpServer, serve, served
 

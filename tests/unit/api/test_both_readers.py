@@ -14,7 +14,7 @@ from api.connections.aiohttp_reader import AiohttpServer
 from api.connections.connection_limit import ConnectionLimit
 from api.connections.fast_path import FastPathServer
 from api.connections.listener import KEEPALIVE_S
-from api.http.services import Limits
+from broker.ports import Limits
 from tests.helpers.fake_services import fake_cluster
 from tests.helpers.http_mutants import LISTED_ORIGIN, mutant
 from tests.helpers.virtual_time import VirtualClock

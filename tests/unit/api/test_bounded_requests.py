@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 from api.http.admission import Admission
-from api.http.services import Limits
 from api.resources.json_answers import PAGE_BYTES_MAX
 from api.resources.json_records import WHOLE_BYTES_MAX, decode_records
 from api.resources.json_values import JSON_BYTES_MAX, STEP_BYTES, as_it_looks
+from broker.ports import Limits
 from partitions.replica.topic_rules import BATCHES_MAX
 from raftlog.errors import InvalidRecord, QuotaExceeded, RecordTooLarge
 from raftlog.node.rpc_classes import CALLS_MAX, CallClass

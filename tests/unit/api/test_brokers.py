@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from api.http.join_tokens import LIFETIME_MS
+from broker.join_tokens import LIFETIME_MS
 from partitions.metadata.features import NEWEST
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog.types import NodeId

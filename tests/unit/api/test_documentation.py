@@ -12,8 +12,8 @@ import pytest
 
 from api.app import ROUTES
 from api.http.errors import TABLE
-from api.http.services import Limits
 from api.resources.documentation import openapi
+from broker.ports import Limits
 from raftlog.errors import BY_CODE, NotSent, RaftlogError
 from raftlog.wire import headers, paths
 from tests.helpers.http_server import HttpServer, serve, served

@@ -12,9 +12,9 @@ from types import CodeType, FrameType
 import pytest
 
 from api.http.recent_events import RecentEvents, RecentPage, ShownPage
-from api.http.services import Limits
 from api.http.shared_reads import Asked, SharedReads
 from api.resources.events import RECORDS_PER_WRITE
+from broker.ports import Limits
 from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import NoLeader
 from raftlog.types import Offset, TopicPartition

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from api.http.services import Limits
+from broker.ports import Limits
 from raftlog.errors import CommitUnknown, NoLeader
 from raftlog.records.reader import read_records
 from raftlog.types import TopicPartition

@@ -9,7 +9,7 @@ from itertools import chain, islice
 
 import pytest
 
-from api.http.services import Limits
+from broker.ports import Limits
 from chaos.abuse.bad_inputs import ONE_OF, all_of, contract_of, sample, sent
 from chaos.abuse.extremes import Contract, Extreme
 from chaos.abuse.raw_inputs import tabled_bodies, tabled_heads

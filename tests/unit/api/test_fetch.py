@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from api.http.services import Limits
 from api.resources import group_poll
+from broker.ports import Limits
 from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch

@@ -6,8 +6,8 @@ import asyncio
 import re
 
 from api.app import ROUTES
-from api.http.services import Limits
 from api.resources import documentation
+from broker.ports import Limits
 from raftlog.testing.waits import LIMIT_S
 from tests.helpers.http_server import HttpServer, served
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from api.app import ROUTES
-from api.http.services import Limits
 from api.resources.documentation import openapi
+from broker.ports import Limits
 from delayed.records import ID_BYTES
 from partitions.metadata.planner import NewTopic, PlannerLimits, plan
 from raftlog.errors import InvalidRequest

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from api.http import json_bodies, parameters
 from api.http.routes import CAPPED
-from api.http.services import Limits
+from broker.ports import Limits
 from partitions.values import AtTime, LastRecords, Start
 from raftlog.errors import InvalidRequest
 from raftlog.wire import media_types

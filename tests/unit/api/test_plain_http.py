@@ -16,8 +16,8 @@ from api.connections.connection_limit import ConnectionLimit
 from api.connections.fast_path import FastPathServer
 from api.connections.plain_requests import BODY_BYTES_MAX, PlainRequest, read_head, write_answer
 from api.http.answers_in_flight import AnswersInFlight
-from api.http.services import Limits
 from api.http.whole_body import STEP_BYTES, WholeBody
+from broker.ports import Limits
 from raftlog.types import TopicPartition
 from raftlog.wire import media_types
 from tests.helpers.http_server import HttpServer, fake_cluster, served

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import asdict, replace
 
-from api.http.services import Limits
+from broker.ports import Limits
 from partitions.values import Durability
 from raftlog.errors import NoLeader, NotEnoughReplicas
 from raftlog.records.batch import HEADER_BYTES, check_batch, split_batches

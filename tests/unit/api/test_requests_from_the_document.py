@@ -13,7 +13,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from api.http.services import Limits
+from broker.ports import Limits
 from raftlog.testing.waits import LIMIT_S
 from raftlog.wire import paths
 from tests.helpers.async_tests import beside

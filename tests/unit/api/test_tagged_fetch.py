@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from api.http.services import Limits
 from api.resources import reading
+from broker.ports import Limits
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.reader import read_records
 from raftlog.wire import media_types

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from api.addresses import BROKERS_MAX, Machine, machines
 from api.cli.commands import app
-from api.cluster_files import create_cluster, create_joined, read_secret
-from api.settings import BrokerSettings, load_settings
+from broker.addresses import BROKERS_MAX, Machine, machines
+from broker.cluster_files import create_cluster, create_joined, read_secret
+from broker.settings import BrokerSettings, load_settings
 from partitions.metadata.placement import place
 from raftlog.errors import InvalidRequest
 from raftlog.types import NodeId

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from api.cli.commands import app
 from api.cli.output import errors_reported, exit_code, show
-from api.cluster_files import SECRET_NAME, create_cluster, read_secret
+from broker.cluster_files import SECRET_NAME, create_cluster, read_secret
 from raftlog.errors import CommitUnknown, ConnectionLost, InvalidRequest, NotSent, RaftlogError, UnknownTopic
 from raftlog.records.batch import Codec, stamp
 from raftlog.records.builder import Record, build_batch
@@ -60,7 +60,7 @@ def test_a_commands_line_in_the_list_is_how_its_own_help_begins(command: str) ->
     assert summary in " ".join(run(*command.split(), "--help").output.split())
 
 
-UNUSED = {"aiohttp.web", "aiokafka", "api.broker", "api.server", "partitions", "prometheus_client"}
+UNUSED = {"aiohttp.web", "aiokafka", "broker", "api.server", "partitions", "prometheus_client"}
 UNUSED |= {"pydantic", "raftlog.node", "rich", "ssl"}
 HTTP = {"aiohttp", "asyncio", "crc32c", "hashlib", "yarl", "numpy", "raftlog.client.session"}
 HTTP |= {"typing_extensions"}

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from api.broker_jobs import BrokerJobs
+from broker.coordinators.jobs import BrokerJobs
 from groups.queue_effects import Bury
 from raftlog import Backoff
 from raftlog.client.messages import Message

@@ -12,7 +12,7 @@ from functools import partial
 import aiohttp
 import pytest
 
-from api.broker_jobs import BrokerJobs
+from broker.coordinators.jobs import BrokerJobs
 from groups.queue_effects import Found, Look, Looked
 from raftlog.aio import Client, Consumer
 from raftlog.errors import Conflict, InvalidRequest

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from api.broker_groups import BrokerGroups
-from api.settings import Groups
+from broker.coordinators.groups import BrokerGroups
+from broker.settings import Groups
 from groups.commits import PENDING_MAX
 from groups.coordination import DROPPED_MAX, SWEEP_MS
 from groups.ports import Extent, Place

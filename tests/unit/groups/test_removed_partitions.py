@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from api.broker_groups import ConsumedTopics
+from broker.coordinators.groups import ConsumedTopics
 from groups.offsets import GroupOffsets
 from groups.records import GroupKey
 from groups.requests import Done, GroupView, Joined, ReadGroup, Synced

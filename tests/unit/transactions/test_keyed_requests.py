@@ -8,7 +8,7 @@ import zlib
 import pytest
 from msgspec.structs import replace
 
-from api.settings import KEYS_BYTES_MAX, TransactionSettings
+from broker.settings import KEYS_BYTES_MAX, TransactionSettings
 from raftlog.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused, Overloaded, QuotaExceeded
 from tests.helpers.decided_transactions import KEY_RETENTION_MS, Coordinator
 from transactions import keyed_requests

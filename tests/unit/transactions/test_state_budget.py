@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 from msgspec.structs import replace
 
-from api.settings import TransactionSettings
+from broker.settings import TransactionSettings
 from raftlog.errors import InvalidRequest, Overloaded, QuotaExceeded, RaftlogError
 from raftlog.hosting.budget import RECHECK_MS
 from tests.helpers.decided_transactions import ID_RETENTION_MS, Coordinator

@@ -15,13 +15,13 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from api.broker_metrics import BrokerMetrics
-from api.delayed_metrics import DelayedMetrics
-from api.exposition import PAUSE, SLICE_S, exposition
-from api.group_metrics import GroupMetrics
-from api.loop_delay import INTERVAL_S, LoopDelay, waited_for_processor_s
 from api.resources.metrics import Answered
-from api.settings import TransactionSettings
+from broker.metrics.delays import DelayedMetrics
+from broker.metrics.exposition import PAUSE, SLICE_S, exposition
+from broker.metrics.groups import GroupMetrics
+from broker.metrics.partitions import BrokerMetrics
+from broker.process.loop_delay import INTERVAL_S, LoopDelay, waited_for_processor_s
+from broker.settings import TransactionSettings
 from delayed.coordinator import DelayedCoordinator
 from delayed.requests import PauseSchedule
 from partitions.routing.traffic import SPARE, Traffic
@@ -205,7 +205,7 @@ async def test_a_delay_of_the_loop_is_held_time_unless_it_had_no_processor(
     held_up_to: dict[str, int],
 ) -> None:
     registry, waits = CollectorRegistry(), iter(waits_s)
-    monkeypatch.setattr("api.loop_delay.waited_for_processor_s", lambda: next(waits))
+    monkeypatch.setattr("broker.process.loop_delay.waited_for_processor_s", lambda: next(waits))
 
     def counted(bucket: str, what: str = "delay") -> float:
         return registry.get_sample_value(f"raftlog_event_loop_{what}_seconds_bucket", {"le": bucket}) or 0.0

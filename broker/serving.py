@@ -9,14 +9,14 @@ from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 
-from api.addresses import names_of
-from api.archived_reads import Archive, ArchivedGateway, ArchivedReads
-from api.broker import Broker
-from api.broker_metrics import BrokerMetrics
-from api.delayed_metrics import DelayedMetrics
-from api.group_metrics import GroupMetrics
-from api.http.services import HealthProbes, Limits, NoArchive, Services
-from api.transaction_metrics import TransactionMetrics
+from broker.addresses import names_of
+from broker.archived_reads import Archive, ArchivedGateway, ArchivedReads
+from broker.broker import Broker
+from broker.metrics.delays import DelayedMetrics
+from broker.metrics.groups import GroupMetrics
+from broker.metrics.partitions import BrokerMetrics
+from broker.metrics.transactions import TransactionMetrics
+from broker.ports import HealthProbes, Limits, NoArchive, Services
 from raftlog.hosting.coordinator import STALLED_S_MAX
 from raftlog.hosting.hosted_replica import HostedState
 from raftlog.types import METADATA_GROUP

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from prometheus_client import CollectorRegistry
 
-from api.archived_reads import ArchivedReads, Found
+from broker.archived_reads import ArchivedReads, Found
 from raftlog.errors import ArchiveUnavailable, Overloaded
 from raftlog.extras import install_command
 from raftlog.types import TopicPartition
@@ -61,7 +61,7 @@ def test_a_broker_without_the_setting_imports_neither_arrow_nor_the_archive() ->
 def test_a_missing_package_is_named(missing: str, location: str, remedy: str) -> None:
     told = in_own_process(
         f"import sys; sys.modules[{missing!r}] = None\n"
-        "from api.archived_reads import open_archive\n"
+        "from broker.archived_reads import open_archive\n"
         "from raftlog.errors import InvalidRequest\n"
         f"try: open_archive({location!r})\n"
         "except InvalidRequest as error: print(error, error.details['field'])"

@@ -12,8 +12,8 @@ import pytest
 SHOW = """
 import resource
 resource.setrlimit(resource.RLIMIT_DATA, ({0}, {0}))
-from api.memory import memory_bytes
-from api.settings import Groups, TransactionSettings
+from broker.process.memory import memory_bytes
+from broker.settings import Groups, TransactionSettings
 groups, transactions = Groups(), TransactionSettings(state_bytes_max=99 << 20)
 print(memory_bytes(), groups.state_bytes_max, groups.open_jobs_bytes_max, transactions.state_bytes_max,
       transactions.keys_bytes_max)

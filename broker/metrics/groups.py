@@ -16,7 +16,7 @@ from operator import itemgetter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from api.broker_groups import BrokerGroups
+from broker.coordinators.groups import BrokerGroups
 from groups.coordinator import GroupCoordinator
 from groups.lag_samples import Row
 from groups.records import CommittedOffset, Group

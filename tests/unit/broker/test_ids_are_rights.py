@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from api import server
-from api.broker import BrokerEnvironment
-from api.descriptors import Descriptors
-from api.settings import BrokerSettings, Peer
+from broker.broker import BrokerEnvironment
+from broker.process.descriptors import Descriptors
+from broker.settings import BrokerSettings, Peer
 from raftlog.storage.log_storage import DiskWork
 from raftlog.testing.syncs import in_a_task
 

@@ -6,10 +6,10 @@ creating the topic (``internal_topics``), batches and markers in partitions (``p
 
 from __future__ import annotations
 
-from api.http.services import CONFIRM_MS
-from api.internal_topics import CreatedTopic
-from api.lost_markers import LostMarkers
-from api.settings import TransactionSettings
+from broker.coordinators.lost_markers import LostMarkers
+from broker.internal_topics import CreatedTopic
+from broker.ports import CONFIRM_MS
+from broker.settings import TransactionSettings
 from groups.requests import AddOffsets, EndOffsets
 from groups.service import GroupService
 from partitions.metadata.producer_ids import ProducerIdCipher

@@ -20,8 +20,8 @@ from typing import Final, Protocol, TypeVar
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Counter
 
-from api.freed_memory import give_back
-from api.http.services import GatewayPort
+from broker.ports import GatewayPort
+from broker.process.freed_memory import give_back
 from partitions.metadata.image import TopicInfo
 from partitions.values import AtTime, FetchRequest, FetchResult, Position, Start
 from raftlog.errors import ArchiveUnavailable, InvalidRequest, OffsetOutOfRange, RaftlogError

@@ -1,7 +1,7 @@
 """The ports through which HTTP uses a broker, and its limits.
 
 Handlers translate and call one of these; they decide nothing. ``RequestPipeline`` takes a ``Services``;
-``api.serving`` fills it with the real parts, tests with fakes.
+``broker.serving`` fills it with the real parts, tests with fakes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry
 
-from api.http.join_tokens import JoinTokens
+from broker.join_tokens import JoinTokens
 from delayed.service import DelayedService
 from groups.offsets import GroupOffsets
 from groups.service import GroupService
@@ -199,7 +199,7 @@ class AdminPort(Protocol):
 
 
 class ArchivePort(Protocol):
-    """The part of ``api.archived_reads.ArchivedGateway`` that is not of a gateway."""
+    """The part of ``broker.archived_reads.ArchivedGateway`` that is not of a gateway."""
 
     async def archived_from(self, target: TopicPartition) -> Offset | None:
         """The first offset from which the archive reaches the log; None if the log begins at 0."""

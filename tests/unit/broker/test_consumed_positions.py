@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from api.consumed_positions import slowest_of
+from broker.consumed_positions import slowest_of
 from partitions.metadata import topic_config
 from partitions.values import Consumed
 from raftlog.errors import InvalidRequest

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from api.settings import Timing
+from broker.settings import Timing
 from raftlog.node.group_host import GroupHost
 from raftlog.types import GroupId
 from tests.helpers.virtual_client import VirtualClient
@@ -100,7 +100,7 @@ async def test_every_duty_begins_again_and_the_broker_serves(
     monkeypatch.setattr(GroupHost, "begin", begin_interrupted)
     for constant, value in (
         ("raftlog.repair.scrubber.CYCLE_S_MIN", 2.0),
-        ("api.lost_markers.LOOK_MS", 1000),
+        ("broker.coordinators.lost_markers.LOOK_MS", 1000),
         ("partitions.reassignment.load_meter.MEASURED_S", 1.0),
     ):
         monkeypatch.setattr(constant, value)

@@ -17,8 +17,8 @@ import api
 from api.app import RequestPipeline
 from api.connections.connection_limit import ANSWERED_AT_ONCE_MAX, ConnectionLimit
 from api.connections.listener import HttpListener
-from api.descriptors import shares
-from api.disk_reserve import LOOK_EVERY_S, DiskReserve
+from broker.process.descriptors import shares
+from broker.process.disk_reserve import LOOK_EVERY_S, DiskReserve
 from raftlog.errors import Overloaded, QuotaExceeded
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from tests.helpers.http_server import fake_cluster
@@ -202,7 +202,7 @@ async def test_health_and_metrics_are_served_beyond_the_limit() -> None:
 def test_soft_limit_is_raised_to_the_hard_one() -> None:
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200));"
-        "from api.descriptors import raise_limit;"
+        "from broker.process.descriptors import raise_limit;"
         "print(raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

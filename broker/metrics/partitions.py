@@ -15,8 +15,8 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from api.broker import Broker
-from api.exposition import PAUSE, steps
+from broker.broker import Broker
+from broker.metrics.exposition import PAUSE, steps
 from partitions.replica.replica import PartitionReplica
 from partitions.routing.traffic import Counted
 from raftlog.core.ready import Role

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import structlog
 
-from api.log_queue import LogQueue
+from broker.process.log_queue import LogQueue
 
 LogFormat = Literal["text", "json"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayed.read_ahead import SHARE, ReadAhead
+from broker.read_ahead import SHARE, ReadAhead
 from raftlog.records.reader import RECORD_MEMORY_BYTES, StoredRecord
 
 # requirement: A3

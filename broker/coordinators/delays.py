@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence, Set
 from typing import Final
 
-from api.http.services import CONFIRM_MS, ControllerPort, GatewayPort
-from api.internal_topics import CreatedTopic
-from api.settings import DelaySettings
+from broker.internal_topics import CreatedTopic
+from broker.ports import CONFIRM_MS, ControllerPort, GatewayPort
+from broker.read_ahead import ReadAhead
+from broker.settings import DelaySettings
 from delayed.coordinator import DelayedCoordinator
-from delayed.read_ahead import ReadAhead
 from delayed.records import KINDS, TOPIC, LaneKey, Message
 from delayed.room import MoveRoom
 from delayed.service import DelayedService

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from api.broker_jobs import BrokerJobs
-from api.http.services import CONFIRM_MS, ArchivePort, ControllerPort, GatewayPort, NoArchive
-from api.internal_topics import CreatedTopic
-from api.settings import Groups
+from broker.coordinators.jobs import BrokerJobs
+from broker.internal_topics import CreatedTopic
+from broker.ports import CONFIRM_MS, ArchivePort, ControllerPort, GatewayPort, NoArchive
+from broker.settings import Groups
 from groups.coordination import SWEEP_MS
 from groups.coordinator import GroupCoordinator
 from groups.lag_samples import LagSamples

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from api.settings import Timing, load_settings
+from broker.settings import Timing, load_settings
 from raftlog.errors import InvalidRequest
 
 

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from api.addresses import is_loopback
-from api.broker_delays import BrokerDelays
-from api.broker_groups import BrokerGroups
-from api.broker_transactions import BrokerTransactions
-from api.consumed_positions import ConsumedPositions
-from api.disk_reserve import DiskReserve
-from api.http.join_tokens import JoinTokens
-from api.settings import BrokerSettings
+from broker.addresses import is_loopback
+from broker.consumed_positions import ConsumedPositions
+from broker.coordinators.delays import BrokerDelays
+from broker.coordinators.groups import BrokerGroups
+from broker.coordinators.transactions import BrokerTransactions
+from broker.join_tokens import JoinTokens
+from broker.process.disk_reserve import DiskReserve
+from broker.settings import BrokerSettings
 from partitions.hosting.first_start import FirstStart
 from partitions.hosting.hosted_metadata import HostedMetadata
 from partitions.hosting.peer_addresses import PeerAddresses

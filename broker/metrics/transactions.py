@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from api.broker_transactions import BrokerTransactions
+from broker.coordinators.transactions import BrokerTransactions
 from raftlog.clock import Clock
 from transactions.fencing import IDLE
 from transactions.records import State

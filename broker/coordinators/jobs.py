@@ -11,7 +11,7 @@ import logging
 from functools import partial
 from typing import Final
 
-from api.http.services import CONFIRM_MS, ControllerPort, GatewayPort
+from broker.ports import CONFIRM_MS, ControllerPort, GatewayPort
 from groups.job_steps import key_digest
 from groups.queue_effects import Bury, Found, Look, Looked
 from partitions.metadata.image import TopicInfo

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from api.addresses import BROKERS_MAX, PORT_MAX, RPC_PORT_STEP, Machine, is_loopback
+from broker.addresses import BROKERS_MAX, PORT_MAX, RPC_PORT_STEP, Machine, is_loopback
 from raftlog.errors import InvalidRequest
 from raftlog.storage.os_filesystem import DIRECTORY_MODE, FILE_MODE
 from raftlog.wire.limits import RACK_CHARACTERS_MAX

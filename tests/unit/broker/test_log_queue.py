@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from api.log_queue import LINE_BYTES_MAX, LogLines, LogQueue
-from api.logs import formatter_of
+from broker.process.log_queue import LINE_BYTES_MAX, LogLines, LogQueue
+from broker.process.logs import formatter_of
 from raftlog.testing.waits import LIMIT_S, eventually
 
 PIPE_BYTES = 65_536
@@ -112,7 +112,7 @@ def test_dropped_lines_are_a_metric() -> None:
 
 BLOCKED = """
 import logging
-from api.logs import configure_logs
+from broker.process.logs import configure_logs
 
 configure_logs("info", 1)
 for number in range(20_000):

@@ -23,9 +23,9 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from api.addresses import PORT_MAX, http_url, is_loopback, is_unspecified
-from api.memory import LEAST, part_of_memory
-from api.setting_names import NESTED, PREFIX, described, refuse_unknown_variables
+from broker.addresses import PORT_MAX, http_url, is_loopback, is_unspecified
+from broker.process.memory import LEAST, part_of_memory
+from broker.setting_names import NESTED, PREFIX, described, refuse_unknown_variables
 from partitions.metadata.features import FIRST, NEWEST
 from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIET_TICKS
 from raftlog.errors import InvalidRequest

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.long_lived import CLOSED_MIN, OPENED_MIN, LongLived
+from broker.process.long_lived import CLOSED_MIN, OPENED_MIN, LongLived
 
 
 class Replica:

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from api.broker_delays import READS_MAX, BrokerDelivery
-from api.broker_transactions import BrokerMarkers
+from broker.coordinators.delays import READS_MAX, BrokerDelivery
+from broker.coordinators.transactions import BrokerMarkers
 from delayed.records import Message, MessageKey, Row, record_of
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.values import FetchRequest, FetchResult
