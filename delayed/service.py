@@ -44,6 +44,7 @@ from delayed.requests import (
 )
 from raftlog.errors import UnknownDelayed, UnknownSchedule
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
+from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.records.keys import partition_for_key
 from raftlog.types import NodeId
@@ -100,7 +101,7 @@ class DelayedService:
         ``spread`` selects the partition, which is a part of the reply. Raises what the coordinator refuses,
         ``NoLeader``, and ``CommitUnknown``.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
         count = self._topic.partition_count or await self._topic.create(timeout_ms)
         partition = spread % count
         reply = await self._ask_with_producer(partition, request, deadline)
@@ -171,7 +172,7 @@ class DelayedService:
 
     async def create_schedule(self, request: CreateSchedule, timeout_ms: int) -> DescribedSchedule:
         """Begin a schedule; again with the same contents is the same. Raises ``Conflict`` for another one."""
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
         count = self._topic.partition_count or await self._topic.create(timeout_ms)
         partition = partition_for_key(request.id.encode(), count)
         return _only_schedule(await self._ask_with_producer(partition, request, deadline))
@@ -215,11 +216,11 @@ class DelayedService:
     async def _ask_with_producer(
         self, partition: int, request: Add | CreateSchedule, deadline: float
     ) -> Reply:
-        reply = await self._ask(partition, request, _ms_until(deadline))
+        reply = await self._ask(partition, request, ms_until(deadline))
         if isinstance(reply, NeedsProducerId):
-            producer_id = await self._delivery.new_producer_id(_ms_until(deadline))
+            producer_id = await self._delivery.new_producer_id(ms_until(deadline))
             request = msgspec.structs.replace(request, new_producer_id=producer_id)
-            reply = await self._ask(partition, request, _ms_until(deadline))
+            reply = await self._ask(partition, request, ms_until(deadline))
         return reply
 
     async def _ask_about(self, which: MessageId, request: Request, timeout_ms: int) -> Reply:
@@ -251,7 +252,3 @@ def _only(reply: Reply) -> Described:
 def _only_schedule(reply: Reply) -> DescribedSchedule:
     assert isinstance(reply, FoundSchedules)
     return reply.schedules[0]
-
-
-def _ms_until(deadline: float) -> int:
-    return max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))

@@ -19,6 +19,7 @@ from groups.queue_requests import ReadQueue
 from groups.requests import MayWait, ReadGroup, Reply, Request, TopicGroup, may_wait
 from raftlog.errors import UnknownGroup
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
+from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.node.rpc import decode_body, encode_body
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.records.batch import Buffer
@@ -102,7 +103,7 @@ class GroupService:
         Raises what it refuses, ``NoLeader`` when none is found in time, ``CommitUnknown`` when its answer was
         lost, and ``UnknownGroup`` without a topic, unless the request ``creates`` the group.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
         count = self._topic.partition_count
         if count is None:
             count = await (self._topic.create if creates else self._topic.confirmed_count)(timeout_ms)
@@ -111,7 +112,7 @@ class GroupService:
         return await self._coordinators.ask(
             partition_for_key(request.group.encode(), count),
             request,
-            timeout_ms=max(1, round((deadline - asyncio.get_running_loop().time()) * 1000)),
+            timeout_ms=ms_until(deadline),
             name=f"group {request.group}",
             reads_only=isinstance(request, ReadGroup | ReadQueue),
         )
@@ -146,7 +147,7 @@ class GroupService:
         Creates the topic if it is missing. Raises ``RaftlogError``, such as ``NoLeader`` when no leader is
         found in time.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
         partition = partition_for_key(group.encode(), await self.ready(timeout_ms=timeout_ms))
 
         async def confirmed(node: NodeId) -> NodeId:
@@ -164,7 +165,7 @@ class GroupService:
         return partition, self._coordinators.leader_of(partition)
 
     async def _list_one(self, asked: _List) -> list[GroupSummary]:
-        deadline = asyncio.get_running_loop().time() + LIST_MS / 1000
+        deadline = deadline_in(LIST_MS)
         return await self._coordinators.at_leader(
             asked.partition, lambda node: self._list_at(node, asked), deadline
         )
@@ -184,7 +185,7 @@ class GroupService:
         ]
 
     async def _of_topic_one(self, asked: _OfTopic) -> tuple[int, list[TopicGroup]]:
-        deadline = asyncio.get_running_loop().time() + LIST_MS / 1000
+        deadline = deadline_in(LIST_MS)
         return await self._coordinators.at_leader(
             asked.partition, lambda node: self._of_topic_at(node, asked), deadline
         )

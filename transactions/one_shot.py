@@ -11,7 +11,6 @@ Decides: when the transaction is aborted, and whether an error is definite. Leav
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,6 +19,7 @@ from functools import cache
 from typing import Final
 
 from raftlog.errors import CommitUnknown, RaftlogError, TransactionAborted, Unknown
+from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.types import NodeId
 from transactions.batches import KEY_END, partition_of
 from transactions.records import RESERVED, Handle, Participant
@@ -70,7 +70,7 @@ class OneShots:
         ``CommitUnknown`` with ``committed`` None where the outcome is not known; ``transaction`` has the id.
         After every other error nothing of this attempt is visible.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
         name = transactional_id
         if name is None:
             count = await self._service.partition_count(timeout_ms)
@@ -109,7 +109,7 @@ class OneShots:
     async def _run(self, work: Work, request: Open, deadline: float) -> Answered:
         name, is_keyed = request.transactional_id, request.claim is not None
         try:
-            opened = await self._service.ask(request, timeout_ms=_ms_until(deadline))
+            opened = await self._service.ask(request, timeout_ms=ms_until(deadline))
         except Unknown as error:
             if is_keyed:
                 raise  # an equal request may have been committed before
@@ -119,14 +119,14 @@ class OneShots:
         assert isinstance(opened, Opened)
         handle = Handle(name, opened.producer_id, opened.epoch)
         try:
-            answer = await work(handle, _ms_until(deadline))
+            answer = await work(handle, ms_until(deadline))
         except Unknown as error:
             await self._abort(handle)
             raise _nothing_visible(error, str(handle)) from error
         except Exception:
             await self._abort(handle)
             raise
-        await self._commit(handle, answer if is_keyed else None, _ms_until(deadline))
+        await self._commit(handle, answer if is_keyed else None, ms_until(deadline))
         return Answered(answer, is_replayed=False)
 
     async def _commit(self, handle: Handle, answer: bytes | None, timeout_ms: int) -> None:
@@ -182,7 +182,3 @@ def _key_of(partition: int, count: int) -> str:
     """The first name that selects a partition of ``__transactions``."""
     names = (f"{RESERVED}one-shot-{number}" for number in itertools.count())
     return next(name for name in names if partition_of(name, count) == partition)
-
-
-def _ms_until(deadline: float) -> int:
-    return max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))

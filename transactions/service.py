@@ -16,6 +16,7 @@ import msgspec
 
 from raftlog.errors import OutcomeForgotten, UnknownTransaction
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
+from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.types import NodeId
 from transactions.batches import partition_of
@@ -115,18 +116,18 @@ class TransactionService:
         Raises what it refuses, ``NoLeader`` when none is found in time, ``CommitUnknown`` when its answer was
         lost, and ``UnknownTransaction`` while there are no transactions at all.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
         reply = await self._ask(request, deadline)
         if isinstance(reply, NeedsProducerId):
             assert isinstance(request, Open)
-            producer_id = await self._new_producer_id(_ms_until(deadline))
+            producer_id = await self._new_producer_id(ms_until(deadline))
             reply = await self._ask(msgspec.structs.replace(request, new_producer_id=producer_id), deadline)
         return reply
 
     async def _ask(self, request: OfOneId, deadline: float) -> Reply:
         name = request.transactional_id
         creates = isinstance(request, Open | BeginRun)
-        count = await (self.partition_count if creates else self.confirmed_count)(_ms_until(deadline))
+        count = await (self.partition_count if creates else self.confirmed_count)(ms_until(deadline))
         if count is None and isinstance(request, End):
             raise OutcomeForgotten(f"transactional id {name!r} is not known, perhaps not any more")
         if count is None:
@@ -134,11 +135,7 @@ class TransactionService:
         return await self._coordinators.ask(
             partition_of(name, count),
             request,
-            timeout_ms=_ms_until(deadline),
+            timeout_ms=ms_until(deadline),
             name=f"transactional id {name}",
             reads_only=isinstance(request, ReadAnswer | ReadTransaction),
         )
-
-
-def _ms_until(deadline: float) -> int:
-    return max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))

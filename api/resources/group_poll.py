@@ -40,6 +40,7 @@ from groups.requests import (
 from partitions.values import FetchRequest, FetchResult, Start
 from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange
+from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.types import Offset, TopicPartition
 from raftlog.wire import bodies, media_types, paths
@@ -71,7 +72,7 @@ class _Poll:
 
     def left_ms(self) -> int:
         """The time that is left."""
-        return max(0, round((self.ends_at - asyncio.get_running_loop().time()) * 1000))
+        return ms_until(self.ends_at, at_least=0)
 
     def given(self) -> dict[TopicPartition, int]:
         """Where the request says to read: behind what it acknowledges, or at its positions.
@@ -93,7 +94,7 @@ async def poll(call: Call) -> web.StreamResponse:
     wanted = await read_json(call, wire.PollGroup)
     limits = call.services.limits
     wait_ms = min(milliseconds(wanted.wait, "wait", (0, limits.wait_ms_max)), limits.wait_ms_max)
-    ends_at = asyncio.get_running_loop().time() + wait_ms / 1000
+    ends_at = deadline_in(wait_ms)
     state = _Poll(call, name_of(call, "group"), name_of(call, "member"), wanted, ends_at, wanted.generation)
     state.ack_error = await _acknowledge(state)
     records: list[bodies.Message] = []

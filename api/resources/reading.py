@@ -4,7 +4,6 @@ disconnects.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
@@ -17,6 +16,7 @@ from broker.ports import GatewayPort
 from partitions.replica.selection import LOOKED_AT_BYTES_MAX
 from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import NotLeader, OffsetOutOfRange
+from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.types import Offset, TopicPartition
 
 
@@ -46,8 +46,7 @@ async def first_page(
     read_it: Callable[[FetchRequest], Awaitable[FetchResult]], view: View, request: FetchRequest, turn: Turn
 ) -> tuple[FetchResult, Page]:
     """The first fetch with a record for readers, or with nothing at all, and its page."""
-    loop = asyncio.get_running_loop()
-    ends_at = loop.time() + request.wait_ms / 1000
+    ends_at = deadline_in(request.wait_ms)
     looked_at_bytes = 0
     while True:
         result = await read_in_turn(read_it, request, turn)
@@ -57,7 +56,7 @@ async def first_page(
         looked_at_bytes += len(result.data)  # of producers that do not list their tags
         if view.wanted is not None and looked_at_bytes >= LOOKED_AT_BYTES_MAX:
             return result, page
-        left_ms = max(0, round((ends_at - loop.time()) * 1000))
+        left_ms = ms_until(ends_at, at_least=0)
         request = replace(request, position=Offset(page.next_offset), wait_ms=left_ms)
 
 

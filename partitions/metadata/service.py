@@ -74,6 +74,7 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.hosting.coordinator_service import PeerCalls
+from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
 from raftlog.node.leader_search import InDoubt, LeaderNotFound, LeaderSearch
@@ -417,12 +418,9 @@ class Controller:
         After an attempt with an unknown outcome a request is repeated where that undoes nothing: always, or
         only if no metadata has changed since the first attempt.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
         is_repeatable = isinstance(request, _REPEATABLE)
         first_version, version = self.image.version, None
-
-        def left_ms() -> float:
-            return max(1.0, (deadline - asyncio.get_running_loop().time()) * 1000)
 
         def may_repeat() -> bool:
             nonlocal version
@@ -430,9 +428,10 @@ class Controller:
             return True
 
         async def ask(node: NodeId) -> Answer:
-            attempt_ms = min(left_ms(), self._settings.attempt_timeout_ms) if is_repeatable else left_ms()
-            answer = await self._ask_broker(node, Question(int(attempt_ms), request, version))
-            return await self._once_known_here(answer, left_ms())
+            left_ms = ms_until(deadline)
+            attempt_ms = min(left_ms, self._settings.attempt_timeout_ms) if is_repeatable else left_ms
+            answer = await self._ask_broker(node, Question(attempt_ms, request, version))
+            return await self._once_known_here(answer, ms_until(deadline))
 
         pause_s = self._settings.retry_pause_ms / 1000
         search = LeaderSearch(deadline, patience_s=timeout_ms / 1000, pause_s=pause_s)
@@ -445,7 +444,9 @@ class Controller:
                 retry_after_ms=500,  # a client goes on with another broker
             ) from None
         except InDoubt as failure:
-            if isinstance(failure.last, Rejected) and (found := await self._done(request, left_ms())):
+            if isinstance(failure.last, Rejected) and (
+                found := await self._done(request, ms_until(deadline))
+            ):
                 return found
             raise CommitUnknown(
                 f"the metadata may have changed: {failure.last}; read it before trying again", committed=None

@@ -21,6 +21,7 @@ from partitions.routing.gateway import Gateway
 from partitions.routing.rpc import LogEnd, Place
 from raftlog.clock import Clock
 from raftlog.errors import Conflict, NoLeader, RaftlogError
+from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.node.group_host import GroupHost
 from raftlog.node.rpc import decode_body, encode_body
 from raftlog.storage.filesystem import Buffer
@@ -65,10 +66,10 @@ class PartitionAdmin:
         Raises ``InvalidRequest`` where ``to`` does not vote, ``Conflict`` where no replica can take over,
         ``LeadershipNotMoved`` when the time runs out, ``NoLeader``.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
 
         async def ask(node: NodeId, place: Place) -> tuple[NodeId, Term]:
-            left_ms = max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))
+            left_ms = ms_until(deadline)
             if node == self._host.node_id:
                 return await self._transfer(place, to, left_ms)
             head = encode_body(rpc.Transfer(place, to, left_ms))
@@ -171,7 +172,7 @@ class PartitionAdmin:
 
     async def until_led(self, target: TopicPartition, wait_ms: int) -> bool:
         """Whether a partition finds a leader within this time."""
-        deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+        deadline = deadline_in(wait_ms)
         while asyncio.get_running_loop().time() < deadline:
             statuses = await self._gateway.describe(target.topic)
             if any(one.partition == target.partition and one.leader is not None for one in statuses):
@@ -205,7 +206,7 @@ class PartitionAdmin:
         return find(self._metadata.image, target.topic, target.partition)[1]
 
     async def _until(self, wait_ms: int, holds: Callable[[], bool]) -> bool:
-        deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+        deadline = deadline_in(wait_ms)
         while not holds():
             if asyncio.get_running_loop().time() >= deadline:
                 return False

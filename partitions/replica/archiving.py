@@ -16,6 +16,7 @@ from partitions.replica.machine import PartitionMachine
 from partitions.replica.reads import Reads
 from partitions.replica.serving import Serving
 from raftlog.errors import CommitUnknown, InvalidRequest
+from raftlog.node.deadline import deadline_in
 from raftlog.records.control import Archived, archived_batch
 from raftlog.types import Offset
 
@@ -35,7 +36,7 @@ class Archiving:
         ``NoLeader``, ``UnknownTopic``, ``Overloaded``, ``StorageFull``. Raises ``CommitUnknown``, and may be
         repeated.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
         serving, state = self._serving, self._machine.archived
         serving.check_leads()
         await serving.ready(deadline)

@@ -37,6 +37,7 @@ from raftlog.errors import (
     ReplicaNotInSync,
     UnknownTopic,
 )
+from raftlog.node.deadline import deadline_in
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.types import Index, NodeId, TopicPartition
 
@@ -205,7 +206,7 @@ class BoundedReads:
         """
         loop = asyncio.get_running_loop()
         age_max_s = request.max_staleness_ms / 1000
-        deadline = loop.time() + max(request.wait_ms, 0) / 1000
+        deadline = deadline_in(request.wait_ms)
         reached_by = max(deadline, loop.time() + MIN_OFFSET_S)
         goal = min(request.bytes_min, request.bytes_max)
         outdated = 0

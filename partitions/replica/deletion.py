@@ -17,6 +17,7 @@ from partitions.replica.reads import Reads
 from partitions.replica.serving import Serving
 from partitions.values import TopicConfig
 from raftlog.errors import CommitUnknown, Conflict, InvalidRequest
+from raftlog.node.deadline import deadline_in
 from raftlog.records.control import log_start_batch
 from raftlog.types import Offset
 
@@ -38,7 +39,7 @@ class Deletion:
         that must be archived before, ``NotLeader``, ``NoLeader``, ``UnknownTopic``, ``Overloaded``,
         ``StorageFull``. Raises ``CommitUnknown``, and may be repeated.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
         serving = self._serving
         serving.check_leads()
         if not topic_config.deletes(config):

@@ -33,6 +33,7 @@ from partitions.replica.serving import CONFIRM_S, RETRY_AFTER_MS
 from partitions.values import AtTime, FetchRequest, FetchResult, LastRecords, Position, Start, UnreadBatches
 from raftlog.errors import LogCorrupt, NoLeader, NotLeader, OffsetOutOfRange, RaftlogError
 from raftlog.exhaustion import exhaustion, refuse_exhausted
+from raftlog.node.deadline import deadline_in
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.reading import (
     CANNOT_READ,
@@ -134,7 +135,7 @@ class Reads:
         not known here to be committed, ``UnknownTopic``, and ``NotLeader``, also when leadership is lost
         while waiting.
         """
-        deadline = asyncio.get_running_loop().time() + max(request.wait_ms, 0) / 1000
+        deadline = deadline_in(request.wait_ms)
         serving = self._serving
         serving.check_serves()
         if needs_high_watermark(request.position):

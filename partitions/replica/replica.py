@@ -52,6 +52,7 @@ from raftlog.errors import (
     RaftlogError,
     StorageFull,
 )
+from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.node.group.pending_requests import Proposal
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.batch import Batch, split_batches
@@ -232,7 +233,7 @@ class PartitionReplica:
         ``JoinTransaction`` raises.
         Raises ``CommitUnknown`` when the records may be, or may become, committed.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
         if transactional_id is not None:
             check_in_transaction(acks)
         if self._derived is not None:
@@ -338,7 +339,7 @@ class PartitionReplica:
         with nothing written: ``UnknownTopic``, ``NotLeader``, ``NoLeader``, ``Overloaded``, ``StorageFull``.
         Raises ``CommitUnknown``, and may be repeated.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
         self._serving.check_leads()
         await self._serving.ready(deadline)
         transaction = TransactionName(marker.producer_id, marker.producer_epoch)
@@ -405,7 +406,7 @@ class PartitionReplica:
     async def settle_seal(self, timeout_ms: int) -> None:
         """See ``Sealing.settle``."""
         self._serving.check_leads()
-        await self._sealing.settle(asyncio.get_running_loop().time() + timeout_ms / 1000)
+        await self._sealing.settle(deadline_in(timeout_ms))
 
     async def spent_at(self) -> tuple[Offset, Offset] | None:
         """If the partition is sealed and no record can be read any more: the high watermark, and one past the
@@ -512,7 +513,7 @@ class PartitionReplica:
         assert transactional_id is not None
         if self._join_transaction is None:
             raise InvalidRequest("this broker has no transactions", field="transactional_id")
-        left_ms = max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))
+        left_ms = ms_until(deadline)
         size_bytes = sum(len(batch.data) for batch in batches)
         await self._participant.join(
             self._join_transaction, transactional_id, transaction, self.target, left_ms, size_bytes

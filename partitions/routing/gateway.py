@@ -45,6 +45,7 @@ from raftlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.node.leader_search import (
     PATIENCE_S,
     UNANSWERED,
@@ -128,7 +129,7 @@ class Gateway:
         Raises what the leader raises, ``NoLeader`` when none is found in time, ``Overloaded`` before
         anything is copied, and ``CommitUnknown`` when the answer was lost.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
         buffers = (batches,) if isinstance(batches, bytes | bytearray | memoryview) else batches
         is_repeated = False
 
@@ -137,7 +138,7 @@ class Gateway:
             if is_repeated:  # the leader that was asked before may have stamped them, and may keep them
                 buffers = [unstamped(buffer) for buffer in buffers]
             is_repeated = True
-            left_ms = max(1, _ms_until(deadline))
+            left_ms = ms_until(deadline)
             if node == self._node_id:
                 return await self.local.here(place).append(
                     buffers, acks=acks, timeout_ms=left_ms, transactional_id=transactional_id, client=client
@@ -168,10 +169,10 @@ class Gateway:
 
     async def mark(self, target: TopicPartition, marker: Marker, *, timeout_ms: int) -> None:
         """End a transaction in a partition; see ``PartitionReplica.mark``. It may be repeated."""
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
 
         async def ask(node: NodeId, place: Place) -> None:
-            left_ms = max(1, _ms_until(deadline))
+            left_ms = ms_until(deadline)
             if node == self._node_id:
                 await self.local.here(place).mark(marker, timeout_ms=left_ms)
                 return
@@ -182,10 +183,10 @@ class Gateway:
 
     async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
         """Delete records; the log start then. See ``PartitionReplica.delete_before``. It may be repeated."""
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
 
         async def ask(node: NodeId, place: Place) -> Offset:
-            left_ms = max(1, _ms_until(deadline))
+            left_ms = ms_until(deadline)
             if node == self._node_id:
                 return await self.local.here(place).delete_before(offset, timeout_ms=left_ms)
             head = encode_body(rpc.DeleteBefore(place, offset, left_ms))
@@ -204,10 +205,10 @@ class Gateway:
 
         See ``PartitionReplica.set_archived``. It may be repeated.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
 
         async def ask(node: NodeId, place: Place) -> Offset:
-            left_ms = max(1, _ms_until(deadline))
+            left_ms = ms_until(deadline)
             if node == self._node_id:
                 return await self.local.here(place).set_archived(archived, timeout_ms=left_ms)
             head = encode_body(rpc.SetArchived(place, archived, left_ms))
@@ -228,7 +229,7 @@ class Gateway:
         see ``ClosestReplicas.of`` and ``BoundedReads.fetch``; with ``is_local`` only from its own.
         """
         loop = asyncio.get_running_loop()
-        end = loop.time() + max(request.wait_ms, 0) / 1000
+        end = deadline_in(request.wait_ms)
         goal = min(request.bytes_min, request.bytes_max)
         # Only an offset means the same at the next leader: it is found before the read waits.
         finds_offset = request.wait_ms > 0 and not isinstance(request.position, int)
@@ -247,7 +248,7 @@ class Gateway:
         """One answer; a forwarded read is answered after ``PARK_MS`` even when it asked to wait longer."""
 
         async def ask(node: NodeId, place: Place) -> FetchResult:
-            left_ms = max(0, _ms_until(end))
+            left_ms = ms_until(end, at_least=0)
             if node == self._node_id:
                 local = replace(request, wait_ms=left_ms)
                 return await self.local.here(place).fetch(local, self.local.read_index_of(place))
@@ -262,7 +263,7 @@ class Gateway:
 
         def ask_here(replica: PartitionReplica) -> Awaitable[FetchResult]:
             return replica.fetch(
-                replace(request, wait_ms=max(0, _ms_until(end))) if request.wait_ms else request
+                replace(request, wait_ms=ms_until(end, at_least=0)) if request.wait_ms else request
             )
 
         if request.max_staleness_ms:
@@ -287,7 +288,7 @@ class Gateway:
             if node == self._node_id:
                 return await self.local.here(place).offset_at(position, committed_only=committed_only)
             head = encode_body(rpc.OffsetAt(place, position, committed_only))
-            timeout_ms = max(1, _ms_until(deadline)) + GRACE_MS
+            timeout_ms = ms_until(deadline) + GRACE_MS
             answer, _ = await self.relay.call(node, rpc.OFFSET_AT, head, timeout_ms=timeout_ms)
             return decode_body(answer, tuple[Offset, int | None])
 
@@ -398,7 +399,3 @@ def _partition(info: TopicInfo, number: int) -> PartitionInfo | None:
     if number < len(partitions) and partitions[number].partition == number:
         return partitions[number]
     return next((partition for partition in partitions if partition.partition == number), None)
-
-
-def _ms_until(deadline: float) -> int:
-    return round((deadline - asyncio.get_running_loop().time()) * 1000)

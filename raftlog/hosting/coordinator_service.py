@@ -7,7 +7,6 @@ others: the replies (``coordinator``), which partition coordinates what (the pac
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -15,6 +14,7 @@ from msgspec import Struct
 
 from raftlog.errors import CommitUnknown, NoLeader, NotLeader
 from raftlog.hosting.coordinator import Coordinator
+from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.node.leader_search import UNANSWERED, InDoubt, LeaderNotFound, LeaderSearch
 from raftlog.node.rpc import Handler, decode_body, encode_body
 from raftlog.node.rpc_classes import Service
@@ -110,10 +110,10 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         Raises what it refuses, ``NoLeader`` when none is found in time, and ``CommitUnknown`` when its answer
         was lost.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        deadline = deadline_in(timeout_ms)
 
         async def ask_node(node: NodeId) -> Reply:
-            left_ms = max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))
+            left_ms = ms_until(deadline)
             if node == self._node_id:
                 answer: Reply = await self.here(partition).ask(request, left_ms)
                 return answer
