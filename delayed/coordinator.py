@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from array import array
 from collections.abc import Callable, Collection, Sequence, Set
 from typing import Final, Protocol
 
@@ -34,7 +33,6 @@ from raftlog.errors import (
 )
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
 from raftlog.hosting.decisions import Effect, RequestId
-from raftlog.records.batch import Batch
 
 MOVE_MS: Final = 5_000  # for one attempt
 PAUSE_MIN_S: Final = 0.05
@@ -100,8 +98,8 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         room: MoveRoom,
     ) -> None:
         """``room`` is shared with the other coordinators of the broker."""
-        super().__init__(name, clock, record_of)
         self.state = DelayedState()
+        super().__init__(name, clock, record_of, self.state)
         self.tally = Tally()
         self._partition = partition
         self._delivery = delivery
@@ -111,22 +109,6 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self._room = room
 
     # What the replica tells.
-
-    def apply(self, entry: Batch) -> None:
-        """See ``DelayedState.apply``."""
-        self.state.apply(entry)
-
-    def snapshot(self) -> bytes:
-        """See ``DelayedState.snapshot``."""
-        return self.state.snapshot()
-
-    def snapshot_pieces(self) -> list[bytes | bytearray | array[int]]:
-        """See ``DelayedState.snapshot_pieces``."""
-        return self.state.snapshot_pieces()
-
-    def restore(self, snapshot: bytes) -> None:
-        """See ``DelayedState.restore``."""
-        self.state.restore(snapshot)
 
     def leads(self, log: CoordinatorLog | None) -> None:
         """See ``Coordinator.leads``."""

@@ -35,7 +35,6 @@ from raftlog.hosting.decisions import Effect
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.leader_search import UNANSWERED
 from raftlog.node.threads import in_thread
-from raftlog.records.batch import Batch
 
 BURY_AGAIN_S: Final = (0.1, 5.0)  # the first pause after a failure, and the longest
 FORGOTTEN_MAX: Final = 100  # unused groups at a time, some milliseconds
@@ -63,8 +62,8 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         sweep_every_ms: int = SWEEP_MS,
         run_blocking: RunBlocking = in_thread,
     ) -> None:
-        super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = GroupsState()
+        super().__init__(name, clock, lambda row: KINDS.record_of(*row), self.state)
         self.tally = Tally()
         self._topics = topics
         self._jobs = jobs
@@ -87,22 +86,6 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         return None if self.decisions is None else self.decisions.state
 
     # What the replica tells.
-
-    def apply(self, entry: Batch) -> None:
-        """See ``GroupsState.apply``."""
-        self.state.apply(entry)
-
-    def snapshot(self) -> bytes:
-        """See ``GroupsState.snapshot``."""
-        return self.state.snapshot()
-
-    def snapshot_pieces(self) -> tuple[bytes]:
-        """See ``GroupsState.snapshot``."""
-        return (self.state.snapshot(),)
-
-    def restore(self, snapshot: bytes) -> None:
-        """See ``GroupsState.restore``."""
-        self.state.restore(snapshot)
 
     def leads(self, log: CoordinatorLog | None) -> None:
         """This broker coordinates the groups from now on, or no longer."""

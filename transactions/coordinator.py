@@ -15,7 +15,6 @@ from raftlog.clock import TrustedClock
 from raftlog.errors import UnknownGroup, UnknownPartition, UnknownTopic
 from raftlog.hosting.coordinator import Coordinator
 from raftlog.hosting.decisions import Effect
-from raftlog.records.batch import Batch
 from transactions.decisions import Decisions
 from transactions.outputs import Mark, Row
 from transactions.records import KINDS, Handle, Participant
@@ -78,32 +77,14 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         state_bytes_max: int = STATE_BYTES_MAX,
         keys_bytes_max: int = KEYS_BYTES_MAX,
     ) -> None:
-        super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = TransactionsState()
+        super().__init__(name, clock, lambda row: KINDS.record_of(*row), self.state)
         self.tally = Tally()
         self._markers = markers
         self._id_retention_ms = id_retention_ms
         self._key_retention_ms = key_retention_ms
         self._state_bytes_max = state_bytes_max
         self._keys_bytes_max = keys_bytes_max
-
-    # What the replica tells.
-
-    def apply(self, entry: Batch) -> None:
-        """See ``KeyedState.apply``."""
-        self.state.apply(entry)
-
-    def snapshot(self) -> bytes:
-        """See ``KeyedState.snapshot``."""
-        return self.state.snapshot()
-
-    def snapshot_pieces(self) -> tuple[bytes]:
-        """See ``KeyedState.snapshot``."""
-        return (self.state.snapshot(),)
-
-    def restore(self, snapshot: bytes) -> None:
-        """See ``KeyedState.restore``."""
-        self.state.restore(snapshot)
 
     # Hooks of the coordinator.
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
+from array import array
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -35,7 +36,7 @@ from raftlog.hosting.decisions import (
     RequestId,
     Write,
 )
-from raftlog.records.batch import Batch, Codec, split_batches
+from raftlog.records.batch import Batch, Buffer, Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 
 LOOK_S_MAX: Final = 1.0  # after this time a clock that was advanced is noticed
@@ -68,6 +69,22 @@ class CoordinatorLog(Protocol):
         """Return once it is proved that no other broker leads."""
 
 
+class ReplicatedState(Protocol):
+    """What the records of the partition add up to, on every replica alike."""
+
+    def apply(self, entry: Batch) -> None:
+        """Take in one committed batch."""
+
+    def snapshot(self) -> bytes:
+        """The whole state, in the same bytes on every replica."""
+
+    def snapshot_pieces(self) -> Sequence[array[int] | Buffer]:
+        """The bytes of ``snapshot`` in pieces, which hold until the next change."""
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become the state of a snapshot; an empty one is the initial state. Raises ``ValueError``."""
+
+
 DecisionsT = TypeVar("DecisionsT", bound=Decisions[Any])
 
 
@@ -95,12 +112,15 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     A package gives it the hooks. ``decisions`` is None on brokers that do not lead the partition.
     """
 
-    def __init__(self, name: str, clock: TrustedClock, record_of: Callable[[Row], Record]) -> None:
-        """``record_of`` encodes one row that decisions write."""
+    def __init__(
+        self, name: str, clock: TrustedClock, record_of: Callable[[Row], Record], state: ReplicatedState
+    ) -> None:
+        """``record_of`` encodes one row that decisions write; ``state`` is what is committed."""
         self.decisions: DecisionsT | None = None
         self._name = name
         self._clock = clock
         self._record_of = record_of
+        self._state = state
         self._log: CoordinatorLog | None = None
         self._ids = count(1)
         self._open: dict[RequestId, _Open[Request, Reply]] = {}
@@ -145,6 +165,22 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         raise NotImplementedError
 
     # What the replica tells.
+
+    def apply(self, entry: Batch) -> None:
+        """See ``ReplicatedState``."""
+        self._state.apply(entry)
+
+    def snapshot(self) -> bytes:
+        """See ``ReplicatedState``."""
+        return self._state.snapshot()
+
+    def snapshot_pieces(self) -> Sequence[array[int] | Buffer]:
+        """See ``ReplicatedState``."""
+        return self._state.snapshot_pieces()
+
+    def restore(self, snapshot: bytes) -> None:
+        """See ``ReplicatedState``."""
+        self._state.restore(snapshot)
 
     def leads(self, log: CoordinatorLog | None) -> None:
         """This broker coordinates the partition from now on, or no longer."""

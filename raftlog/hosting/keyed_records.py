@@ -107,6 +107,10 @@ class KeyedState(Generic[Key, Value]):
         assert self._rows is not None, "this state takes no snapshots"
         return msgspec.msgpack.encode((SNAPSHOT_VERSION, msgspec.Raw(joined(self._rows, *self.kept_apart()))))
 
+    def snapshot_pieces(self) -> tuple[bytes]:
+        """The bytes of ``snapshot``, in one piece."""
+        return (self.snapshot(),)
+
     def restore(self, snapshot: bytes) -> None:
         """Become this state; an empty snapshot is the initial state. Raises ``ValueError``."""
         self.clear()
