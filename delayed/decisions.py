@@ -61,7 +61,7 @@ from raftlog.errors import (
     UnknownDelayed,
 )
 from raftlog.hosting.budget import RECHECK_MS, Budget
-from raftlog.hosting.decisions import Answer, RequestId
+from raftlog.hosting.decisions import RequestId
 
 UNKNOWN_TIME_MS: Final = 1_000  # before the clock is looked at again
 RETRY_AFTER_MS: Final = (1_000, 3_600_000)  # the shortest, and the longest: an hour
@@ -148,9 +148,9 @@ class Decisions:
         try:
             reply = self._reply_to(request)
         except RaftlogError as refusal:
-            self._draft.want(Answer(request_id, refusal))
+            self._draft.answer(request_id, refusal)
         else:
-            self._draft.want(Answer(request_id, reply))
+            self._draft.answer(request_id, reply)
         self._collect()
 
     def tick(self, now_ms: int, wall_ms: int) -> None:

@@ -1,11 +1,8 @@
-"""What is decided in one epoch of a leader, in order, and the state that it leads to.
-
-Nothing is decided here. Records change the state as soon as they are wanted: what is decided next knows them.
-"""
+"""What is decided in one epoch of a leader, in order, and the state that it leads to."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from delayed.records import Change, ChangeKey, MessageKey, Outcome, Row
@@ -13,37 +10,26 @@ from delayed.requests import Reply
 from delayed.state import DelayedState
 from delayed.values import Move, Sweep, SweepTopics
 from raftlog.hosting.decisions import Answer, Write
+from raftlog.hosting.outputs import Outputs
 
 LOOK_MS: Final = 1_000  # a wall clock that jumps is noticed after this time
 IDLE_MS: Final = 600_000
 
-Output = Answer[Reply] | Write[Row] | Move | Sweep | SweepTopics
+Done = Move | Sweep | SweepTopics
+Output = Answer[Reply] | Write[Row] | Done
 
 
 @dataclass(slots=True)
-class Draft:
+class Draft(Outputs[Reply, Row, Done]):
     """``state`` belongs to the draft: it runs ahead of what is committed."""
 
     state: DelayedState
     now_ms: int
     wall_ms: int
-    wanted: list[Output] = field(default_factory=list)
 
-    def take(self) -> list[Output]:
-        """See ``raftlog.hosting.decisions.Decisions``."""
-        taken, self.wanted = self.wanted, []
-        return taken
-
-    def want(self, output: Output) -> None:
-        """An answer or an effect, after all records before it."""
-        self.wanted.append(output)
-
-    def write(self, *rows: Row) -> None:
-        """These records, in one batch."""
-        if rows:
-            self.wanted.append(Write(rows))
-            for row in rows:
-                self.state.put(row, self.wall_ms)
+    def put(self, row: Row) -> None:
+        """See ``Outputs.put``."""
+        self.state.put(row, self.wall_ms)
 
     def leaving(self, id_: bytes, outcome: Outcome) -> list[Row]:
         """The records with which a message leaves."""

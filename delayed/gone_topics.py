@@ -59,7 +59,7 @@ class GoneTopics:
         self._asked = {TopicKey(topic) for _, (topic, _) in state.waiting.targets}
         self._asked.update(TopicKey(each.topic, each.topic_id) for each in state.schedules.values())
         if self._asked:
-            self._draft.want(SweepTopics(frozenset(self._asked)))
+            self._draft.perform(SweepTopics(frozenset(self._asked)))
 
     def added(self, topic: str) -> None:
         """The topic has a message that was accepted after the controller was asked."""

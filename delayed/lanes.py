@@ -191,7 +191,7 @@ class Lanes:
     def _move(self, key: LaneKey, lane: Lane) -> None:
         producer_id = self._state.producer_id if lane.producer_id is None else lane.producer_id
         assert producer_id is not None
-        self._draft.want(Move(key, lane, producer_id))
+        self._draft.perform(Move(key, lane, producer_id))
 
     def _sweep(self) -> None:
         """Lanes of deleted topics would add up for ever."""
@@ -200,7 +200,7 @@ class Lanes:
         self._sweep_ms = self._draft.now_ms + SWEEP_MS
         idle = {key: lane for key, lane in self._state.lanes.items() if not lane.ids}
         if idle:
-            self._draft.want(Sweep(idle))
+            self._draft.perform(Sweep(idle))
 
 
 def _next_epoch(move: Move, ids: tuple[bytes, ...], new_producer_id: int | None) -> Lane:

@@ -1,4 +1,4 @@
-"""What the coordinator wants done after a step: answers, records, effects, in order. It decides nothing."""
+"""What the coordinator of groups wants done after a step, in order. It decides nothing."""
 
 from __future__ import annotations
 
@@ -12,37 +12,23 @@ from groups.requests import Reply
 from groups.state import GroupsState
 from groups.tally import Tally
 from groups.unconfirmed import Confirm
-from raftlog.errors import RaftlogError
-from raftlog.hosting.decisions import Answer, RequestId, Write
+from raftlog.hosting import outputs
+from raftlog.hosting.decisions import Answer, Write
 
 Row = tuple[Key, Value | None]
-Output = Answer[Reply] | Write[Row] | Look | Bury | Survey | MakePlan | Confirm
+Done = Look | Bury | Survey | MakePlan | Confirm
+Output = Answer[Reply] | Write[Row] | Done
 
 
 @dataclass(slots=True)
-class Outputs:
+class Outputs(outputs.Outputs[Reply, Row, Done]):
     """Collects them. ``state`` is what the partition's records add up to once all are committed."""
 
     state: GroupsState
     tally: Tally = field(default_factory=Tally)
-    wanted: list[Output] = field(default_factory=list)
 
-    def answer(self, request_id: RequestId, reply: Reply | RaftlogError) -> None:
-        """Answer one request."""
-        self.wanted.append(Answer(request_id, reply))
-
-    def write(self, *rows: Row, frees_room: bool = False) -> None:
-        """Write records; the state has them at once."""
-        self.wanted.append(Write(rows, frees_room))
-        for key, value in rows:
-            self.tally.written(key, self.state.groups.get(key.group), value)
-            self.state.put(key, value)
-
-    def perform(self, effect: Look | Bury | Survey | MakePlan | Confirm) -> None:
-        """Have something done once all records before it are committed."""
-        self.wanted.append(effect)
-
-    def take(self) -> list[Output]:
-        """All since the last call."""
-        taken, self.wanted = self.wanted, []
-        return taken
+    def put(self, row: Row) -> None:
+        """See ``raftlog.hosting.outputs.Outputs.put``; counts what metrics show, too."""
+        key, value = row
+        self.tally.written(key, self.state.groups.get(key.group), value)
+        self.state.put(key, value)

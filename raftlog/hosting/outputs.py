@@ -1,0 +1,48 @@
+"""Answers, records and effects that the decisions of one coordinator want, in order. It decides nothing.
+
+Records change the state as soon as they are wanted: what is decided next knows them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from raftlog.errors import RaftlogError
+from raftlog.hosting.decisions import Answer, Effect, RequestId, Write
+
+Reply = TypeVar("Reply")
+Row = TypeVar("Row")
+EffectT = TypeVar("EffectT", bound=Effect)
+
+
+@dataclass(slots=True)
+class Outputs(Generic[Reply, Row, EffectT]):
+    """Collects answers, records and effects until ``take``."""
+
+    wanted: list[Answer[Reply] | Write[Row] | EffectT] = field(default_factory=list, kw_only=True)
+
+    @abstractmethod
+    def put(self, row: Row) -> None:
+        """Change the state as a record does that is being written."""
+
+    def answer(self, request_id: RequestId, reply: Reply | RaftlogError, *, is_settled: bool = False) -> None:
+        """Answer one request once all records before are committed, or at once if it is settled."""
+        self.wanted.append(Answer(request_id, reply, is_settled))
+
+    def write(self, *rows: Row, frees_room: bool = False) -> None:
+        """Write records, all in one batch; the state has them at once."""
+        if rows:
+            self.wanted.append(Write(rows, frees_room))
+            for row in rows:
+                self.put(row)
+
+    def perform(self, effect: EffectT) -> None:
+        """Have something done once all records before it are committed."""
+        self.wanted.append(effect)
+
+    def take(self) -> list[Answer[Reply] | Write[Row] | EffectT]:
+        """All since the last call."""
+        taken, self.wanted = self.wanted, []
+        return taken
