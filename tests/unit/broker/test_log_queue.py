@@ -81,13 +81,16 @@ def test_a_pipe_that_nobody_reads_costs_lines_and_no_time() -> None:
 
 def test_lines_that_wait_have_a_bound_in_bytes() -> None:
     bytes_max, line = 100_000, "ä" * 5_000  # of two bytes each
+    full = "x" * PIPE_BYTES  # it waits until somebody reads: the pipe has no room for its end
     with logging_to_a_pipe(10_000, bytes_max) as (logger, handler, read_end):
+        logger.info(full)
         for _ in range(100):
             logger.info(line)
         logger.info("x" * bytes_max)
         assert bytes_max - 2 * len(line) - 2 < handler.waiting_bytes <= bytes_max
-        kept = 101 - handler.dropped
-        assert read_until(read_end, lambda data: data.count(b"\n") == kept) == [line] * kept
+        kept = 102 - handler.dropped
+        lines = [full, *[line] * (kept - 1)]
+        assert read_until(read_end, lambda data: data.count(b"\n") == kept) == lines
         eventually(lambda: handler.waiting_bytes == 0, what="no line waits")
         logger.info("after")
         told, after = read_until(read_end, lambda data: data.endswith(b"after\n"))
