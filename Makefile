@@ -3,7 +3,7 @@ PYTHON ?= python3
 TOXIPROXY := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
 BIN := .venv/bin
 PY := $(BIN)/python
-SOURCES := raftlog partitions groups transactions delayed broker api chaos spark_io pyspark_raftlog pyspark_raftlog_archive bench tests
+SOURCES := raftlog partitions groups transactions delayed queues broker api chaos spark_io pyspark_raftlog pyspark_raftlog_archive bench tests
 # $(call stage,NAME,COMMAND) runs a command and prints a line with its seconds.
 stage = @echo "stage $(1)"; began=$$(date +%s); $(2); status=$$?; \
 	echo "stage $(1): $$(($$(date +%s) - began)) s, $$(test $$status = 0 && echo passed || echo failed)"; exit $$status

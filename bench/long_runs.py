@@ -38,6 +38,7 @@ SOURCES: Final = (
     "groups",
     "transactions",
     "delayed",
+    "queues",
     "broker",
     "api",
     "chaos",

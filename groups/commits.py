@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
-from groups.ports import KnownTopics
 from groups.records import CommittedOffset, OffsetKey, TransactionKey, TransactionOffsets
 from groups.requests import AddOffsets, Commit, EndOffsets, OffsetCommit, PendingOffset
 from groups.state import GroupsState, Target
 from raftlog.errors import InvalidRequest, OffsetsPending, ProducerFenced, RaftlogError, TransactionAborted
+from raftlog.hosting.known_topics import KnownTopics
 from raftlog.wire.groups import TRANSACTION_OFFSETS_MAX
 
 PENDING_MAX: Final = TRANSACTION_OFFSETS_MAX  # one batch has all of them, and their row

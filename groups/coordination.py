@@ -16,15 +16,12 @@ from itertools import chain, islice
 from typing import Final, Literal, assert_never
 
 from groups import commits, generations
-from groups.by_topic import ByTopic
 from groups.expiry import Survey, is_over, places_of
 from groups.joining import JoiningBytes
 from groups.membership import RETRY_AFTER_MS, KnownUntil, Membership
 from groups.outputs import Output, Outputs, Row
 from groups.plans import MakePlan, Planned
-from groups.ports import Extents, KnownTopics, Place
-from groups.queue_requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Reopen, Settle
-from groups.queues import DEFAULTS, QueueLimits, Queues
+from groups.ports import Extents, Place
 from groups.records import Group, GroupKey, OffsetKey
 from groups.requests import (
     AddOffsets,
@@ -44,9 +41,13 @@ from groups.requests import (
 from groups.state import ROW_BYTES, GroupsState, tags_bytes
 from groups.tally import Tally
 from groups.unconfirmed import Confirm, Unconfirmed
+from queues.all_queues import DEFAULTS, QueueLimits, Queues
+from queues.requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Reopen, Settle
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError, RebalanceInProgress, UnknownGroup
 from raftlog.hosting.budget import RECHECK_MS, Budget, share_owner
+from raftlog.hosting.by_topic import ByTopic
 from raftlog.hosting.decisions import RequestId
+from raftlog.hosting.known_topics import KnownTopics
 
 KNOWN_SPARE: Final = 1_000  # times of members and groups that may have gone
 DROPPED_MAX: Final = 1_000  # offsets of removed partitions, or fences, in one batch

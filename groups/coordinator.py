@@ -19,15 +19,16 @@ from groups.coordination import STATE_BYTES_MAX, SWEEP_MS, Coordination
 from groups.expiry import Survey
 from groups.outputs import Row
 from groups.plans import MakePlan, Planned, planned
-from groups.ports import Jobs, Topics
-from groups.queue_effects import Bury, Look
-from groups.queue_requests import ReadQueue, Settled
-from groups.queues import DEFAULTS, QueueLimits
+from groups.ports import Topics
 from groups.records import KINDS
 from groups.requests import Join, ReadGroup, Reply, Request, Sync, TopicGroup
 from groups.state import GroupsState
 from groups.tally import Tally
 from groups.unconfirmed import CheckOpen, Confirm
+from queues.all_queues import DEFAULTS, QueueLimits
+from queues.effects import Bury, Look
+from queues.ports import Jobs
+from queues.requests import ReadQueue, Settled
 from raftlog.clock import TrustedClock
 from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RebalanceInProgress
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog

@@ -28,12 +28,9 @@ from typing import Final
 import msgspec
 
 from groups import commits, generations
-from groups.agreement import check_same_tags
-from groups.by_topic import ByTopic
 from groups.joining import JoiningBytes
 from groups.outputs import Outputs, Row
 from groups.plans import MakePlan, Planned
-from groups.ports import KnownTopics
 from groups.records import Group, GroupKey, Member, Rebalance
 from groups.requests import Beat, Done, Heartbeat, Join, Leave, Reply, Sync
 from raftlog.errors import (
@@ -44,7 +41,10 @@ from raftlog.errors import (
     StaleGeneration,
     UnknownMember,
 )
+from raftlog.hosting.agreement import check_same_tags
+from raftlog.hosting.by_topic import ByTopic
 from raftlog.hosting.decisions import RequestId
+from raftlog.hosting.known_topics import KnownTopics
 from raftlog.wire.groups import MEMBERS_MAX
 
 GROUP_BYTES_MAX: Final = 1 << 20  # of one record, without the assignments

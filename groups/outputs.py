@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from groups.expiry import Survey
 from groups.plans import MakePlan
-from groups.queue_effects import Bury, Look
-from groups.records import Key, Value
+from groups.records import CommittedOffset, Group, GroupKey, Key, OffsetKey, Value
 from groups.requests import Reply
-from groups.state import GroupsState
+from groups.state import GroupsState, Slot, Target
 from groups.tally import Tally
 from groups.unconfirmed import Confirm
+from queues.effects import Bury, Look
+from queues.records import Job, Queue
 from raftlog.hosting import outputs
+from raftlog.hosting.budget import Usage
 from raftlog.hosting.decisions import Answer, Write
 
 Row = tuple[Key, Value | None]
@@ -26,6 +29,43 @@ class Outputs(outputs.Outputs[Reply, Row, Done]):
 
     state: GroupsState
     tally: Tally = field(default_factory=Tally)
+
+    # What queues need of groups (``queues.ports.Groups``).
+
+    @property
+    def queues(self) -> Mapping[str, Mapping[Target, Queue]]:
+        """Rows of queues by group."""
+        return self.state.queues
+
+    @property
+    def jobs(self) -> Mapping[str, Mapping[Slot, Job]]:
+        """Rows of open jobs by group."""
+        return self.state.jobs
+
+    @property
+    def reasons(self) -> Usage:
+        """Bytes of what is said of failures, by group."""
+        return self.state.reasons
+
+    def has_group(self, group: str) -> bool:
+        """Whether a group has a row of its own."""
+        return group in self.state.groups
+
+    def committed(self, group: str, topic: str, topic_id: str, partition: int) -> int | None:
+        """The committed offset of a group in this very topic; None without one."""
+        found = self.state.offsets.get(group, {}).get((topic, partition))
+        return found.offset if found is not None and found.topic_id == topic_id else None
+
+    def group_row(self, group: str, client: str, wall_ms: int) -> Row:
+        """The row of a new group, which belongs to the client."""
+        return GroupKey(group), Group(changed_ms=wall_ms, client=client)
+
+    def offset_row(
+        self, group: str, topic: str, topic_id: str, partition: int, offset: int, wall_ms: int
+    ) -> Row:
+        """The row of a committed offset."""
+        committed = CommittedOffset(offset=offset, topic_id=topic_id, committed_ms=wall_ms)
+        return OffsetKey(group, topic, partition), committed
 
     def put(self, row: Row) -> None:
         """See ``raftlog.hosting.outputs.Outputs.put``; counts what metrics show, too."""

@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from groups.queue_effects import Bury, Look, Looked
-
-
-@dataclass(slots=True)
-class KnownTopics:
-    """What this broker knows of the topics now. Its owner keeps it up to date; nobody else changes it."""
-
-    counts: Mapping[str, int]
-    """Partitions by topic."""
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """By topic; without a topic where its id makes no difference."""
-    beginnings: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """By topic id and partition: offsets below are those of a partition of this number that was removed.
-    Only where there was one."""
+from raftlog.hosting.known_topics import KnownTopics
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +56,4 @@ class Topics(Protocol):
     async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
         """Offset and timestamp in milliseconds of the first committed record at or after an offset. Without
         one: the offset up to which there is none, and None. Raises ``RaftlogError``.
-        """
-
-
-class Jobs(Protocol):
-    """The records that groups work off as queues, and where those go that are given up."""
-
-    async def look(self, look: Look) -> Looked:
-        """The next jobs of a partition. Raises ``RaftlogError``."""
-
-    async def bury(self, bury: Bury) -> None:
-        """Store one in the dead-letter topic of its group; nothing if its record or topic is gone.
-
-        Raises ``RaftlogError``, and then is tried again.
         """

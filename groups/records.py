@@ -6,10 +6,11 @@ Their encoding is that of all internal topics (``raftlog.hosting.keyed_records``
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
+from queues.records import Job, JobKey, Queue, QueueKey
 from raftlog.hosting.keyed_records import KeyedRecords
 
 TOPIC: Final = "__offsets"
@@ -37,22 +38,6 @@ class TransactionKey(msgspec.Struct, frozen=True, array_like=True, tag="transact
 
     group: str
     producer_id: int
-
-
-class QueueKey(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
-    """One partition of a topic that a group works off as a queue."""
-
-    group: str
-    topic: str
-    partition: int
-
-
-class JobKey(msgspec.Struct, frozen=True, array_like=True, tag="job"):
-    """One open job of a queue. Slots are used again, so that keys do not become more and more."""
-
-    group: str
-    topic: str
-    slot: int
 
 
 Key = OffsetKey | GroupKey | TransactionKey | QueueKey | JobKey
@@ -126,41 +111,6 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     changed_ms: int = 0
     client: str = ""  # the address of its creator; older versions did not write it
     rebalances: tuple[Rebalance, ...] = ()  # the newest last
-
-
-class Queue(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How far a queue has come in one partition. A job below ``next_offset`` without a row is done.
-
-    Records that the tags do not select are no jobs.
-    """
-
-    topic_id: str
-    next_offset: int
-    is_ordered: bool = False  # by key; the same in all partitions, and so are the tags
-    used_ms: int = 0  # about when jobs were received
-    tags: tuple[str, ...] = ()  # of its jobs: any of these, all and none of the others
-    tags_all: tuple[str, ...] = ()
-    tags_none: tuple[str, ...] = ()
-
-
-class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A job that is not done.
-
-    ``leased``: a worker has it until ``due_ms`` of the wall clock. ``waiting``: it may be delivered from
-    ``due_ms`` on. ``dead``: it goes to the dead-letter topic. ``term_ms`` is the whole length of that time.
-    """
-
-    partition: int
-    offset: int
-    state: Literal["leased", "waiting", "dead"] = "leased"
-    deliveries: int = 0
-    lease: bytes = b""  # of the newest delivery
-    due_ms: int = 0
-    term_ms: int = 0
-    deliveries_max: int = 0
-    key: bytes = b""  # a digest; only in queues that are ordered
-    reason: str = ""  # why the newest delivery failed
-    redrives: int = 0  # how often it was a dead letter that was to be tried again
 
 
 Value = CommittedOffset | Group | TransactionOffsets | Queue | Job

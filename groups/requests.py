@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from groups.queue_requests import QueueReply, QueueRequest, Receive
 from groups.records import CommittedOffset, Group
+from queues.requests import QueueReply, QueueRequest, Receive
 
 Plan = dict[str, dict[str, tuple[int, ...]]]
 """Partitions by topic, by member."""

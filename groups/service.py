@@ -15,8 +15,8 @@ from typing import Final, get_args
 from msgspec import Struct, msgpack
 
 from groups.coordinator import GroupCoordinator
-from groups.queue_requests import ReadQueue
 from groups.requests import MayWait, ReadGroup, Reply, Request, TopicGroup, may_wait
+from queues.requests import ReadQueue
 from raftlog.errors import UnknownGroup
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
 from raftlog.node.deadline import deadline_in, ms_until

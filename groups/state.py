@@ -16,17 +16,14 @@ from groups.records import (
     CommittedOffset,
     Group,
     GroupKey,
-    Job,
-    JobKey,
     Key,
     OffsetKey,
-    Queue,
-    QueueKey,
     TransactionKey,
     TransactionOffsets,
     Value,
 )
 from groups.requests import TopicGroup
+from queues.records import Job, JobKey, Queue, QueueKey
 from raftlog.hosting.budget import Usage, share_owner
 from raftlog.hosting.keyed_records import KeyedState
 from raftlog.hosting.names import Names

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+import queues.tally
 from groups.records import CommittedOffset, Group, GroupKey, Key, Value
 
 OTHER: Final = "other"
@@ -35,17 +36,12 @@ def kind_of(reason: str) -> str:
 
 
 @dataclass(slots=True)
-class Tally:
+class Tally(queues.tally.Tally):
     """Counters of one partition of ``__offsets``. Those by group count since this broker coordinates it."""
 
     offsets_committed: int = 0
     members_expired: int = 0
     groups_expired: int = 0
-    jobs_delivered: int = 0
-    jobs_redelivered: int = 0  # of them, those that were delivered before
-    jobs_done: int = 0
-    jobs_dead: int = 0
-    leases_expired: int = 0
     rebalances: dict[str, Counter[str]] = field(default_factory=dict)  # by group and kind of reason
 
     def written(self, key: Key, before: Group | None, value: Value | None) -> None:

@@ -1,9 +1,10 @@
 """Entry point of the ``raftlog`` script and of ``python -m raftlog``.
 
 It is in this package because nobody else uses its name. Other projects have packages that are called ``api``,
-``broker``, ``groups``, ``partitions``, ``transactions``, ``delayed`` or ``chaos``, too. A wheel therefore has
-ours in a folder of this package that is on no path, where they hide no other. Whatever ``PYTHONPATH`` and the
-current directory hold, the programs of this package import the ones that were installed with it.
+``broker``, ``groups``, ``partitions``, ``queues``, ``transactions``, ``delayed`` or ``chaos``, too. A wheel
+therefore has ours in a folder of this package that is on no path, where they hide no other. Whatever
+``PYTHONPATH`` and the current directory hold, the programs of this package import the ones that were
+installed with it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-OURS: Final = ("api", "broker", "groups", "partitions", "transactions", "delayed", "chaos")
+OURS: Final = ("api", "broker", "groups", "partitions", "queues", "transactions", "delayed", "chaos")
 _HERE: Final = Path(__file__).resolve().parent
 _IN_WHEEL: Final = _HERE / "_packages"
 HOME: Final = str(_IN_WHEEL if _IN_WHEEL.is_dir() else _HERE.parent)

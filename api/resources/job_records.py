@@ -14,9 +14,9 @@ from api.http.disconnects import has_client
 from api.http.routes import Call
 from api.resources.json_answers import View
 from api.resources.reading import read_at_once, read_in_turn
-from groups.queue_requests import Delivered, Receive, Received, Token
-from groups.receipts import receipt_of
 from partitions.values import FetchRequest
+from queues.receipts import receipt_of
+from queues.requests import Delivered, Receive, Received, Token
 from raftlog.errors import NoLeader, OffsetOutOfRange
 from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.types import Offset, TopicPartition

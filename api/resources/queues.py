@@ -20,7 +20,9 @@ from api.http.requests import client_of
 from api.http.routes import TOPIC, Answer, Call, Handler, Parameter, Route, json_answer, json_response
 from api.resources.group_bodies import GROUP, milliseconds, name_of, selection_of
 from api.resources.job_records import FORMATS, bodies_of
-from groups.queue_requests import (
+from partitions.metadata.image import TopicInfo
+from queues.receipts import LEASE_BYTES, token_of
+from queues.requests import (
     Abandon,
     DeleteQueue,
     QueueRequest,
@@ -32,8 +34,6 @@ from groups.queue_requests import (
     Settled,
     Token,
 )
-from groups.receipts import LEASE_BYTES, token_of
-from partitions.metadata.image import TopicInfo
 from raftlog import errors
 from raftlog.errors import InvalidRequest, LeaseLost
 from raftlog.records.failures import dead_letter_topic

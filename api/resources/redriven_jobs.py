@@ -1,7 +1,7 @@
 """Dead letters of a queue that are tried again: the queue delivers their records where they are.
 
 Decides: which of them can be: the log must still have the record, with tags that the queue selects. Leaves to
-others: the jobs (``groups.work_queue``), and settling the dead letters (``dead_letters``).
+others: the jobs (``queues.work_queue``), and settling the dead letters (``dead_letters``).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from api.http.routes import Call
 from api.resources.dead_letter_pages import Letter
 from api.resources.dead_letter_scan import records_of
-from groups.job_steps import key_digest
-from groups.queue_requests import DeadJob, QueueView, ReadQueue, Reopen
 from partitions.values import FetchRequest
+from queues.job_steps import key_digest
+from queues.requests import DeadJob, QueueView, ReadQueue, Reopen
 from raftlog.errors import OffsetOutOfRange, UnknownGroup, UnknownPartition, UnknownQueue
 from raftlog.records.failures import FailedRecord
 from raftlog.records.tags import TagSelection, tag_fields

@@ -17,8 +17,7 @@ from groups.coordination import SWEEP_MS
 from groups.coordinator import GroupCoordinator
 from groups.lag_samples import LagSamples
 from groups.offsets import GroupOffsets, gathered
-from groups.ports import Extent, KnownTopics, Place
-from groups.queues import QueueLimits
+from groups.ports import Extent, Place
 from groups.records import TOPIC
 from groups.service import GroupService
 from groups.unconfirmed import CheckOpen
@@ -27,8 +26,10 @@ from partitions.metadata.service import Controller
 from partitions.replica.derived import DerivedState
 from partitions.routing.gateway import Gateway
 from partitions.values import FetchRequest, Start
+from queues.all_queues import QueueLimits
 from raftlog.clock import TrustedClock
 from raftlog.errors import CorruptBatch, OffsetOutOfRange, RaftlogError, UnknownPartition
+from raftlog.hosting.known_topics import KnownTopics
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.reader import iter_records
 from raftlog.types import NodeId, Offset, TopicPartition

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Final
 
 from broker.ports import CONFIRM_MS, ControllerPort, GatewayPort
-from groups.job_steps import key_digest
-from groups.queue_effects import Bury, Found, Look, Looked
 from partitions.metadata.image import TopicInfo
 from partitions.metadata.topic_config import complete
 from partitions.values import QUORUM, FetchRequest, FetchResult
+from queues.effects import Bury, Found, Look, Looked
+from queues.job_steps import key_digest
 from raftlog.clock import Clock
 from raftlog.errors import (
     CorruptBatch,

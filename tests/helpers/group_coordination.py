@@ -11,7 +11,7 @@ from groups.expiry import Survey
 from groups.membership import KnownUntil
 from groups.outputs import Row
 from groups.plans import MakePlan, Planned, planned
-from groups.ports import Extent, KnownTopics, Place
+from groups.ports import Extent, Place
 from groups.requests import (
     AddOffsets,
     Beat,
@@ -34,6 +34,7 @@ from groups.tally import Tally
 from groups.unconfirmed import Confirm
 from raftlog.errors import ProducerFenced, RaftlogError
 from raftlog.hosting.decisions import Answer, RequestId, Write
+from raftlog.hosting.known_topics import KnownTopics
 from raftlog.records.tags import TagSelection, tag_fields
 
 SESSION_MS = 10_000

@@ -13,12 +13,12 @@ from broker.ports import GatewayPort
 from delayed.coordinator import DelayedCoordinator
 from groups.coordinator import GroupCoordinator
 from groups.offsets import GroupOffsets
-from groups.ports import KnownTopics
-from groups.queue_effects import Bury, Look, Looked
 from groups.requests import AddOffsets
 from groups.service import GroupService
+from queues.effects import Bury, Look, Looked
 from raftlog.clock import TrustedClock
 from raftlog.errors import StorageFull
+from raftlog.hosting.known_topics import KnownTopics
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch, stamp
 from raftlog.types import NodeId, Offset

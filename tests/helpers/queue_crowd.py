@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from groups.queue_requests import Abandon, Received, Settle, Settled, Token
+from queues.requests import Abandon, Received, Settle, Settled, Token
 from raftlog.hosting.decisions import RequestId
 from tests.helpers.worked_off import WorkedOff
 

@@ -9,8 +9,10 @@ from groups.expiry import Survey
 from groups.membership import KnownUntil
 from groups.outputs import Output
 from groups.plans import MakePlan
-from groups.queue_effects import Bury, Found, Look, Looked
-from groups.queue_requests import (
+from groups.state import GroupsState
+from queues.all_queues import QueueLimits
+from queues.effects import Bury, Found, Look, Looked
+from queues.requests import (
     Abandon,
     DeadJob,
     DeleteQueue,
@@ -23,8 +25,6 @@ from groups.queue_requests import (
     Settled,
     Token,
 )
-from groups.queues import QueueLimits
-from groups.state import GroupsState
 from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, RequestId, Write
 from raftlog.records.tags import TAG_RECORD_HEADER, TagSelection, tag_fields

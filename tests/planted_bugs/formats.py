@@ -142,15 +142,15 @@ FORMATS = (
     PlantedBug(
         "a queue forgets which jobs it has handed out",
         "rows of queues",
-        "groups.queue_rows:QueueRows.progress",
+        "queues.rows:QueueRows.progress",
         "if queue != before:",
         "if before is None:",
-        seen_by="tests/unit/groups/test_queues.py::test_what_is_done_stays_done_after_a_fail_over",
+        seen_by="tests/unit/queues/test_queues.py::test_what_is_done_stays_done_after_a_fail_over",
     ),
     PlantedBug(
         "a receipt of another queue is accepted",
         "rows of queues",
-        "groups.receipts:token_of",
+        "queues.receipts:token_of",
         "check != _CHECK.pack(_sum(topic, group, fields))",
         "False",
         seen_by="tests/unit/api/test_queues_over_http.py::test_what_cannot_hold_is_refused",

@@ -29,7 +29,7 @@ COORDINATORS = (
     PlantedBug(
         "whole brokers: a new coordinator does not know who has a job",
         "J1",
-        "groups.open_jobs:OpenJobs.__init__",
+        "queues.open_jobs:OpenJobs.__init__",
         'now_ms + left_ms if left_ms or each.job.state == "leased" else None',
         "None",
         seen_by="brokers-queue:2",
@@ -37,7 +37,7 @@ COORDINATORS = (
     PlantedBug(
         "whole brokers: how far a queue has come is not stored",
         "J2",
-        "groups.queue_rows:QueueRows.progress",
+        "queues.rows:QueueRows.progress",
         "if queue != before:",
         "if before is None:",
         seen_by="brokers-queue:2",
@@ -45,7 +45,7 @@ COORDINATORS = (
     PlantedBug(
         "whole brokers: the number of deliveries of a job begins again at one",
         "J3",
-        "groups.job_steps:leased",
+        "queues.job_steps:leased",
         "deliveries=job.deliveries + 1,",
         "deliveries=1,",
         seen_by="brokers-queue:2",
@@ -53,7 +53,7 @@ COORDINATORS = (
     PlantedBug(
         "whole brokers: a record is stepped over in the topic",
         "J4",
-        "groups.look_ahead:LookAhead.looked",
+        "queues.look_ahead:LookAhead.looked",
         "for each in result.found if is_new(each.offset)",
         "for each in result.found[1:] if is_new(each.offset)",
         seen_by="brokers-queue:0",
@@ -90,7 +90,7 @@ COORDINATORS = (
     PlantedBug(
         "whole brokers: a new coordinator delivers a redriven job before others of its key",
         "J6",
-        "groups.open_jobs:_by_turn",
+        "queues.open_jobs:_by_turn",
         "not job.deliveries, job.redrives, job.offset",
         "not job.deliveries, job.offset",
         seen_by="brokers-queue:31",
@@ -98,7 +98,7 @@ COORDINATORS = (
     PlantedBug(
         "whole brokers: a new coordinator leaves out dead letters on their way",
         "J7",
-        "groups.work_queue:WorkQueue.take_over",
+        "queues.work_queue:WorkQueue.take_over",
         "for place in self._jobs.dead():",
         "for place in ():",
         seen_by="brokers-queue:1",

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from groups.queue_effects import Found
-from groups.queue_requests import Settle
-from groups.queues import QueueLimits
 from groups.records import KINDS, Key, Value
 from groups.state import GroupsState
+from queues.all_queues import QueueLimits
+from queues.effects import Found
+from queues.requests import Settle
 from raftlog.records.tags import TagSelection
 from tests.helpers.queue_crowd import PARTITIONS, UNIT_MS, Crowd, one_step
 from tests.helpers.worked_off import WorkedOff

@@ -19,12 +19,12 @@ from chaos.simulator.trace import Trace
 from groups.coordination import Coordination
 from groups.outputs import Output
 from groups.plans import MakePlan, Planned, planned
-from groups.ports import KnownTopics
 from groups.records import Key, Value
 from groups.requests import Commit, Request
 from groups.state import GroupsState
 from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, Write
+from raftlog.hosting.known_topics import KnownTopics
 
 WALL_MS: Final = 1_700_000_000_000
 QUIET_ROUNDS: Final = 4  # of a session and a rebalance

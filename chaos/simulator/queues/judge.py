@@ -18,8 +18,9 @@ from chaos.simulator.queues.odds import CREW, LETTERS, MAIL
 from chaos.simulator.refusals import Attempts, may_be_done
 from chaos.simulator.result import Broken
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from groups.queue_requests import Delivered, Settle, Settled, Token
-from groups.records import KINDS, TOPIC, CommittedOffset, Job, JobKey, OffsetKey, Queue, QueueKey
+from groups.records import KINDS, TOPIC, CommittedOffset, OffsetKey
+from queues.records import Job, JobKey, Queue, QueueKey
+from queues.requests import Delivered, Settle, Settled, Token
 from raftlog.errors import LeaseLost, RaftlogError
 from raftlog.records.failures import origin_of
 from raftlog.records.tags import TagSelection

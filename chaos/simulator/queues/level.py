@@ -13,9 +13,9 @@ from chaos.simulator.queues.judge import REASON, Judge
 from chaos.simulator.queues.odds import CREW, MAIL, TAGS, QueueOdds
 from chaos.simulator.queues.redriver import REDRIVEN, Redriver
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from groups.queue_requests import Receive, Received, Settle, Settled, Token
 from groups.records import TOPIC
 from partitions.values import QUORUM
+from queues.requests import Receive, Received, Settle, Settled, Token
 from raftlog.errors import RaftlogError, UnknownTopic
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch

@@ -9,8 +9,8 @@ from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.queues.judge import Judge, Place
 from chaos.simulator.queues.odds import CREW, MAIL, QueueOdds
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from groups.job_steps import key_digest
-from groups.queue_requests import DeadJob, Reopen, Settled
+from queues.job_steps import key_digest
+from queues.requests import DeadJob, Reopen, Settled
 from raftlog.errors import RaftlogError
 
 REDRIVEN: Final = "dead letters redriven"

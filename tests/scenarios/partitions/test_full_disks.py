@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from groups.queue_requests import Receive, Received, Settle, Token
 from groups.requests import Commit, DeleteGroup, OffsetCommit, Reply, Request
 from groups.state import GroupsState
 from partitions.metadata.commands import DecommissionBroker
 from partitions.values import QUORUM
+from queues.requests import Receive, Received, Settle, Token
 from raftlog.errors import StorageFull, UnknownGroup
 from raftlog.records.control import Archived, Marker, Seal
 from raftlog.types import Offset

@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 import pytest
 
 from broker.settings import Groups
-from groups.queue_requests import Receive, Received, Settle, Settled, Token
 from groups.records import TOPIC
 from groups.requests import (
     Beat,
@@ -28,6 +27,7 @@ from groups.requests import (
     Sync,
     Synced,
 )
+from queues.requests import Receive, Received, Settle, Settled, Token
 from raftlog.errors import Overloaded, RaftlogError, UnknownMember
 from raftlog.node.rpc_classes import CALLS_MAX, CallClass
 from raftlog.types import NodeId

@@ -25,6 +25,7 @@ INSTRUMENTED = (
     "groups",
     "transactions",
     "delayed",
+    "queues",
     "broker",
     "api",
     "chaos.simulator",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from groups.queue_requests import Token
-from groups.receipts import receipt_of
+from queues.receipts import receipt_of
+from queues.requests import Token
 from raftlog.records.failures import FailedRecord
 from raftlog.records.reader import read_records
 from raftlog.types import TopicPartition

@@ -60,7 +60,7 @@ def test_a_commands_line_in_the_list_is_how_its_own_help_begins(command: str) ->
     assert summary in " ".join(run(*command.split(), "--help").output.split())
 
 
-UNUSED = {"aiohttp.web", "aiokafka", "broker", "api.server", "partitions", "prometheus_client"}
+UNUSED = {"aiohttp.web", "aiokafka", "broker", "queues", "api.server", "partitions", "prometheus_client"}
 UNUSED |= {"pydantic", "raftlog.node", "rich", "ssl"}
 HTTP = {"aiohttp", "asyncio", "crc32c", "hashlib", "yarl", "numpy", "raftlog.client.session"}
 HTTP |= {"typing_extensions"}

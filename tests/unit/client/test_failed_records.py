@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from broker.coordinators.jobs import BrokerJobs
-from groups.queue_effects import Bury
+from queues.effects import Bury
 from raftlog import Backoff
 from raftlog.client.messages import Message
 from raftlog.errors import InvalidRequest, RecordTooLarge

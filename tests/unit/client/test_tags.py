@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from broker.coordinators.jobs import BrokerJobs
-from groups.queue_effects import Found, Look, Looked
+from queues.effects import Found, Look, Looked
 from raftlog.aio import Client, Consumer
 from raftlog.errors import Conflict, InvalidRequest
 from raftlog.records.batch import Codec

@@ -6,7 +6,6 @@ from typing import get_args
 
 import msgspec
 
-from groups.queue_requests import Abandon, DeleteQueue, ReadQueue, Receive, Reopen, Settle
 from groups.requests import (
     AddOffsets,
     Commit,
@@ -21,6 +20,7 @@ from groups.requests import (
     Sync,
 )
 from groups.service import ASK
+from queues.requests import Abandon, DeleteQueue, ReadQueue, Receive, Reopen, Settle
 from raftlog.hosting.coordinator_service import Ask
 from raftlog.node.rpc import encode_body
 from raftlog.node.rpc_classes import CallClass

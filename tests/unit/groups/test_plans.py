@@ -9,9 +9,9 @@ from typing import TypeVar
 import pytest
 
 from groups.coordinator import PLAN_AT_ONCE, GroupCoordinator
-from groups.ports import KnownTopics
 from groups.requests import Commit, Done, Join, Joined, OffsetCommit, Sync, Synced
 from raftlog.errors import InvalidRequest, Overloaded, RebalanceInProgress
+from raftlog.hosting.known_topics import KnownTopics
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.threads import in_thread
 from tests.helpers.group_coordination import REBALANCE_MS, SESSION_MS, CoordinatedGroups

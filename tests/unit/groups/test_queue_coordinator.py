@@ -9,12 +9,13 @@ from collections.abc import Sequence
 import pytest
 
 from groups.coordinator import GroupCoordinator
-from groups.ports import Jobs, KnownTopics
-from groups.queue_effects import Bury, Found, Look, Looked
-from groups.queue_requests import Receive, Received, Settle, Settled, Token
 from groups.requests import Commit, GroupView, Join, OffsetCommit, ReadGroup
 from groups.service import GroupService
+from queues.effects import Bury, Found, Look, Looked
+from queues.ports import Jobs
+from queues.requests import Receive, Received, Settle, Settled, Token
 from raftlog.errors import CommitUnknown, NoLeader, NotLeader, StorageFull
+from raftlog.hosting.known_topics import KnownTopics
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch
 from raftlog.types import NodeId

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from groups.coordination import PARTITION_BYTES, STATE_BYTES_MAX, SWEEP_MS
 from groups.membership import GENERATION_BYTES_PER_S
 from groups.outputs import Outputs, Row
-from groups.queue_requests import Receive
-from groups.queue_rows import QueueRows
-from groups.records import Group, GroupKey, JobKey
+from groups.records import Group, GroupKey
 from groups.requests import Commit, DeleteGroup, DeleteOffsets, Done, Join, Joined, Leave, OffsetCommit
 from groups.state import ROW_BYTES, GroupsState
+from queues.records import JobKey
+from queues.requests import Receive
+from queues.rows import QueueRows
 from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
 from raftlog.hosting.budget import RECHECK_MS
 from raftlog.wire.limits import PARTITIONS_MAX

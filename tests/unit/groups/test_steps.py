@@ -10,12 +10,14 @@ import pytest
 from groups.coordination import PAUSE_MS, STEP_MAX, SWEEP_MS, SWEPT_MAX
 from groups.coordinator import FORGET_PAUSE_S, FORGOTTEN_MAX, GroupCoordinator
 from groups.expiry import Survey
-from groups.ports import Extents, KnownTopics, Place
-from groups.queue_requests import Abandon, Receive, Settled
-from groups.records import Group, GroupKey, Job, JobKey, Queue, QueueKey
+from groups.ports import Extents, Place
+from groups.records import Group, GroupKey
 from groups.requests import Beat, Commit, Done, Join, Joined, OffsetCommit, ReadGroup
-from groups.work_queue import OPENED_MAX
+from queues.records import Job, JobKey, Queue, QueueKey
+from queues.requests import Abandon, Receive, Settled
+from queues.work_queue import OPENED_MAX
 from raftlog.errors import Conflict, UnknownGroup
+from raftlog.hosting.known_topics import KnownTopics
 from tests.helpers.group_coordination import SESSION_MS, CoordinatedGroups
 from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
 from tests.helpers.virtual_time import VirtualClock, VirtualLoop

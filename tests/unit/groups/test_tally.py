@@ -8,11 +8,12 @@ import logging
 import pytest
 
 from groups.lag_samples import SAMPLE_S, LagSamples, Row
-from groups.ports import Extent, KnownTopics
+from groups.ports import Extent
 from groups.records import CommittedOffset
 from groups.requests import DeleteGroup, Done
 from groups.tally import OTHER, Tally, kind_of
 from raftlog.errors import NoLeader
+from raftlog.hosting.known_topics import KnownTopics
 from raftlog.testing.shifted_clock import ShiftedClock
 from tests.helpers.group_coordination import SESSION_MS, CoordinatedGroups
 

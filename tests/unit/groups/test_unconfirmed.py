@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from groups.coordinator import GroupCoordinator
-from groups.ports import KnownTopics
 from groups.requests import AddOffsets, OffsetCommit
 from raftlog.errors import CommitUnknown, ConnectionLost, NoLeader, NotLeader, Overloaded, RaftlogError
+from raftlog.hosting.known_topics import KnownTopics
 from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly
 from tests.helpers.virtual_time import VirtualClock
 

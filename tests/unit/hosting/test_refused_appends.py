@@ -10,11 +10,11 @@ import pytest
 
 from groups.coordination import Coordination
 from groups.coordinator import GroupCoordinator
-from groups.ports import KnownTopics
 from groups.records import Group
 from groups.requests import Commit, Heartbeat, Join, Joined, OffsetCommit, Sync
 from raftlog.errors import CommitUnknown, NotLeader, Overloaded
 from raftlog.hosting.coordinator import AGAIN_S_MAX, QUIET_S, STALLED_S_MAX
+from raftlog.hosting.known_topics import KnownTopics
 from raftlog.records.batch import Batch
 from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
 from tests.helpers.instant_transactions import InstantMarkers

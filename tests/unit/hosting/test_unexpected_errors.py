@@ -10,12 +10,13 @@ import pytest
 
 from groups.coordinator import GroupCoordinator
 from groups.expiry import Survey
-from groups.ports import Extents, KnownTopics, Place
-from groups.queue_effects import Bury, Found, Look, Looked
-from groups.queue_requests import Receive, Received, Settle, Settled, Token
+from groups.ports import Extents, Place
 from groups.requests import Commit, Done, OffsetCommit
+from queues.effects import Bury, Found, Look, Looked
+from queues.requests import Receive, Received, Settle, Settled, Token
 from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RecordTooLarge
 from raftlog.hosting import coordinator as coordinator_module
+from raftlog.hosting.known_topics import KnownTopics
 from raftlog.records.batch import Batch
 from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
 from tests.helpers.instant_transactions import InstantMarkers

@@ -12,7 +12,7 @@ import struct
 import zlib
 from typing import Final
 
-from groups.queue_requests import Token
+from queues.requests import Token
 from raftlog.errors import InvalidRequest
 
 LEASE_BYTES: Final = 8

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from groups.queue_requests import PartView
-from groups.records import Job
+from queues.records import Job
+from queues.requests import PartView
 
 Place = tuple[int, int]  # partition and offset
 Line = tuple[int, bytes]  # partition and digest of a key

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from sortedcontainers import SortedSet
 
-from groups.queue_effects import Found, Look, Looked
+from queues.effects import Found, Look, Looked
 from raftlog.errors import RaftlogError
 
 WAIT_MS: Final = 5_000  # of a look at the end of a partition

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Final, assert_never
 
-from groups.by_topic import ByTopic
-from groups.ended import EndedDeliveries, Name
-from groups.outputs import Outputs
-from groups.ports import KnownTopics
-from groups.queue_effects import Bury, Look, Looked
-from groups.queue_requests import (
+from queues.effects import Bury, Look, Looked
+from queues.ended import EndedDeliveries, Name
+from queues.ports import Groups
+from queues.requests import (
     Abandon,
     DeleteQueue,
     QueueRequest,
@@ -28,11 +26,13 @@ from groups.queue_requests import (
     Settle,
     Settled,
 )
-from groups.room import BYTES_MAX, Room
-from groups.work_queue import WorkQueue
+from queues.room import BYTES_MAX, Room
+from queues.work_queue import WorkQueue
 from raftlog.errors import Conflict, RaftlogError, UnknownQueue
 from raftlog.hosting.budget import Usage
+from raftlog.hosting.by_topic import ByTopic
 from raftlog.hosting.decisions import RequestId
+from raftlog.hosting.known_topics import KnownTopics
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ JOBS_AT_ONCE: Final = 10  # take as long to take over as a group
 
 
 class Queues:
-    """Begins with what ``outputs`` has of them."""
+    """Begins with what ``groups`` have of them."""
 
-    def __init__(self, outputs: Outputs, topics: KnownTopics, limits: QueueLimits) -> None:
-        self._outputs = outputs
+    def __init__(self, groups: Groups, topics: KnownTopics, limits: QueueLimits) -> None:
+        self._groups = groups
         self._topics = topics
-        self._room = Room(limits.queue_max, limits.total_max, limits.bytes_max, outputs.state)
+        self._room = Room(limits.queue_max, limits.total_max, limits.bytes_max, groups.reasons)
         self._ended = EndedDeliveries()
         self._queues: dict[Name, WorkQueue] = {}
         self._loaded = Usage()  # queues by group
@@ -64,7 +64,7 @@ class Queues:
         self._next: dict[Name, int] = {}  # the deadline of a queue that counts; others in the heap are stale
         # Queues that have yet to be taken over, with the number of their jobs.
         self._left_behind: dict[Name, int] = {}
-        for group, jobs in outputs.state.jobs.items():
+        for group, jobs in groups.jobs.items():
             self._room.open.add(group, len(jobs))
             for topic, count in sorted(Counter(topic for topic, _ in jobs).items()):
                 self._left_behind[group, topic] = count
@@ -123,22 +123,22 @@ class Queues:
                 if name in self._queues or self.has(*name):
                     self._queue(name, now_ms, wall_ms).settle(request_id, request, now_ms, wall_ms)
                 else:
-                    self._outputs.answer(request_id, Settled(lost=tuple(range(len(request.tokens)))))
+                    self._groups.answer(request_id, Settled(lost=tuple(range(len(request.tokens)))))
             case Abandon():
                 if name in self._queues:
                     self._queues[name].abandon(request_id, request, now_ms, wall_ms)
                 else:
-                    self._outputs.answer(request_id, Settled())
+                    self._groups.answer(request_id, Settled())
             case Reopen():
                 self._check_exists(name)
                 self._queue(name, now_ms, wall_ms).reopen(request_id, request, now_ms, wall_ms)
             case ReadQueue():
                 self._check_exists(name)
-                self._outputs.answer(request_id, self._queue(name, now_ms, wall_ms).view())
+                self._groups.answer(request_id, self._queue(name, now_ms, wall_ms).view())
             case DeleteQueue():
                 self._check_exists(name)
                 self._queue(name, now_ms, wall_ms).end()
-                self._outputs.answer(request_id, Settled())
+                self._groups.answer(request_id, Settled())
             case _:
                 assert_never(request)
 
@@ -189,12 +189,11 @@ class Queues:
 
     def has(self, group: str, topic: str) -> bool:
         """Whether anything of this queue is stored."""
-        state = self._outputs.state
-        return any(topic == stored for stored, _ in state.queues.get(group, {}))
+        return any(topic == stored for stored, _ in self._groups.queues.get(group, {}))
 
     def check_free(self, group: str, topics: Collection[str]) -> None:
         """Raise ``Conflict`` if the group works one of these topics off as a queue."""
-        for topic, _ in self._outputs.state.queues.get(group, {}):
+        for topic, _ in self._groups.queues.get(group, {}):
             if topic in topics:
                 raise Conflict(
                     f"group {group} works off topic {topic} as a queue; use another group, or delete the "
@@ -203,15 +202,15 @@ class Queues:
 
     def is_in_use(self, group: str) -> bool:
         """Whether a group has open jobs, or somebody has asked for jobs of it in the last minute."""
-        return bool(self._loaded.of(group)) or group in self._outputs.state.jobs
+        return bool(self._loaded.of(group)) or group in self._groups.jobs
 
     def used_ms(self, group: str) -> int:
         """About when jobs of the group were last received, by the wall clock; 0 if never."""
-        return max((row.used_ms for row in self._outputs.state.queues.get(group, {}).values()), default=0)
+        return max((row.used_ms for row in self._groups.queues.get(group, {}).values()), default=0)
 
     def delete_of(self, group: str, now_ms: int, wall_ms: int) -> None:
         """The group is deleted."""
-        topics = {topic for topic, _ in self._outputs.state.queues.get(group, {})}
+        topics = {topic for topic, _ in self._groups.queues.get(group, {})}
         topics |= {topic for name, topic in (*self._queues, *self._left_behind) if name == group}
         for topic in sorted(topics):
             self._queue((group, topic), now_ms, wall_ms).end()
@@ -222,7 +221,7 @@ class Queues:
     def _queue(self, name: Name, now_ms: int, wall_ms: int) -> WorkQueue:
         found = self._queues.get(name)
         if found is None:
-            found = self._queues[name] = WorkQueue(*name, self._outputs, self._room, self._ended)
+            found = self._queues[name] = WorkQueue(*name, self._groups, self._room, self._ended)
             self._loaded.add(name[0], 1)
             self._room.open.add(name[0], -self._left_behind.pop(name, 0))  # they are counted when taken over
             self._by_topic.change(name, set(), {name[1]})

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from groups.state import GroupsState
 from raftlog.errors import Overloaded
 from raftlog.hosting.budget import SHARE, Usage
 
@@ -26,7 +25,7 @@ class Room:
     queue_max: int
     total_max: int
     bytes_max: int
-    state: GroupsState
+    reasons: Usage  # bytes of what is said of failures, by group
     open: Usage = field(default_factory=Usage)
 
     def has(self, group: str, queue_open: int, count: int = 1) -> bool:
@@ -40,14 +39,14 @@ class Room:
 
     def used_bytes(self) -> int:
         """What all open jobs take."""
-        return self.open.total * JOB_BYTES + self.state.reasons.total
+        return self.open.total * JOB_BYTES + self.reasons.total
 
     def kept_reason(self, group: str, reason: str) -> str:
         """The reason, or its beginning where there is no room for more."""
         return reason if self._has_bytes(group, 4 * len(reason)) else reason[:CUT_CHARACTERS]
 
     def _has_bytes(self, group: str, more: int) -> bool:
-        of_group = self.open.of(group) * JOB_BYTES + self.state.reasons.of(group)
+        of_group = self.open.of(group) * JOB_BYTES + self.reasons.of(group)
         share_max = max(self.queue_max * JOB_BYTES, self.bytes_max // SHARE)
         return of_group + more <= share_max and self.used_bytes() + more <= self.bytes_max
 

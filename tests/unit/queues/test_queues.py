@@ -8,12 +8,12 @@ from types import FrameType
 
 import pytest
 
-from groups.queue_effects import Looked
-from groups.queue_requests import DeleteQueue, ReadQueue, Received, Settle, Token
-from groups.queues import QueueLimits
-from groups.records import JobKey
 from groups.requests import DeleteGroup, Done
-from groups.waiters import GRACE_MS
+from queues.all_queues import QueueLimits
+from queues.effects import Looked
+from queues.records import JobKey
+from queues.requests import DeleteQueue, ReadQueue, Received, Settle, Token
+from queues.waiters import GRACE_MS
 from raftlog.errors import Conflict, NoLeader, Overloaded, UnknownQueue, UnknownTopic
 from tests.helpers.profiled import opcodes_of, profiled
 from tests.helpers.worked_off import LEASE_MS, WorkedOff

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from groups.records import Job, JobKey
-from groups.room import CUT_CHARACTERS, JOB_BYTES, Room
 from groups.state import GroupsState
+from queues.records import Job, JobKey
+from queues.room import CUT_CHARACTERS, JOB_BYTES, Room
 
 
 def room_of(*, queue_max: int = 20, total_max: int = 100, jobs: int = 1_000) -> Room:

@@ -13,15 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from groups import job_steps
-from groups.agreement import check_same_tags
-from groups.ended import End, EndedDeliveries
-from groups.look_ahead import LookAhead
-from groups.open_jobs import OpenJobs, Place
-from groups.outputs import Outputs, Row
-from groups.ports import KnownTopics
-from groups.queue_effects import Bury, Look, Looked
-from groups.queue_requests import (
+from queues import job_steps
+from queues.effects import Bury, Look, Looked
+from queues.ended import End, EndedDeliveries
+from queues.look_ahead import LookAhead
+from queues.open_jobs import OpenJobs, Place
+from queues.ports import Groups, Row
+from queues.records import Job, Queue
+from queues.requests import (
     Abandon,
     Delivered,
     QueueView,
@@ -32,12 +31,13 @@ from groups.queue_requests import (
     Settled,
     Token,
 )
-from groups.queue_rows import QueueRows
-from groups.records import Job, Queue
-from groups.room import RETRY_AFTER_MS, Room, no_room
-from groups.waiters import Waiter, Waiters
+from queues.room import RETRY_AFTER_MS, Room, no_room
+from queues.rows import QueueRows
+from queues.waiters import Waiter, Waiters
 from raftlog.errors import Conflict, NoLeader, RaftlogError
+from raftlog.hosting.agreement import check_same_tags
 from raftlog.hosting.decisions import RequestId
+from raftlog.hosting.known_topics import KnownTopics
 from raftlog.records.tags import TagSelection, tag_fields
 
 OPENED_MAX: Final = 400  # jobs that are opened, or end, in one step, so that its rows are one batch
@@ -49,18 +49,18 @@ EXPIRED: Final = "the lease ended without an answer"
 class WorkQueue:
     """``take_over`` begins it with what is stored."""
 
-    def __init__(self, group: str, topic: str, outputs: Outputs, room: Room, ended: EndedDeliveries) -> None:
+    def __init__(self, group: str, topic: str, groups: Groups, room: Room, ended: EndedDeliveries) -> None:
         """``room`` and ``ended`` are those of all queues."""
         self._name = group, topic
         self._group = group
         self._topic = topic
-        self._outputs = outputs
+        self._groups = groups
         self._room = room
         self._ended = ended
         self._topic_id = ""
         self._partitions = 0  # all below are known to ``_ahead``
         self._selection: TagSelection | None = None
-        self._rows = QueueRows(group, topic, outputs)
+        self._rows = QueueRows(group, topic, groups)
         self._ahead = LookAhead()
         self._waiters = Waiters()
         self._burials: list[Bury] = []  # once the rows before them are written
@@ -117,7 +117,7 @@ class WorkQueue:
             job = self._jobs.get(place)
             assert job is not None
             if job.state == "leased":
-                self._outputs.tally.leases_expired += 1
+                self._groups.tally.leases_expired += 1
                 if job.deliveries >= job.deliveries_max:
                     rows.append(self._died(place, job, EXPIRED))
         self._write(rows, (), wall_ms)
@@ -136,7 +136,7 @@ class WorkQueue:
         self._client = ask.client
         held = self._jobs.held_under(ask.lease)
         if held:  # a repetition, whose first answer was lost
-            self._outputs.answer(request_id, Received(tuple(self._delivered(place) for place in held)))
+            self._groups.answer(request_id, Received(tuple(self._delivered(place) for place in held)))
             return
         self._set_up(ask, topics)
         self._dismiss(ask.lease)
@@ -151,7 +151,7 @@ class WorkQueue:
         lost = [index for index, token in enumerate(ask.tokens) if not held[token]]
         places = {token.partition for token in tokens}
         self._write(rows, places, wall_ms, frees_room=ask.how == "ack")
-        self._outputs.answer(request_id, Settled(lost=tuple(lost), until_ms=wall_ms + ask.time_ms))
+        self._groups.answer(request_id, Settled(lost=tuple(lost), until_ms=wall_ms + ask.time_ms))
         self._serve(now_ms, wall_ms)
 
     def abandon(self, request_id: RequestId, ask: Abandon, now_ms: int, wall_ms: int) -> None:
@@ -185,7 +185,7 @@ class WorkQueue:
                 job = self._opened(place, dead.key) if job is None else job
                 rows.append(self._put(place, job_steps.redriven(job, dead.redrives), None))
         self._write(rows, {dead.partition for dead in ask.jobs}, wall_ms)
-        self._outputs.answer(request_id, Settled())
+        self._groups.answer(request_id, Settled())
         self._serve(now_ms, wall_ms)
 
     def _dismiss(self, lease: bytes) -> None:
@@ -266,7 +266,7 @@ class WorkQueue:
         job = self._jobs.get(place)
         is_newest = job is not None and job.state == "dead" and job.redrives == bury.redrives
         if bury.topic_id == self._topic_id and job is not None and is_newest:
-            self._outputs.tally.jobs_dead += 1
+            self._groups.tally.jobs_dead += 1
             self._ended.remember(self._name, place, End(job.lease, "dead"))
             self._write([self._closed(place)], (place[0],), wall_ms, frees_room=True)
             self._serve(now_ms, wall_ms)
@@ -288,7 +288,7 @@ class WorkQueue:
         may_wait = self._waiters.may_wait(now_ms)
         for place in self._ahead.wanted(now_ms, self._waiters.newest_mark, may_wait=may_wait):
             names = (self._group, self._topic, self._topic_id)
-            self._outputs.perform(Look(*names, *place, self._jobs.is_ordered, self._selection))
+            self._groups.perform(Look(*names, *place, self._jobs.is_ordered, self._selection))
 
     def _nothing(self) -> Received | RaftlogError:
         """What somebody is told who has waited in vain."""
@@ -322,7 +322,7 @@ class WorkQueue:
         self._write(rows, opened, wall_ms)
         if not places:
             return len(rows) >= OPENED_MAX and self._lease_to(waiter, now_ms, wall_ms)
-        self._outputs.tally.jobs_delivered += len(places)
+        self._groups.tally.jobs_delivered += len(places)
         self._answer(waiter, Received(tuple(self._delivered(place) for place in sorted(places))))
         return True
 
@@ -343,7 +343,7 @@ class WorkQueue:
         before = self._jobs.get(place)
         assert before is not None
         if before.deliveries:
-            self._outputs.tally.jobs_redelivered += 1
+            self._groups.tally.jobs_redelivered += 1
         if before.state == "waiting" and before.lease:
             self._ended.remember(self._name, place, End(before.lease, "given back"))
         return self._put(place, job_steps.leased(before, ask, wall_ms), now_ms + ask.lease_ms)
@@ -357,7 +357,7 @@ class WorkQueue:
         if job.state == "dead":
             return ask.how in ("nack", "dead")
         if ask.how == "ack":
-            self._outputs.tally.jobs_done += 1
+            self._groups.tally.jobs_done += 1
             rows.append(self._closed(place))
             return True
         if job.state == "waiting":
@@ -461,7 +461,7 @@ class WorkQueue:
                 )
         self._rows.write(rows, wall_ms, self._client, frees_room=frees_room)
         for burial in self._burials:
-            self._outputs.perform(burial)
+            self._groups.perform(burial)
         self._burials.clear()
 
     def _row_of_queue(self, partition: int, end: int, wall_ms: int) -> Queue:
@@ -475,4 +475,4 @@ class WorkQueue:
 
     def _answer(self, waiter: Waiter, reply: Received | RaftlogError) -> None:
         self._waiters.remove(waiter.request_id)
-        self._outputs.answer(waiter.request_id, reply)
+        self._groups.answer(waiter.request_id, reply)

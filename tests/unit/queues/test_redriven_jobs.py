@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from groups.queue_requests import DeadJob, DeleteQueue, Reopen, Settled, Token
-from groups.queues import QueueLimits
-from groups.work_queue import IDLE_MS
+from queues.all_queues import QueueLimits
+from queues.requests import DeadJob, DeleteQueue, Reopen, Settled, Token
+from queues.work_queue import IDLE_MS
 from raftlog.errors import NoLeader, Overloaded
 from raftlog.hosting.decisions import Write
 from tests.helpers.worked_off import LEASE_MS, WorkedOff

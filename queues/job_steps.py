@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from groups.queue_requests import Receive
-from groups.records import Job
+from queues.records import Job
+from queues.requests import Receive
 
 KEY_BYTES: Final = 8  # of a digest
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, Literal, NamedTuple
 
-from groups.open_jobs import Place
+from queues.open_jobs import Place
 
 ENDED_MAX: Final = 1_000  # of all queues of one partition of ``__offsets``
 Name = tuple[str, str]  # group and topic

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of groups."""
+"""Fixtures of the tests of queues."""
 
 from __future__ import annotations
 

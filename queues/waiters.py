@@ -13,7 +13,7 @@ from typing import Final
 
 from sortedcontainers import SortedSet
 
-from groups.queue_requests import Receive
+from queues.requests import Receive
 from raftlog.hosting.decisions import RequestId
 
 GRACE_MS: Final = 2_000  # a receive that waits no longer still waits so long for the first look

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from groups.ended import ENDED_MAX
-from groups.queue_requests import Token
-from groups.records import JobKey
-from groups.work_queue import IDLE_MS
+from queues.ended import ENDED_MAX
+from queues.records import JobKey
+from queues.requests import Token
+from queues.work_queue import IDLE_MS
 from tests.helpers.worked_off import LEASE_MS, WorkedOff
 
 # requirement: A7

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from groups.queue_effects import Found
-from groups.queue_requests import DeadJob, DeleteQueue, Reopen
-from groups.work_queue import IDLE_MS
+from queues.effects import Found
+from queues.requests import DeadJob, DeleteQueue, Reopen
+from queues.work_queue import IDLE_MS
 from raftlog.errors import Conflict, NoLeader
 from raftlog.records.tags import TagSelection
 from tests.helpers.worked_off import WorkedOff
