@@ -48,6 +48,36 @@ def test_no_module_of_a_wheel_names_one_that_is_left_out(left_out: str) -> None:
     assert [path for path in sources if re.search(rf"\b{module_of(left_out)}\b", path.read_text())] == []
 
 
+UPWARD_BY_NAME = {  # imports that the layer check cannot see; those of ``_COMMANDS`` when a command is run
+    ("raftlog/__main__.py", "api.cli"),
+    ("raftlog/testing/__main__.py", "chaos.kit.supervisor"),
+    ("api/cli/commands.py", "chaos.commands"),
+}
+
+
+def test_modules_of_higher_layers_are_named_in_few_places() -> None:
+    layers = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
+    height = {
+        package: -place for place, layer in enumerate(layers) for package in map(str.strip, layer.split("|"))
+    }
+    found = {
+        (str(path.relative_to(ROOT)), node.value)
+        for package in height
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and _is_module(node.value)
+        if height.get(node.value.partition(".")[0], height[package]) > height[package]
+    }
+    assert found == UPWARD_BY_NAME
+
+
+def _is_module(name: object) -> bool:
+    if not isinstance(name, str) or not re.fullmatch(r"\w+(\.\w+)+", name):
+        return False
+    path = ROOT / name.replace(".", "/")
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
 def test_the_licence_is_in_checkout_and_wheel() -> None:
     # requirement: X1
     text = (ROOT / "LICENSE").read_text()

@@ -9,9 +9,11 @@ from queues.records import Job, JobKey
 from queues.room import CUT_CHARACTERS, JOB_BYTES, Room
 
 
-def room_of(*, queue_max: int = 20, total_max: int = 100, jobs: int = 1_000) -> Room:
-    """One with memory for so many jobs."""
-    return Room(queue_max, total_max, jobs * JOB_BYTES, GroupsState())
+def room_of(
+    state: GroupsState | None = None, *, queue_max: int = 20, total_max: int = 100, jobs: int = 1_000
+) -> Room:
+    """Memory for so many jobs, less that of the reasons in a state."""
+    return Room(queue_max, total_max, jobs * JOB_BYTES, (state or GroupsState()).reasons)
 
 
 # requirement: N2
@@ -39,13 +41,14 @@ def test_all_groups_together_have_a_bound(room: Room) -> None:
 
 # requirement: N2
 def test_reasons_of_failures_take_room_and_are_cut_without_it() -> None:
-    room, kept = room_of(queue_max=4, jobs=24), []
+    state = GroupsState()
+    room, kept = room_of(state, queue_max=4, jobs=24), []
     room.open.add("one", 4)
     for slot in range(4):
         kept.append(room.kept_reason("one", "x" * 1_000))
-        room.state.put(JobKey("one", "jobs", slot), Job(partition=0, offset=slot, reason=kept[-1]))
+        state.put(JobKey("one", "jobs", slot), Job(partition=0, offset=slot, reason=kept[-1]))
     assert [*map(len, kept)] == [1_000, *[CUT_CHARACTERS] * 3]
     assert room.used_bytes() <= 6 * JOB_BYTES
     for slot in range(4):
-        room.state.put(JobKey("one", "jobs", slot), None)
-    assert not room.state.reasons.total
+        state.put(JobKey("one", "jobs", slot), None)
+    assert not state.reasons.total
