@@ -15,7 +15,7 @@ import msgspec
 
 from delayed.decisions import BYTES_MAX, Decisions
 from delayed.records import LaneKey, Message, Row, record_of
-from delayed.requests import Found, Reply, Request, Reschedule, is_reading
+from delayed.requests import READS, Found, Reply, Request, Reschedule
 from delayed.room import MoveRoom
 from delayed.state import DelayedState, was_delivered
 from delayed.tally import Tally
@@ -84,6 +84,8 @@ class Delivery(Protocol):
 
 class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     """One partition. It is the derived state of its replica."""
+
+    reads = READS
 
     def __init__(
         self,
@@ -159,10 +161,6 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         if self.decisions is not None:
             self.decisions.is_time_known = self._clock.is_known
         super().step(work, request_id)
-
-    def reads_only(self, request: Request) -> bool:
-        """Descriptions."""
-        return is_reading(request)
 
     def perform(self, effect: Effect) -> None:
         """Move a batch, or sweep, beside everything else."""

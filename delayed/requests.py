@@ -5,7 +5,7 @@ Every request may be repeated: messages have ids that the broker of the request 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -136,9 +136,8 @@ class CountTopic(msgspec.Struct, tag="count", frozen=True, kw_only=True):
 Request = Add | Reschedule | Cancel | Read | ReadMany | ReadMoving | CountTopic | ScheduleRequest
 
 
-def is_reading(request: Request) -> bool:
-    """Whether the request changes nothing."""
-    return isinstance(request, Read | ReadMany | ReadMoving | CountTopic | ReadSchedule | ReadSchedules)
+READS: Final = (Read, ReadMany, ReadMoving, CountTopic, ReadSchedule, ReadSchedules)
+"""Classes of requests that write nothing."""
 
 
 class Added(msgspec.Struct, tag="added", frozen=True):

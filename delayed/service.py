@@ -7,7 +7,6 @@ a producer id is allocated. Leaves to others: the replies (``coordinator``), fin
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -16,6 +15,7 @@ import msgspec
 from delayed.coordinator import DelayedCoordinator, Delivery
 from delayed.records import ID_BYTES, Message
 from delayed.requests import (
+    READS,
     Add,
     Added,
     Cancel,
@@ -40,7 +40,6 @@ from delayed.requests import (
     Reschedule,
     ScheduleRequest,
     When,
-    is_reading,
 )
 from raftlog.errors import UnknownDelayed, UnknownSchedule
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
@@ -77,6 +76,9 @@ class MessageId(NamedTuple):
         return found
 
 
+NAME: Final = "delayed messages"  # for people
+
+
 class DelayedService:
     """All delayed messages, as one broker reaches them. It offers its own coordinators to the others."""
 
@@ -92,7 +94,7 @@ class DelayedService:
         self._delivery = delivery
         self._topic = topic
         self._coordinators: CoordinatorService[DelayedCoordinator, Request, Reply] = CoordinatorService(
-            node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply]
+            node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply], reads=READS
         )
 
     async def add(self, request: Add, spread: int, timeout_ms: int) -> tuple[int, Added]:
@@ -102,7 +104,7 @@ class DelayedService:
         ``NoLeader``, and ``CommitUnknown``.
         """
         deadline = deadline_in(timeout_ms)
-        count = self._topic.partition_count or await self._topic.create(timeout_ms)
+        count = await self._coordinators.partition_count(timeout_ms)
         partition = spread % count
         reply = await self._ask_with_producer(partition, request, deadline)
         assert isinstance(reply, Added)
@@ -128,7 +130,7 @@ class DelayedService:
     ) -> list[tuple[MessageId, Described]]:
         """Up to ``count_max`` messages behind one, in the order of their ids. Raises ``NoLeader``."""
         found: list[tuple[MessageId, Described]] = []
-        count = await self._confirmed_count(timeout_ms) or 0
+        count = await self._coordinators.confirmed_count(timeout_ms) or 0
         begin = MessageId(0, b"") if after is None else after
         for partition in range(begin.partition, count):
             behind = begin.id if partition == begin.partition else b""
@@ -149,7 +151,7 @@ class DelayedService:
     async def is_moving_to(self, topic: str, partition: int, timeout_ms: int) -> bool:
         """Whether messages are on their way to a partition, from any coordinator. Raises ``NoLeader``."""
         request = ReadMoving(topic=topic, partition=partition)
-        for coordinator in range(await self._confirmed_count(timeout_ms) or 0):
+        for coordinator in range(await self._coordinators.confirmed_count(timeout_ms) or 0):
             reply = await self._ask(coordinator, request, timeout_ms)
             assert isinstance(reply, Moving)
             if reply.is_moving:
@@ -159,8 +161,7 @@ class DelayedService:
     async def count(self, topic: str, topic_id: str, timeout_ms: int) -> Counted:
         """The messages and schedules of a topic. Raises ``NoLeader``."""
         request = CountTopic(topic=topic, topic_id=topic_id)
-        partitions = range(await self._confirmed_count(timeout_ms) or 0)
-        replies = await asyncio.gather(*(self._ask(each, request, timeout_ms) for each in partitions))
+        replies = await self._coordinators.ask_all(request, timeout_ms=timeout_ms, name=NAME)
         found = [reply for reply in replies if isinstance(reply, Counted)]
         return Counted(
             sum(each.pending for each in found),
@@ -173,7 +174,7 @@ class DelayedService:
     async def create_schedule(self, request: CreateSchedule, timeout_ms: int) -> DescribedSchedule:
         """Begin a schedule; again with the same contents is the same. Raises ``Conflict`` for another one."""
         deadline = deadline_in(timeout_ms)
-        count = self._topic.partition_count or await self._topic.create(timeout_ms)
+        count = await self._coordinators.partition_count(timeout_ms)
         partition = partition_for_key(request.id.encode(), count)
         return _only_schedule(await self._ask_with_producer(partition, request, deadline))
 
@@ -196,7 +197,7 @@ class DelayedService:
     ) -> list[tuple[int, DescribedSchedule]]:
         """Up to ``count_max`` schedules with their partitions, behind one of these, in this order."""
         found: list[tuple[int, DescribedSchedule]] = []
-        count = await self._confirmed_count(timeout_ms) or 0
+        count = await self._coordinators.confirmed_count(timeout_ms) or 0
         for partition in range(after[0], count):
             behind = after[1] if partition == after[0] else ""
             request = ReadSchedules(topic=topic, after=behind, count_max=count_max - len(found))
@@ -208,7 +209,7 @@ class DelayedService:
         return found
 
     async def _ask_of(self, name: str, request: ScheduleRequest, timeout_ms: int) -> Reply:
-        count = await self._confirmed_count(timeout_ms)
+        count = await self._coordinators.confirmed_count(timeout_ms)
         if count is None:
             raise UnknownSchedule(f"there is no schedule {name}")
         return await self._ask(partition_for_key(name.encode(), count), request, timeout_ms)
@@ -224,22 +225,13 @@ class DelayedService:
         return reply
 
     async def _ask_about(self, which: MessageId, request: Request, timeout_ms: int) -> Reply:
-        count = await self._confirmed_count(timeout_ms)
+        count = await self._coordinators.confirmed_count(timeout_ms)
         if count is None or which.partition >= count:
             raise UnknownDelayed(f"there is no delayed message {which}")
         return await self._ask(which.partition, request, timeout_ms)
 
-    async def _confirmed_count(self, timeout_ms: int) -> int | None:
-        return self._topic.partition_count or await self._topic.confirmed_count(timeout_ms)
-
     async def _ask(self, partition: int, request: Request, timeout_ms: int) -> Reply:
-        return await self._coordinators.ask(
-            partition,
-            request,
-            timeout_ms=timeout_ms,
-            name="delayed messages",
-            reads_only=is_reading(request),
-        )
+        return await self._coordinators.ask(partition, request, timeout_ms=timeout_ms, name=NAME)
 
 
 def _only(reply: Reply) -> Described:

@@ -21,14 +21,14 @@ from groups.outputs import Row
 from groups.plans import MakePlan, Planned, planned
 from groups.ports import Topics
 from groups.records import KINDS
-from groups.requests import Join, ReadGroup, Reply, Request, Sync, TopicGroup
+from groups.requests import READS, Join, Reply, Request, Sync, TopicGroup
 from groups.state import GroupsState
 from groups.tally import Tally
 from groups.unconfirmed import CheckOpen, Confirm
 from queues.all_queues import DEFAULTS, QueueLimits
 from queues.effects import Bury, Look
 from queues.ports import Jobs
-from queues.requests import ReadQueue, Settled
+from queues.requests import Settled
 from raftlog.clock import TrustedClock
 from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RebalanceInProgress
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
@@ -48,6 +48,8 @@ _log = logging.getLogger("raftlog.groups")
 
 class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
     """One partition. It is the derived state of its replica."""
+
+    reads = READS
 
     def __init__(
         self,
@@ -138,10 +140,6 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             state_bytes_max=self._state_bytes_max,
             sweep_every_ms=self._sweep_every_ms,
         )
-
-    def reads_only(self, request: Request) -> bool:
-        """Views of a group, and of a queue."""
-        return isinstance(request, ReadGroup | ReadQueue)
 
     def perform(self, effect: Effect) -> None:
         """What a queue needs, or must be known of topics and transactions, beside everything else."""

@@ -5,12 +5,12 @@ They travel between brokers as msgpack; a field that is added has a default. Eve
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from groups.records import CommittedOffset, Group
-from queues.requests import QueueReply, QueueRequest, Receive
+from queues.requests import QueueReply, QueueRequest, ReadQueue, Receive
 
 Plan = dict[str, dict[str, tuple[int, ...]]]
 """Partitions by topic, by member."""
@@ -143,6 +143,8 @@ Request = (
     | DeleteGroup
     | QueueRequest
 )
+READS: Final = (ReadGroup, ReadQueue)
+"""Classes of requests that write nothing."""
 MayWait = Join | Sync | Heartbeat | Leave | Receive
 """Requests whose answers may wait: for other members, for the rest of a large group, for jobs."""
 

@@ -15,8 +15,7 @@ from typing import Final, get_args
 from msgspec import Struct, msgpack
 
 from groups.coordinator import GroupCoordinator
-from groups.requests import MayWait, ReadGroup, Reply, Request, TopicGroup, may_wait
-from queues.requests import ReadQueue
+from groups.requests import READS, MayWait, Reply, Request, TopicGroup, may_wait
 from raftlog.errors import UnknownGroup
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
 from raftlog.node.deadline import deadline_in, ms_until
@@ -92,7 +91,7 @@ class GroupService:
         self._topic = topic
         self._calls = calls
         self._coordinators: CoordinatorService[GroupCoordinator, Request, Reply] = CoordinatorService(
-            node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply]
+            node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply], reads=READS
         )
         calls.serve(LIST, self._serve_list)
         calls.serve(OF_TOPIC, self._serve_of_topic)
@@ -104,9 +103,8 @@ class GroupService:
         lost, and ``UnknownGroup`` without a topic, unless the request ``creates`` the group.
         """
         deadline = deadline_in(timeout_ms)
-        count = self._topic.partition_count
-        if count is None:
-            count = await (self._topic.create if creates else self._topic.confirmed_count)(timeout_ms)
+        coordinators = self._coordinators
+        count = await (coordinators.partition_count if creates else coordinators.confirmed_count)(timeout_ms)
         if count is None:
             raise UnknownGroup(f"there is no group {request.group!r}", group=request.group)
         return await self._coordinators.ask(
@@ -114,28 +112,22 @@ class GroupService:
             request,
             timeout_ms=ms_until(deadline),
             name=f"group {request.group}",
-            reads_only=isinstance(request, ReadGroup | ReadQueue),
         )
 
     async def ready(self, *, timeout_ms: int) -> int:
         """Create the topic if it is missing; returns its number of partitions. Raises ``RaftlogError``."""
-        count = self._topic.partition_count
-        return await self._topic.create(timeout_ms) if count is None else count
+        return await self._coordinators.partition_count(timeout_ms)
 
     async def list_groups(self, after: str = "", count_max: int = ALL) -> list[GroupSummary]:
         """The groups behind a name, in order. Raises ``NoLeader`` when a partition has no leader."""
-        count = self._topic.partition_count
-        if count is None:
-            count = await self._topic.confirmed_count(LIST_MS) or 0
+        count = await self._coordinators.confirmed_count(LIST_MS) or 0
         asked = (_List(partition, after, count_max) for partition in range(count))
         found = await asyncio.gather(*map(self._list_one, asked))
         return nsmallest(count_max, chain.from_iterable(found), key=lambda each: each.group)
 
     async def of_topic(self, topic: str, topic_id: str, count_max: int) -> tuple[int, list[TopicGroup]]:
         """The number of groups that depend on a topic, and the first ones by name. Raises ``NoLeader``."""
-        count = self._topic.partition_count
-        if count is None:
-            count = await self._topic.confirmed_count(LIST_MS) or 0
+        count = await self._coordinators.confirmed_count(LIST_MS) or 0
         asked = (_OfTopic(partition, topic, topic_id, count_max) for partition in range(count))
         found = await asyncio.gather(*map(self._of_topic_one, asked))
         groups = chain.from_iterable(groups for _, groups in found)

@@ -19,10 +19,7 @@ from transactions.decisions import Decisions
 from transactions.outputs import Mark, Row
 from transactions.records import KINDS, Handle, Participant
 from transactions.requests import (
-    ListTransactions,
-    ReadAnswer,
-    ReadOutcomes,
-    ReadTransaction,
+    READS,
     Reply,
     Request,
 )
@@ -66,6 +63,8 @@ class Markers(Protocol):
 class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     """One partition. It is the derived state of its replica."""
 
+    reads = READS
+
     def __init__(
         self,
         name: str,
@@ -101,10 +100,6 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             tally=self.tally,
             before=before,
         )
-
-    def reads_only(self, request: Request) -> bool:
-        """Descriptions of transactions, and answers to keyed requests."""
-        return isinstance(request, ReadAnswer | ReadTransaction | ListTransactions | ReadOutcomes)
 
     def perform(self, effect: Effect) -> None:
         """Send outcomes beside everything else."""

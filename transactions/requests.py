@@ -5,6 +5,8 @@ They travel between brokers as msgpack; a field that is added has a default. Eve
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from transactions.records import Handle, Participant, Transaction
@@ -187,6 +189,8 @@ OfOneId = (
     | ReadTransaction
 )
 Request = OfOneId | ListTransactions | ReadOutcomes
+READS: Final = (ReadAnswer, ReadTransaction, ListTransactions, ReadOutcomes)
+"""Classes of requests that write nothing."""
 
 
 class Opened(msgspec.Struct, tag="opened", frozen=True, kw_only=True):

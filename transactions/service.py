@@ -7,7 +7,6 @@ new producer id is allocated. Leaves to others: the replies (``coordinator``), f
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from heapq import nsmallest
 from typing import Final
@@ -24,6 +23,7 @@ from transactions.coordinator import TransactionCoordinator
 from transactions.records import Transaction
 from transactions.requests import (
     ALL,
+    READS,
     BeginRun,
     End,
     Known,
@@ -32,9 +32,7 @@ from transactions.requests import (
     NeedsProducerId,
     OfOneId,
     Open,
-    ReadAnswer,
     ReadOutcomes,
-    ReadTransaction,
     Reply,
     Request,
     TransactionNumber,
@@ -61,18 +59,16 @@ class TransactionService:
         self._topic = topic
         self._new_producer_id = new_producer_id
         self._coordinators: CoordinatorService[TransactionCoordinator, Request, Reply] = CoordinatorService(
-            node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply]
+            node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply], reads=READS
         )
 
     async def partition_count(self, timeout_ms: int) -> int:
         """Of ``__transactions``, which is created if it is missing. Raises ``RaftlogError``."""
-        count = self._topic.partition_count
-        return await self._topic.create(timeout_ms) if count is None else count
+        return await self._coordinators.partition_count(timeout_ms)
 
     async def confirmed_count(self, timeout_ms: int) -> int | None:
         """The same, or None while the topic is missing. Raises ``NoLeader``."""
-        count = self._topic.partition_count
-        return await self._topic.confirmed_count(timeout_ms) if count is None else count
+        return await self._coordinators.confirmed_count(timeout_ms)
 
     async def list_some(
         self, after: str = "", count_max: int = ALL, *, open_only: bool, timeout_ms: int
@@ -100,15 +96,7 @@ class TransactionService:
         return Known(open=tuple(still_open), committed=tuple(committed))
 
     async def _ask_all(self, request: ListTransactions | ReadOutcomes, timeout_ms: int) -> list[Reply]:
-        count = await self.confirmed_count(timeout_ms) or 0
-        return await asyncio.gather(
-            *(
-                self._coordinators.ask(
-                    partition, request, timeout_ms=timeout_ms, name="transactions", reads_only=True
-                )
-                for partition in range(count)
-            )
-        )
+        return await self._coordinators.ask_all(request, timeout_ms=timeout_ms, name="transactions")
 
     async def ask(self, request: OfOneId, *, timeout_ms: int) -> Reply:
         """The reply of the coordinator of the request's transactional id; never ``NeedsProducerId``.
@@ -137,5 +125,4 @@ class TransactionService:
             request,
             timeout_ms=ms_until(deadline),
             name=f"transactional id {name}",
-            reads_only=isinstance(request, ReadAnswer | ReadTransaction),
         )

@@ -22,7 +22,7 @@ from array import array
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from raftlog.clock import TrustedClock
 from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RecordTooLarge, Rejected
@@ -109,8 +109,11 @@ class _Open(Generic[Request, Reply]):
 class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     """One partition, as one leader after another coordinates it; all on the event loop's thread.
 
-    A package gives it the hooks. ``decisions`` is None on brokers that do not lead the partition.
+    A package gives it the hooks, and ``reads``: the classes of requests that write nothing. ``decisions`` is
+    None on brokers that do not lead the partition.
     """
+
+    reads: ClassVar[tuple[type[Any], ...]] = ()
 
     def __init__(
         self, name: str, clock: TrustedClock, record_of: Callable[[Row], Record], state: ReplicatedState
@@ -152,9 +155,9 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         Deadlines of ``before``, the last ones of this leader, stand: a refused append prolongs nothing.
         """
 
-    @abstractmethod
     def reads_only(self, request: Request) -> bool:
         """Whether the request writes nothing: another leader must be ruled out by a question then."""
+        return isinstance(request, self.reads)
 
     def too_late(self, request: Request, timeout_ms: int) -> RaftlogError:
         """The error for a request that was not answered in time."""

@@ -7,6 +7,7 @@ others: the replies (``coordinator``), which partition coordinates what (the pac
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -90,8 +91,12 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         *,
         asks: type[Ask[Request]],
         answers: type[Answered[Reply]],
+        reads: tuple[type[Any], ...],
     ) -> None:
-        """``coordinators`` has those of this broker's replicas, by partition."""
+        """``coordinators`` has those of this broker's replicas, by partition.
+
+        ``reads`` are the classes of requests that write nothing.
+        """
         self.topic = topic
         self._node_id = node_id
         self._coordinators = coordinators
@@ -99,12 +104,27 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         self._service = service
         self._asks = asks
         self._answers = answers
+        self._reads = reads
         self._leaders: dict[int, NodeId] = {}  # by partition, the broker that has answered last
         calls.serve(service, self._serve)
 
-    async def ask(
-        self, partition: int, request: Request, *, timeout_ms: int, name: str, reads_only: bool
-    ) -> Reply:
+    async def partition_count(self, timeout_ms: int) -> int:
+        """The number of partitions of the topic, created if it is missing. Raises ``RaftlogError``."""
+        count = self.topic.partition_count
+        return await self.topic.create(timeout_ms) if count is None else count
+
+    async def confirmed_count(self, timeout_ms: int) -> int | None:
+        """The number of partitions of the topic, or None while it is missing. Raises ``NoLeader``."""
+        count = self.topic.partition_count
+        return await self.topic.confirmed_count(timeout_ms) if count is None else count
+
+    async def ask_all(self, request: Request, *, timeout_ms: int, name: str) -> list[Reply]:
+        """The replies of the coordinators of all partitions, in order. Raises as ``ask`` does."""
+        count = await self.confirmed_count(timeout_ms) or 0
+        asked = (self.ask(each, request, timeout_ms=timeout_ms, name=name) for each in range(count))
+        return await asyncio.gather(*asked)
+
+    async def ask(self, partition: int, request: Request, *, timeout_ms: int, name: str) -> Reply:
         """The reply of a partition's coordinator. ``name`` is what is asked about, for people.
 
         Raises what it refuses, ``NoLeader`` when none is found in time, and ``CommitUnknown`` when its answer
@@ -122,9 +142,8 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
             return decode_body(body, self._answers).reply
 
         try:
-            return await self.at_leader(
-                partition, ask_node, deadline, is_repeatable=None if reads_only else lambda: True
-            )
+            is_repeatable = None if isinstance(request, self._reads) else lambda: True
+            return await self.at_leader(partition, ask_node, deadline, is_repeatable=is_repeatable)
         except InDoubt as failure:  # also where the coordinator refuses the repetition
             raise CommitUnknown(f"{name}: its coordinator did not answer; repeat") from failure
 
