@@ -77,16 +77,21 @@ class RequestBatcher:
         return await part.receipt
 
     async def _send(self, topic: str, partitions: Sequence[int], parts: Sequence[Part]) -> None:
-        """Append all parts as one batch and give each its outcome."""
+        """Append all parts as one batch and give each its outcome.
+
+        What is refused for its contents, and what cannot be encoded, is sent again in two halves: an error
+        of one request, also one that nobody has thought of, is no other's.
+        """
         target = TopicPartition(topic, self._rng.choice(partitions))
         for part in parts:
             part.target = target
+        batch: bytes | None = None
         try:
-            receipt = await self._gateway.append(
-                target, [_batch_of(parts)], acks=QUORUM, timeout_ms=self._timeout_ms
-            )
+            batch = _batch_of(parts)
+            receipt = await self._gateway.append(target, [batch], acks=QUORUM, timeout_ms=self._timeout_ms)
         except Exception as error:
-            if len(parts) == 1 or not isinstance(error, InvalidRequest):
+            is_of_one = batch is None or isinstance(error, InvalidRequest)
+            if len(parts) == 1 or not is_of_one:
                 _fail(parts, error)
                 return
             middle = len(parts) // 2

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
+from typing import cast
 
 import pytest
 
@@ -142,6 +143,18 @@ async def test_a_request_without_a_key_is_refused_alone() -> None:
         ]
         stored = cluster.gateway.log(TopicPartition(ORDERS, 0)).batches
         assert [record.key for batch in stored for record in read_records(batch)] == [b"a", b"b", b"c", b"d"]
+
+
+async def test_a_request_whose_records_cannot_be_encoded_fails_alone() -> None:
+    async with gathering() as (cluster, batcher):
+        broken = part("b")
+        broken.records = [Record(b"b", timestamp_ms=cast("int", "no time"))]
+        parts = [part("a"), broken, part("c")]
+        outcomes = await asyncio.gather(
+            *(batcher.append(ORDERS, (2,), each) for each in parts), return_exceptions=True
+        )
+        assert [isinstance(outcome, Exception) for outcome in outcomes] == [False, True, False]
+        assert batches_of(cluster) == [[b"a"], [b"c"]]
 
 
 async def test_what_befalls_the_batch_is_told_to_every_request() -> None:
