@@ -3,7 +3,8 @@
 Without a transactional id of its own, a request borrows one of this broker, for itself alone. Such an id is
 used again and again, so requests leave no ids and no producers behind; and a broker that was restarted aborts
 with the first use of an id what its predecessor left open. An id whose last outcome is not known is not used
-again before the broker restarts: the outcome can be asked for until then.
+again while the outcome may be asked for: until the broker restarts, or has ``IN_DOUBT_MAX`` newer ones of the
+same coordinator. So requests without an outcome leave a bounded number of ids behind, too.
 
 Decides: when the transaction is aborted, and whether an error is definite. Leaves to others: what is written
 (the caller), the coordinator's decisions (``decisions``, ``keyed_requests``).
@@ -13,21 +14,34 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from raftlog.errors import CommitUnknown, RaftlogError, TransactionAborted, Unknown
+from raftlog.errors import CommitUnknown, RaftlogError, TransactionAborted, Unknown, UnknownTransaction
 from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.types import NodeId
 from transactions.batches import KEY_END, partition_of
+from transactions.fencing import IDLE
 from transactions.records import RESERVED, Handle, Participant
-from transactions.requests import AnsweredBefore, Claim, End, Ended, Open, Opened, ReadAnswer
+from transactions.requests import (
+    AnsweredBefore,
+    Claim,
+    Described,
+    End,
+    Ended,
+    Open,
+    Opened,
+    ReadAnswer,
+    ReadTransaction,
+)
 from transactions.service import TransactionService
 
 ABORT_MS: Final = 10_000
 GRACE_MS: Final = 1_000  # the time of a request ends before that of its transaction
+IN_DOUBT_MAX: Final = 400  # ids of one coordinator that are kept for the sake of their last outcome
 _log = logging.getLogger("raftlog.transactions")
 
 Work = Callable[[Handle, int], Awaitable[bytes]]
@@ -48,7 +62,9 @@ class OneShots:
     def __init__(self, node_id: NodeId, service: TransactionService) -> None:
         self._node_id = node_id
         self._service = service
-        self._free: dict[str, list[str]] = {}  # by what selects the coordinator
+        # By what selects the coordinator: ids that may be used, and those whose last outcome is not known.
+        self._free: dict[str, list[str]] = {}
+        self._in_doubt: dict[str, deque[str]] = {}  # the oldest first
         self._numbers = itertools.count()
 
     async def run(
@@ -74,7 +90,7 @@ class OneShots:
         name = transactional_id
         if name is None:
             count = await self._service.partition_count(timeout_ms)
-            name = self._borrow(spread % count, count)
+            name = await self._borrow(_key_of(spread % count, count), deadline)
         request = Open(
             transactional_id=name,
             timeout_ms=timeout_ms + GRACE_MS,
@@ -85,7 +101,8 @@ class OneShots:
         try:
             answered = await self._run(work, request, deadline)
         except Unknown:
-            raise  # the id is not used again
+            self._keep(name)
+            raise
         except Exception:
             self._give_back(name)
             raise
@@ -157,15 +174,40 @@ class OneShots:
         except RaftlogError as error:
             _log.info("transaction %s is left to its time limit: %s", handle, error)
 
-    def _borrow(self, partition: int, count: int) -> str:
-        """A transactional id that is coordinated by a partition, and that no other request has."""
-        key = _key_of(partition, count)
-        free = self._free.get(key)
-        return free.pop() if free else f"{key}{KEY_END}{self._node_id}.{next(self._numbers)}"
+    async def _borrow(self, key: str, deadline: float) -> str:
+        """A transactional id that a key's partition coordinates, and that no other request has."""
+        free, in_doubt = self._free.get(key), self._in_doubt.setdefault(key, deque())
+        if free:
+            return free.pop()
+        if len(in_doubt) >= IN_DOUBT_MAX:
+            name, is_idle = in_doubt.popleft(), False
+            try:
+                is_idle = await self._is_idle(name, ms_until(deadline))
+            finally:
+                if not is_idle:
+                    in_doubt.append(name)
+            if is_idle:
+                return name
+        return f"{key}{KEY_END}{self._node_id}.{next(self._numbers)}"
+
+    async def _is_idle(self, name: str, timeout_ms: int) -> bool:
+        """Whether the next transaction of an id can begin at once, whatever partitions have no leader."""
+        try:
+            found = await self._service.ask(ReadTransaction(transactional_id=name), timeout_ms=timeout_ms)
+        except UnknownTransaction:
+            return True
+        except RaftlogError:
+            return False
+        return isinstance(found, Described) and found.transaction.state in IDLE
 
     def _give_back(self, name: str) -> None:
         if name.startswith(RESERVED):
             self._free.setdefault(name.partition(KEY_END)[0], []).append(name)
+
+    def _keep(self, name: str) -> None:
+        """Not to be used soon: clients may ask for its last outcome."""
+        if name.startswith(RESERVED):
+            self._in_doubt.setdefault(name.partition(KEY_END)[0], deque()).append(name)
 
 
 def _nothing_visible(error: Unknown, transaction: str) -> CommitUnknown:

@@ -12,10 +12,21 @@ import pytest
 from raftlog.errors import CommitUnknown, NoLeader, RaftlogError, TransactionAborted
 from raftlog.types import NodeId
 from tests.helpers.http_server import HttpServer, served
+from transactions import one_shot
 from transactions.batches import partition_of
 from transactions.one_shot import OneShots
-from transactions.records import Handle
-from transactions.requests import Claim, End, Ended, OfOneId, Open, Opened, Reply
+from transactions.records import Handle, State, Transaction
+from transactions.requests import (
+    Claim,
+    Described,
+    End,
+    Ended,
+    OfOneId,
+    Open,
+    Opened,
+    ReadTransaction,
+    Reply,
+)
 from transactions.service import TransactionService
 
 PARTITIONS = 16
@@ -47,6 +58,8 @@ class AnsweredByTest:
             return found
         if isinstance(request, Open):
             return Opened(producer_id=7, epoch=0)
+        if isinstance(request, ReadTransaction):
+            return Described(transaction=Transaction(producer_id=7, epoch=1, state=State.COMPLETE))
         assert isinstance(request, End)
         return Ended(is_committed=request.is_commit, next_epoch=1)
 
@@ -115,6 +128,36 @@ async def test_a_commit_in_doubt_is_unknown_and_its_id_is_not_lent_again() -> No
     with pytest.raises(CommitUnknown):
         await run(shots)
     assert len(set(coordinators.ids())) == 2
+
+
+# requirement: N2
+async def test_requests_without_an_outcome_leave_a_bounded_number_of_ids() -> None:
+    lost = CommitUnknown("its coordinator did not answer")
+    coordinators = AnsweredByTest(lambda request: lost if isinstance(request, End) else None)
+    shots = one_shots(coordinators)
+    for _ in range(2 * one_shot.IN_DOUBT_MAX):
+        with pytest.raises(CommitUnknown):
+            await run(shots)
+    ids = coordinators.ids()
+    assert len(set(ids)) == one_shot.IN_DOUBT_MAX
+    assert ids[one_shot.IN_DOUBT_MAX :] == ids[: one_shot.IN_DOUBT_MAX], "the oldest first"
+
+
+async def test_an_id_whose_transaction_cannot_end_stops_no_other_request() -> None:
+    lost = CommitUnknown("a partition has no leader")
+    ending = Described(transaction=Transaction(producer_id=7, epoch=0, state=State.PREPARE_COMMIT))
+
+    def answers(request: OfOneId) -> Reply | RaftlogError | None:
+        if isinstance(request, ReadTransaction):
+            return ending
+        return lost if isinstance(request, End) else None
+
+    coordinators = AnsweredByTest(answers)
+    shots = one_shots(coordinators)
+    for _ in range(one_shot.IN_DOUBT_MAX + 2):
+        with pytest.raises(CommitUnknown):
+            await run(shots)
+    assert len(set(coordinators.ids())) == one_shot.IN_DOUBT_MAX + 2
 
 
 async def test_an_opening_in_doubt_shows_nothing() -> None:
