@@ -31,6 +31,7 @@ from raftlog.hosting.deadlines import Deadlines
 from raftlog.hosting.decisions import RequestId
 from transactions import batches, keyed_requests, sinks
 from transactions.fencing import ENDING, IDLE, is_newest, outcome_of, why_closed
+from transactions.listing import page_of
 from transactions.outcomes import known
 from transactions.outputs import Output, Outputs, Row
 from transactions.records import (
@@ -413,7 +414,8 @@ class Decisions:
     def _listed(self, ask: ListTransactions) -> Listed:
         names = self.state.open_names if ask.open_only else self.state.names
         known = self.state.transactions
-        return Listed(transactions={name: known[name] for name in names.after(ask.after, ask.count_max)})
+        page = page_of((name, known[name]) for name in names.after(ask.after, ask.count_max))
+        return Listed(transactions=page.transactions, has_more=page.has_more)
 
     def _existing(self, name: str) -> Transaction:
         found = self.state.transactions.get(name)

@@ -241,6 +241,7 @@ class Listed(msgspec.Struct, tag="listed", frozen=True, kw_only=True):
     """By transactional id."""
 
     transactions: dict[str, Transaction]
+    has_more: bool = False  # behind the last one: see ``transactions.listing``
 
 
 class Known(msgspec.Struct, tag="known", frozen=True, kw_only=True):

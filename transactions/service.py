@@ -8,7 +8,6 @@ new producer id is allocated. Leaves to others: the replies (``coordinator``), f
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from heapq import nsmallest
 from typing import Final
 
 import msgspec
@@ -20,7 +19,7 @@ from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.types import NodeId
 from transactions.batches import partition_of
 from transactions.coordinator import TransactionCoordinator
-from transactions.records import Transaction
+from transactions.listing import Page, merged
 from transactions.requests import (
     ALL,
     READS,
@@ -72,18 +71,14 @@ class TransactionService:
 
     async def list_some(
         self, after: str = "", count_max: int = ALL, *, open_only: bool, timeout_ms: int
-    ) -> dict[str, Transaction]:
+    ) -> Page:
         """The newest transaction of the transactional ids behind one, or only the open ones, ordered by id.
 
         Raises ``NoLeader`` when a coordinator does not answer.
         """
-        found: dict[str, Transaction] = {}
         request = ListTransactions(open_only=open_only, after=after, count_max=count_max)
-        for reply in await self._ask_all(request, timeout_ms):
-            assert isinstance(reply, Listed)
-            found |= reply.transactions
-        names = nsmallest(count_max, (name for name in found if name > after))  # an older broker sends all
-        return {name: found[name] for name in names}
+        replies = await self._ask_all(request, timeout_ms)
+        return merged([reply for reply in replies if isinstance(reply, Listed)], after, count_max)
 
     async def known(self, asked: Iterable[TransactionNumber], timeout_ms: int) -> Known:
         """What all coordinators together know of transactions. Raises ``NoLeader``."""

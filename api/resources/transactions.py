@@ -76,8 +76,11 @@ async def list_transactions(call: Call) -> web.StreamResponse:
     open_only = parameters.one_of(call.query, "state", STATES) == "open"
     timeout_ms = call.services.limits.control_timeout_ms
     asked = pagination.asked_page(call.query, _IDS)
-    found = await call.services.transactions.list_some(*asked, open_only=open_only, timeout_ms=timeout_ms)
-    shown, token = pagination.page([(name, (name, one)) for name, one in found.items()], call.query, _IDS)
+    page = await call.services.transactions.list_some(*asked, open_only=open_only, timeout_ms=timeout_ms)
+    rows = [(name, (name, one)) for name, one in page.transactions.items()]
+    shown, token = pagination.page(rows, call.query, _IDS)
+    if token is None and page.has_more:
+        token = shown[-1][0]
     return json_response(wire.TransactionList([_body(name, one) for name, one in shown], token))
 
 

@@ -9,6 +9,7 @@ from raftlog.errors import NoLeader
 from raftlog.records.builder import with_producer
 from tests.helpers.http_server import HttpServer, Reply, served
 from tests.helpers.producing import BINARY, ORDERS_0, PARTITION, TOPIC, one_batch
+from transactions import listing
 from transactions.records import Handle
 from transactions.requests import Join, OfOneId, ReadTransaction
 from transactions.requests import Reply as ReplyOfCoordinator
@@ -384,3 +385,21 @@ async def test_what_is_refused_joins_nothing(
     assert (refused.status, refused.code) == (status, code), refused.json
     assert field is None or refused.json["field"] == field
     assert (await server.get(f"{TRANSACTIONS}/copy-1")).json["groups"] == []
+
+
+# requirement: N2
+@served(partitions=3)
+async def test_a_page_of_transactions_with_many_partitions_is_short(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "PARTS_MAX", 2)
+    for number in range(5):
+        await joined(server, await opened(server, f"copy-{number}"))
+    found, sizes, token = list[object](), list[int](), "copy"
+    while token:
+        page = await server.get(f"{TRANSACTIONS}?page_token={token}")
+        sizes.append(len(items(page)))
+        found += [item["transactional_id"] for item in items(page)]
+        token = str(page.json.get("next_page_token") or "")
+    assert sizes == [2, 2, 1]
+    assert found == [f"copy-{number}" for number in range(5)]
