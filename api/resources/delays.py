@@ -32,6 +32,7 @@ from raftlog.wire import delays as wire
 from raftlog.wire.delays import DELAYED_BYTES_MAX, DELAYED_RECORDS_MAX
 
 SHOWN_MAX = 100  # in one page: each is read from the log
+KEYS_BYTES_MAX = 1 << 20  # of one page, which has all keys whole; one more key may exceed it
 QUERY = ("delay", "deliver_at")
 
 
@@ -87,13 +88,17 @@ async def list_messages(call: Call) -> web.StreamResponse:
     service, timeout_ms = call.services.delayed, call.services.limits.control_timeout_ms
     found = await service.list_some(call.query.get("topic"), after, limit + 1, timeout_ms)
     items: list[wire.DelayedBody] = []
-    for which, one in found[:limit]:
+    following, keys_bytes = str(found[limit - 1][0]) if len(found) > limit else None, 0
+    for shown, (which, one) in enumerate(found[:limit], 1):
         try:
             message = await service.message(which, one, timeout_ms)
         except errors.UnknownDelayed:
             continue  # it has left meanwhile
         items.append(_body(which, one, message))
-    following = str(found[limit - 1][0]) if len(found) > limit else None
+        keys_bytes += len(message.key or b"")
+        if keys_bytes > KEYS_BYTES_MAX and shown < len(found):
+            following = str(which)
+            break
     return json_response(wire.DelayedList(items, following))
 
 
@@ -254,7 +259,8 @@ ROUTES = (
         paths.DELAYED,
         list_messages,
         "List delayed messages",
-        f"Those that are not in their topics yet, by id; at most {SHOWN_MAX} in a page.",
+        f"Those that are not in their topics yet, by id; at most {SHOWN_MAX} in a page, fewer if their keys "
+        "are large.",
         (Parameter("topic", "only those for this topic"), LIMIT, PAGE_TOKEN),
         {},
         {200: json_answer("a page", wire.DelayedList)},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from api.resources import delays
 from delayed.records import Message
 from delayed.requests import Described
 from delayed.service import MessageId
@@ -296,3 +297,20 @@ async def test_a_compacted_topic_needs_a_key(server: HttpServer) -> None:
     reply = await create(server, topic="compacted", record={"value": 1})
     assert "key" in str(reply.json["detail"])
     assert (await create(server, topic="compacted")).status == 201
+
+
+# requirement: N2
+@served(partitions=3)
+async def test_a_page_of_messages_with_large_keys_is_short(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delays, "KEYS_BYTES_MAX", 1_000)
+    accepted = {str((await delayed(server, key="k" * 600))["delayed_id"]) for _ in range(5)}
+    found, sizes, token = list[object](), list[int](), "0" * 28
+    while token:
+        page = await server.get(f"{DELAYED}?page_token={token}")
+        sizes.append(len(rows(page, "items")))
+        found += [item["delayed_id"] for item in rows(page, "items")]
+        token = str(page.json.get("next_page_token") or "")
+    assert sizes == [2, 2, 1]
+    assert found == sorted(accepted)
