@@ -14,7 +14,7 @@ from raftlog.wire import bodies
 
 async def described(call: Call, target: TopicPartition) -> bodies.PartitionBody:
     """One partition, with this broker's newest metadata. Raises ``NoLeader`` while it is being opened."""
-    statuses = await call.services.gateway.describe(target.topic)
+    statuses = await call.services.gateway.describe(target.topic, (target.partition,))
     topic = call.services.controller.image.topics.get(target.topic)
     if topic is None:
         raise UnknownTopic(f"there is no topic {target.topic!r}", topic=target.topic)

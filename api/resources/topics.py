@@ -169,13 +169,13 @@ async def _until_sealed(call: Call, topic: TopicInfo) -> None:
     either, but from brokers with old metadata.
     """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + SEAL_S
+    deadline, decommissioned = loop.time() + SEAL_S, range(topic.writable_partitions, len(topic.partitions))
     while loop.time() < deadline:
         try:
-            statuses = await call.services.gateway.describe(topic.name)
+            statuses = await call.services.gateway.describe(topic.name, decommissioned)
         except RaftlogError:
             return  # it was deleted meanwhile
-        if all(each.is_sealed for each in statuses if each.partition >= topic.writable_partitions):
+        if all(each.is_sealed for each in statuses):
             return
         await asyncio.sleep(LOOK_S)
 

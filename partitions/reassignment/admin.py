@@ -174,8 +174,8 @@ class PartitionAdmin:
         """Whether a partition finds a leader within this time."""
         deadline = deadline_in(wait_ms)
         while asyncio.get_running_loop().time() < deadline:
-            statuses = await self._gateway.describe(target.topic)
-            if any(one.partition == target.partition and one.leader is not None for one in statuses):
+            statuses = await self._gateway.describe(target.topic, (target.partition,))
+            if any(one.leader is not None for one in statuses):
                 return True
             await asyncio.sleep(LOOK_S)
         return False

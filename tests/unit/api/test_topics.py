@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from partitions.values import PartitionStatus
@@ -393,7 +395,7 @@ async def test_a_change_of_replicas_that_cannot_be_shown_is_an_unknown_outcome(
     admin(server).dead |= {NodeId(2), NodeId(3)}
     before = server.cluster.controller.image
 
-    async def describe(topic: str) -> list[PartitionStatus]:
+    async def describe(topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:
         raise NoLeader("no broker answers")
 
     monkeypatch.setattr(server.cluster.gateway, "describe", describe)
@@ -561,3 +563,22 @@ async def test_errors_of_a_leader_are_reported(
 ) -> None:
     server.cluster.gateway.faults[TopicPartition("orders", 0)] = fault
     assert (await server.post(path, {"partition": 0, "offset": 0})).code == code
+
+
+# requirement: N2
+@served(partitions=100)
+async def test_one_partition_costs_its_own_description_alone(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = server.cluster.gateway
+    described = gateway.describe
+    asked = list[Collection[int] | None]()
+
+    async def describe(topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:
+        asked.append(partitions)
+        return await described(topic, partitions)
+
+    monkeypatch.setattr(gateway, "describe", describe)
+    assert (await server.get("/v1/topics/orders/partitions/7")).json["partition"] == 7
+    assert (await server.get("/v1/topics/orders/partitions?limit=2")).status == 200
+    assert [len(one or ()) for one in asked] == [1, 2]
