@@ -322,9 +322,10 @@ class Coordination:
             self._check_unused(ask.group, "commit as one of them, with member_id and generation", known=False)
             return
         member = self._existing(ask.group).committer(ask.member_id, ask.generation, now_ms)
-        group = self._group(ask.group)
+        group, topics = self._group(ask.group), {commit.topic for commit in ask.offsets}
+        assigned = {topic: frozenset(member.assignment.get(topic, ())) for topic in topics}
         for commit in ask.offsets:
-            if commit.partition not in member.assignment.get(commit.topic, ()):
+            if commit.partition not in assigned[commit.topic]:
                 raise InvalidRequest(
                     f"offsets: {commit.topic}/{commit.partition} is not assigned to member "
                     f"{ask.member_id!r} in generation {ask.generation}",

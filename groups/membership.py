@@ -374,7 +374,7 @@ class Membership:
 
     def _remove(self, gone: Collection[str], reason: str, now_ms: int, wall_ms: int) -> None:
         """Those are no members from now on; the others join again."""
-        group = self.group
+        group, gone = self.group, dict.fromkeys(gone)  # all may be lost at once
         for member_id in gone:
             self._sessions.pop(member_id, None)
             if self._joining is not None:
