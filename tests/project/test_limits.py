@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from api.resources.delays import KEYS_BYTES_MAX, SHOWN_MAX
 from broker.settings import MESSAGE_BYTES_MAX, QUEUE_BYTES_MIN, Limits
 from groups.commits import PENDING_MAX
 from groups.membership import GROUP_BYTES_MAX
@@ -21,6 +22,7 @@ from raftlog.node.group.snapshot_transfer import CHUNK_BYTES
 from raftlog.node.network.tcp_links import TransportLimits
 from raftlog.wire.limits import KEYED_RECORDS_MAX, OFFSET_METADATA_CHARACTERS_MAX, PARTITIONS_MAX
 from transactions.batches import DECISION_BYTES_MAX, HANDLES_MAX
+from transactions.listing import PARTS_MAX
 
 PAGE: Final = (Path(__file__).resolve().parents[2] / "docs" / "limits.md").read_text()
 ROW: Final = re.compile(r"^\| (?!what|---)(.+?) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
@@ -58,6 +60,8 @@ NUMBERS: Final = {
     ],
     "offsets of a group, and its queues": None,  # shares of settings, which the tests of groups hold
     "the decision about a batch of a sink": [size(DECISION_BYTES_MAX), f"{HANDLES_MAX}", WRITE],
+    "transactions of one page of a list": [f"{PARTS_MAX:,}", FRAME],
+    "delayed messages of one page of a list": [f"{SHOWN_MAX}", size(KEYS_BYTES_MAX)],
     "decisions to abort": [],
     "the answer of one request with an idempotency key": [f"{KEYED_RECORDS_MAX:,}", WRITE],
     "a state machine's snapshot": [size(CHUNK_BYTES), FRAME],
