@@ -18,6 +18,8 @@ from queues.effects import Found, Look, Looked
 from raftlog.errors import RaftlogError
 
 WAIT_MS: Final = 5_000  # of a look at the end of a partition
+LOOK_COUNT: Final = 200  # jobs that one look finds, at most
+FOUND_MAX: Final = 20_000  # jobs that are remembered of one queue, and one more of each partition
 AGAIN_MS: Final = 300  # after a failure, and for partitions at their end while others have jobs
 
 
@@ -42,11 +44,12 @@ class LookAhead:
     def __init__(self) -> None:
         self._parts: dict[int, _Part] = {}
         self._giving: SortedSet[int] = SortedSet()
-        self._due: set[int] = set()
+        self._due: SortedSet[tuple[int, int]] = SortedSet()  # mark of the newest look, and partition
         self._at_tail: SortedSet[tuple[int, int]] = SortedSet()  # mark of the newest look, and partition
         self._failed: list[tuple[int, int]] = []  # a heap: when it is looked at again, and partition
         self._errors: dict[int, RaftlogError] = {}  # of the newest looks
         self._looks_now = 0  # under way
+        self._found = 0  # jobs, of all partitions
         self._turn = 0  # the partition that gives the next job
         self.mark = 0  # counts looks; a look with a higher mark than a request began after it
 
@@ -59,7 +62,7 @@ class LookAhead:
         """Jobs of this partition are given from ``offset`` on. An offset may rise, and does not fall."""
         if partition not in self._parts:
             self._parts[partition] = _Part(offset)
-            self._due.add(partition)
+            self._due.add((0, partition))
         part = self._parts[partition]
         part.read_offset = max(part.read_offset, offset)
 
@@ -76,11 +79,12 @@ class LookAhead:
             return None
         partition = self._giving[self._giving.bisect_left(self._turn) % len(self._giving)]
         self._turn = partition + 1
-        found = self._parts[partition].found
-        given = found.popleft()
-        if not found:
+        part = self._parts[partition]
+        given = part.found.popleft()
+        self._found -= 1
+        if not part.found:
             self._giving.discard(partition)
-            self._due.add(partition)
+            self._due.add((part.began, partition))
         return partition, given
 
     # Looks.
@@ -89,7 +93,7 @@ class LookAhead:
         """For each mark below this number it is known that there were no more jobs after it."""
         if self._looks_now:
             return 0
-        oldest = [mark for mark, _ in self._at_tail[:1]] + [self._parts[part].began for part in self._due]
+        oldest = [mark for mark, _ in (*self._at_tail[:1], *self._due[:1])]
         return min(oldest, default=self.mark + 1)  # above all marks of requests
 
     @property
@@ -105,10 +109,12 @@ class LookAhead:
         """Partition, offset and time of the looks to begin.
 
         ``newest`` is the mark of the last request that waits; without one, partitions at their end are looked
-        at after a while only. With ``may_wait`` a look at the end of a partition waits for records.
+        at after a while only. With ``may_wait`` a look at the end of a partition waits for records. While
+        many jobs are known, others wait; the partition comes first that was looked at first.
         """
-        now = sorted(self._due)
-        self._due.clear()
+        room = max(0, (FOUND_MAX - self._found) // LOOK_COUNT - self._looks_now)
+        now = sorted(partition for _, partition in self._due[:room])
+        del self._due[:room]
         while self._failed and self._failed[0][0] <= now_ms:
             now.append(heapq.heappop(self._failed)[1])
         while self._at_tail and self._may_have_grown(now_ms, newest):
@@ -139,13 +145,17 @@ class LookAhead:
         self._errors.pop(look.partition, None)
         part.again_ms = now_ms + AGAIN_MS
         part.read_offset = result.next_offset
-        part.found.extend(each for each in result.found if is_new(each.offset))
+        new, room = [each for each in result.found if is_new(each.offset)], max(1, FOUND_MAX - self._found)
+        if len(new) > room:  # the rest is looked at later
+            part.read_offset = new[room].offset
+        part.found.extend(new[:room])
+        self._found += len(new[:room])
         if part.found:
             self._giving.add(look.partition)
         elif not result.found and (result.is_at_end or result.offset == result.next_offset):
             self._at_tail.add((part.began, look.partition))
         else:
-            self._due.add(look.partition)
+            self._due.add((part.began, look.partition))
         return True
 
     def failed(self, look: Look, error: RaftlogError, now_ms: int) -> bool:

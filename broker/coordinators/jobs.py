@@ -17,6 +17,7 @@ from partitions.metadata.topic_config import complete
 from partitions.values import QUORUM, FetchRequest, FetchResult
 from queues.effects import Bury, Found, Look, Looked
 from queues.job_steps import key_digest
+from queues.look_ahead import LOOK_COUNT
 from raftlog.clock import Clock
 from raftlog.errors import (
     CorruptBatch,
@@ -36,7 +37,6 @@ from raftlog.records.reader import StoredRecord, iter_opened, open_batch, opens_
 from raftlog.records.tags import tag_fields
 from raftlog.types import Offset, TopicPartition
 
-LOOK_COUNT: Final = 200  # jobs that are remembered of one partition
 LOOK_BYTES: Final = 64 << 10  # of batches in one look, and one batch at least
 SHORT_RECORDS: Final = 1_000  # are read without leaving the event loop
 BURIALS_MAX: Final = 4  # at a time
