@@ -1,17 +1,21 @@
 """Watches the free disk space, so that produce is refused before the disk is full.
 
 A log recovers from a full disk in the middle of an append, but hard states, checkpoints and the metadata need
-space, too, which is the reserve.
+space, too, which is the reserve. A disk whose free space cannot be read, since it is no longer mounted for
+instance, has no room: its broker hands its leaderships over.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from raftlog.clock import Clock
+from raftlog.log_limit import LogLimit
 from raftlog.storage.filesystem import Filesystem
 
 LOOK_EVERY_S: Final = 0.25
+_log = logging.getLogger("raftlog.broker")
 
 
 class DiskReserve:
@@ -24,6 +28,7 @@ class DiskReserve:
         self._clock = clock
         self._looked_s = -LOOK_EVERY_S
         self._free_bytes = 0
+        self._log_limit = LogLimit(clock.monotonic)
 
     @property
     def free_bytes(self) -> int:
@@ -31,9 +36,17 @@ class DiskReserve:
         now = self._clock.monotonic()
         if now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now
-            self._free_bytes = self._filesystem.free_bytes(self._directory)
+            self._free_bytes = self._look()
         return self._free_bytes
 
     def has_room(self) -> bool:
         """True if more than the reserve is free."""
         return self.free_bytes > self.reserve_bytes
+
+    def _look(self) -> int:
+        try:
+            return self._filesystem.free_bytes(self._directory)
+        except OSError as error:
+            if self._log_limit.left_out("") is not None:
+                _log.error("the free space of %s cannot be read: %s", self._directory, error)
+            return 0

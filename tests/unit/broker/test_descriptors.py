@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import resource
 import subprocess
 import sys
@@ -241,3 +243,19 @@ def test_the_disk_is_looked_at_now_and_then() -> None:
     clock.now_ms += int(LOOK_EVERY_S * 1000)
     assert not reserve.has_room()
     assert reserve.free_bytes == 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO, errno.ESTALE])
+def test_a_disk_that_cannot_be_asked_has_no_room(number: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Such as one that is no longer mounted: its broker hands its leaderships over."""
+
+    class Gone(FakeFilesystem):
+        def free_bytes(self, path: str) -> int:
+            raise OSError(number, os.strerror(number), path)
+
+    clock = ManualWallClock()
+    reserve = DiskReserve(Gone(), "/data", 0, clock)
+    for _ in range(20):
+        assert not reserve.has_room()
+        clock.now_ms += int(LOOK_EVERY_S * 1000)
+    assert caplog.text.count(os.strerror(number)) == 1
