@@ -2,6 +2,8 @@
 
 <data>/raftlog.json    cluster id, broker id, format version; kept twice (``twin_file``)
 <data>/lock            held (flock) while the broker runs; its pid
+
+The directory itself is held, too: a lock file may be removed, and is another one then.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import stat
 from types import TracebackType
 
 import msgspec
@@ -42,10 +45,10 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class DataDirectory:
     """An open, locked data directory. Close it, or use it as a context manager."""
 
-    def __init__(self, path: str, identity: Identity, lock: int) -> None:
+    def __init__(self, path: str, identity: Identity, locks: tuple[int, ...]) -> None:
         self.path = path
         self.identity = identity
-        self._lock: int | None = lock
+        self._locks = locks
 
     @classmethod
     def open(
@@ -57,21 +60,20 @@ class DataDirectory:
         """
         filesystem = filesystem or OsFilesystem()
         filesystem.make_directories(path)
-        lock = _take_lock(f"{path}/{LOCK_NAME}")
+        locks = _take_locks(path)
         try:
             wanted = Identity(cluster_id=cluster_id, node_id=node_id, format_version=FORMAT_VERSION)
             _check_identity(filesystem, path, wanted)
             _warn_of_readers(path)
         except BaseException:
-            os.close(lock)
+            _close(locks)
             raise
-        return cls(path, wanted, lock)
+        return cls(path, wanted, locks)
 
     def close(self) -> None:
-        """Let go of the lock. Idempotent."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Let go of the locks. Idempotent."""
+        _close(self._locks)
+        self._locks = ()
 
     def __enter__(self) -> DataDirectory:
         return self
@@ -99,35 +101,54 @@ def found_identity(filesystem: Filesystem, path: str) -> Identity | None:
 
 def is_in_use(path: str) -> bool:
     """Whether a broker runs on this directory. Nothing is written."""
+    return any(_is_locked(held) for held in (f"{path}/{LOCK_NAME}", path))
+
+
+def _is_locked(path: str) -> bool:
     try:
-        descriptor = os.open(f"{path}/{LOCK_NAME}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not _lock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
-    return False
 
 
-def _take_lock(path: str) -> int:
-    """The descriptor that holds the lock; the system lets go of it when the process ends in any way."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(descriptor)
-        raise DataDirectoryRefused(
-            f"{path} is held by process {holder}: another broker runs on this directory; "
-            "stop that process or give this one its own directory"
-        ) from None
+def _take_locks(path: str) -> tuple[int, ...]:
+    """The descriptors that hold the locks; the system lets go of them when the process ends in any way."""
+    name = f"{path}/{LOCK_NAME}"
+    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    locks = file, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for held, descriptor in zip((name, path), locks, strict=True):
+        if not _lock(descriptor, fcntl.LOCK_EX):
+            holder = os.pread(file, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            _close(locks)
+            raise DataDirectoryRefused(
+                f"{held} is held by process {holder}: another broker runs on this directory; "
+                "stop that process or give this one its own directory"
+            )
     with contextlib.suppress(OSError):  # only a help for people
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    return descriptor
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+    return locks
+
+
+def _lock(descriptor: int, kind: int) -> bool:
+    """Whether nobody else has a lock in the way. NFS locks no directories, so the lock file alone counts."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise
+    return True
+
+
+def _close(descriptors: tuple[int, ...]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _check_identity(filesystem: Filesystem, path: str, wanted: Identity) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from raftlog.records.batch import check_batch, split_batches
 from raftlog.storage import twin_file
-from raftlog.storage.data_directory import DataDirectory, DataDirectoryRefused, Identity
+from raftlog.storage.data_directory import DataDirectory, DataDirectoryRefused, Identity, is_in_use
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.types import NodeId
 from tests.helpers.small_log import open_log
@@ -46,6 +46,17 @@ def test_a_second_opening_is_refused_and_names_lock_and_holder(tmp_path: Path) -
         pytest.raises(DataDirectoryRefused, match=rf"{tmp_path}/lock is held by process {os.getpid()}"),
     ):
         open_directory(tmp_path)
+
+
+def test_a_removed_lock_file_lets_no_second_process_in(tmp_path: Path) -> None:
+    with open_directory(tmp_path):
+        (tmp_path / "lock").unlink()
+        for _ in range(2):  # the first attempt has made a lock file again
+            assert is_in_use(str(tmp_path))
+            with pytest.raises(DataDirectoryRefused, match=f"{tmp_path} is held by process"):
+                open_directory(tmp_path)
+    assert not is_in_use(str(tmp_path))
+    open_directory(tmp_path).close()
 
 
 def test_a_second_process_is_refused_until_the_first_ends(tmp_path: Path) -> None:
