@@ -11,7 +11,7 @@ A message is due once the wall clock of this coordinator has reached its time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -93,10 +93,12 @@ class Decisions:
         batch_bytes_max: BytesMax,
         tally: Tally | None = None,
         is_time_known: bool = True,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
+        """``has_room`` says whether the disk has more than its reserve."""
         self.is_time_known = is_time_known  # while it is not, nothing is due: late is better than early
         tally = tally or Tally()
-        self._draft = Draft(state.copy(), now_ms, wall_ms)
+        self._draft = Draft(state.copy(), now_ms, wall_ms, has_room)
         self._budget = Budget(
             "pending delayed messages",
             pending_max,
@@ -257,6 +259,8 @@ class Decisions:
                 continue
             due.append(self._due_ms(message.when, request.delay_ms_max))
             rows.append(Row(MessageKey(message.id), _message(request, message, due[-1], self._draft.wall_ms)))
+        if rows:
+            self._draft.check_disk()
         size_bytes = sum(size_of(row.value) for row in rows if isinstance(row.value, Message))
         self._check_room(request.topic, len(rows), size_bytes)
         self._gone_topics.added(request.topic)
@@ -271,6 +275,7 @@ class Decisions:
     def _reschedule(self, request: Reschedule) -> Reply:
         self._check_open(request.id)
         due_ms = self._due_ms(request.when, request.delay_ms_max)
+        self._draft.check_disk()
         change = msgspec.structs.replace(self._draft.change_of(request.id), due_ms=due_ms)
         self._draft.write(Row(ChangeKey(request.id), change))
         self._lanes.add(request.id)

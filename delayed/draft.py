@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from delayed.records import Change, ChangeKey, MessageKey, Outcome, Row
+from delayed.records import Change, ChangeKey, Message, MessageKey, Outcome, Row
 from delayed.requests import Reply
 from delayed.state import DelayedState
 from delayed.values import Move, Sweep, SweepTopics
+from raftlog.errors import StorageFull
 from raftlog.hosting.decisions import Answer, Write
 from raftlog.hosting.outputs import Outputs
 
@@ -26,6 +28,20 @@ class Draft(Outputs[Reply, Row, Done]):
     state: DelayedState
     now_ms: int
     wall_ms: int
+    has_room: Callable[[], bool] = lambda: True  # on the disk, above the reserve
+
+    def check_disk(self) -> None:
+        """Raise ``StorageFull`` while the disk has no room for what frees none."""
+        if not self.has_room():
+            raise StorageFull("the leader's disk is full; free space or retry later", retry_after_ms=1000)
+
+    def write(self, *rows: Row, frees_room: bool = False) -> None:
+        """Write records, in one batch. Without a new message they may use the reserve of a full disk.
+
+        Messages leave by such records, and ``check_disk`` has refused what a request would add.
+        """
+        frees_room = frees_room or not any(isinstance(row.value, Message) for row in rows)
+        Outputs.write(self, *rows, frees_room=frees_room)
 
     def put(self, row: Row) -> None:
         """See ``Outputs.put``."""

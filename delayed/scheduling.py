@@ -173,6 +173,7 @@ class Scheduling:
                 "of one topic; delete one, or choose another id"
             )
         cron.check(wanted.cron, wanted.time_zone, wall_ms)
+        self._draft.check_disk()
         schedule = replace(wanted, created_ms=wall_ms, after_ms=wall_ms)
         if self._state.producer_id is None:
             self._draft.write(Row(ProducerKey(), Producer(request.new_producer_id)))
@@ -187,6 +188,7 @@ class Scheduling:
             schedule = replace(before, is_paused=request.is_paused, failed="", after_ms=after_ms)
         described = self._described(request.id, schedule)  # may be refused: nothing is written then
         if schedule != before:
+            self._draft.check_disk()
             self._put(request.id, schedule)
         return FoundSchedules((described,))
 
@@ -249,7 +251,8 @@ class Scheduling:
         if first_ms is None or first_ms > self._draft.wall_ms:
             self._look_at(name, first_ms)
             return
-        if not self._has_room(schedule.topic, size_of(_message(name, schedule, first_ms, 0))):
+        size_bytes = size_of(_message(name, schedule, first_ms, 0))
+        if not (self._draft.has_room() and self._has_room(schedule.topic, size_bytes)):
             self._look_at(name, self._draft.wall_ms + AGAIN_MS)
             return
         instants, last_ms = self._instants(name, schedule, first_ms)

@@ -102,6 +102,7 @@ class Coordinator:
         self.wall_ms = wall_ms
         self.pending_max, self.bytes_max = pending_max, bytes_max
         self.pending_bytes_max = pending_bytes_max
+        self.has_room = True  # on the disk of this leader, above the reserve
         self.committed = DelayedState()
         self.targets: dict[LaneKey, Target] = defaultdict(Target)
         self.moves: list[Move] = []
@@ -126,6 +127,7 @@ class Coordinator:
             pending_max=self.pending_max,
             pending_bytes_max=self.pending_bytes_max,
             batch_bytes_max=lambda topic: self.bytes_max,
+            has_room=lambda: self.has_room,
         )
 
     def send(self, request: Request) -> int:
@@ -145,7 +147,8 @@ class Coordinator:
         wanted = self.decisions.take()
         for each in wanted[:count]:
             match each:
-                case Write(rows):
+                case Write(rows, frees_room):
+                    assert self.has_room or frees_room, "the leader begins again"
                     self._append(rows)
                 case Answer(number, reply):
                     self.replies[number] = reply

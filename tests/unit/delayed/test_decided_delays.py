@@ -14,6 +14,7 @@ from delayed.requests import (
     Add,
     Added,
     Cancel,
+    DeleteSchedule,
     Done,
     Found,
     NeedsProducerId,
@@ -29,11 +30,12 @@ from raftlog.errors import (
     OutOfOrderSequence,
     Overloaded,
     QuotaExceeded,
+    StorageFull,
     UnknownDelayed,
 )
 from raftlog.hosting.budget import RECHECK_MS
 from raftlog.records.batch import EPOCH_MAX
-from tests.helpers.decided_delays import Coordinator, Target, add, id_of, new
+from tests.helpers.decided_delays import Coordinator, Target, add, create, id_of, new
 
 HALF_HOUR_MS = 1_800_000
 DAY_MS = 86_400_000
@@ -148,6 +150,25 @@ def test_a_cancelled_message_is_never_delivered_and_a_cancellation_may_be_repeat
     coordinator.deliver()
     assert coordinator.values() == [2]
     assert isinstance(coordinator.ask(Cancel(id=id_of(3))), UnknownDelayed)
+
+
+# requirement: A3
+def test_messages_leave_a_full_disk_and_no_other_comes() -> None:
+    coordinator = Coordinator()
+    coordinator.ask(add(new(1, delay_ms=1_000), new(2, delay_ms=1_000), new(3, delay_ms=9_000)))
+    coordinator.ask(create("s"))
+    coordinator.has_room = False
+    assert coordinator.ask(Cancel(id=id_of(1))) == Done()
+    assert coordinator.ask(DeleteSchedule(id="s")) == Done()
+    coordinator.advance(1_000)
+    coordinator.deliver()
+    assert coordinator.values() == [2]
+    assert list(coordinator.committed.waiting) == [id_of(3)]
+    for request in (add(new(4, delay_ms=1_000)), create("s"), Reschedule(id=id_of(3), when=When(delay_ms=5))):
+        assert isinstance(coordinator.ask(request), StorageFull)
+    assert coordinator.ask(add(new(3, delay_ms=9_000))) == Added((1_009_000,)), (
+        "an equal request was carried out"
+    )
 
 
 # requirement: A3

@@ -49,8 +49,11 @@ def settle(coordinator: Coordinator) -> None:
 
 
 # requirement: N2
-def test_messages_of_a_deleted_topic_fail_at_once_and_leave_within_a_minute() -> None:
+@pytest.mark.parametrize("has_room", [True, False])
+def test_messages_of_a_deleted_topic_fail_at_once_and_leave_within_a_minute(has_room: bool) -> None:
+    """Also while the disk is full: the topic may have been deleted to free space."""
     coordinator = coordinator_with(3 * DROPPED_MAX + 1)
+    coordinator.has_room = has_room
     began_ms = coordinator.wall_ms
     heard(coordinator, "gone")
     settle(coordinator)

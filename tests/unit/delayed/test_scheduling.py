@@ -26,7 +26,7 @@ from delayed.requests import (
 from delayed.scheduling import FIRED_BYTES_MAX, MISSED_MAX, PAUSE_MS, SCHEDULES_MAX
 from delayed.state import DelayedState
 from delayed.tally import Tally
-from raftlog.errors import Conflict, InvalidRequest, Overloaded, UnknownSchedule
+from raftlog.errors import Conflict, InvalidRequest, Overloaded, StorageFull, UnknownSchedule
 from raftlog.hosting.budget import SHARE
 from raftlog.hosting.deadlines import STALE_MIN
 from tests.helpers.decided_delays import MINUTE_MS, Coordinator, LaneKey, add, create, new, schedule
@@ -220,6 +220,20 @@ def test_a_deleted_schedule_fires_no_more_and_the_deletion_may_be_repeated() -> 
     coordinator.advance(DAY_MS)
     assert fired(coordinator) == []
     assert coordinator.committed.schedules == {}
+
+
+# requirement: A5
+def test_a_schedule_on_a_full_disk_fires_later_and_can_be_deleted() -> None:
+    coordinator = begun()
+    coordinator.ask(create("gone"))
+    coordinator.has_room = False
+    coordinator.advance(MINUTE_MS)
+    assert fired(coordinator) == []
+    assert coordinator.ask(DeleteSchedule(id="gone")) == Done()
+    assert isinstance(coordinator.ask(PauseSchedule(id="s", is_paused=True)), StorageFull)
+    coordinator.has_room = True
+    coordinator.advance(1_000)
+    assert fired(coordinator) == [MINUTE_MS]
 
 
 # requirement: A5
