@@ -27,6 +27,7 @@ from raftlog.node.network.handshake import (
     ListenerHandshake,
     is_second_process,
 )
+from raftlog.node.network.host_addresses import HostAddresses
 from raftlog.node.network.rejected_connections import DialFailures, LogEvent, Refusals
 from raftlog.node.network.tcp_connection import Connection, InboundConnection, OutboundConnection
 from raftlog.node.network.transport import FrameReceiver
@@ -89,6 +90,7 @@ class OutboundLink:
         self._context = context
         self._peer = peer
         self.address = (host, port)
+        self._addresses = self._addresses_of(host, port)
         self._redial_ms = context.limits.redial_ms_min
         self._dial_now = asyncio.Event()
         self._is_stopped = False
@@ -102,6 +104,7 @@ class OutboundLink:
         """The peer has another address now; nothing happens if it does not."""
         if (host, port) != self.address:
             self.address = (host, port)
+            self._addresses = self._addresses_of(host, port)
             self.connection.abort()
             self.dial_now()
 
@@ -127,6 +130,7 @@ class OutboundLink:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
+        self._addresses.close()
         self.connection.abort()
         if self._is_connected:
             await self.connection.closed
@@ -171,16 +175,21 @@ class OutboundLink:
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._dial_now.wait()
 
+    def _addresses_of(self, host: str, port: int) -> HostAddresses:
+        return HostAddresses(host, port, self._context.limits.dial_ms_max / 1000)
+
     async def _dial(self) -> None:
         """Connect, and return when the connection has ended or none was made, whatever the reason."""
         self._is_connected = False
         connection = self.connection = self._new_connection()
         self._dial_now.clear()
+        addresses = self._addresses
         try:
+            found = await addresses.of_attempt()
             # A call that is cancelled closes what it has made, and uvloop then tells the protocol
             # nothing: only a connection that was handed over has an end that one can wait for.
             async with asyncio.timeout(self._context.limits.dial_ms_max / 1000):
-                await asyncio.get_running_loop().create_connection(partial(_same, connection), *self.address)
+                await self._connect(connection, *found)
             self._is_connected = True
             self._failures.ended()
             await asyncio.shield(connection.closed)
@@ -190,6 +199,18 @@ class OutboundLink:
             Exception
         ) as error:  # the peer does not listen, its name does not resolve, memory is short, ...
             self._undialled(connection, str(error) or type(error).__name__)
+        if not connection.is_proven:
+            addresses.failed()
+
+    async def _connect(self, connection: OutboundConnection, host: str, *others: str) -> None:
+        """Connect to the first host that accepts."""
+        connect = asyncio.get_running_loop().create_connection
+        try:
+            await connect(partial(_same, connection), host, self.address[1])
+        except OSError:
+            if not others:
+                raise
+            await self._connect(connection, *others)
 
     def _undialled(self, connection: Connection, reason: str) -> None:
         connection.abort()

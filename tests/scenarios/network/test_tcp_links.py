@@ -83,10 +83,10 @@ async def test_a_peer_that_cannot_be_dialled_is_logged_after_a_while_and_seldom(
 ) -> None:
     loop, logged = asyncio.get_running_loop(), list[tuple[float, str, dict[str, object]]]()
 
-    async def fails(*arguments: object) -> None:
+    async def fails(*arguments: object, **options: object) -> None:
         raise error
 
-    loop.create_connection = fails  # type: ignore[method-assign, assignment]
+    loop.create_connection = loop.getaddrinfo = fails  # type: ignore[method-assign, assignment]
     link = new_link(lambda event, **fields: logged.append((loop.time(), event, fields)), "wrong.invalid")
     began = loop.time()
     await asyncio.sleep(130)
@@ -97,6 +97,78 @@ async def test_a_peer_that_cannot_be_dialled_is_logged_after_a_while_and_seldom(
     fields = {"peer": TWO, "host": "wrong.invalid", "port": 1, "reason": reason, "failing_for_s": 5}
     assert first[2] == fields
     assert all(later[0] - earlier[0] >= 60 for earlier, later in ((first, second), (second, third)))
+
+
+def answer_of(*hosts: str) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+    """What ``getaddrinfo`` gives."""
+    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 1)) for host in hosts]
+
+
+# requirement: ST4
+async def test_each_address_of_a_name_is_dialled_though_the_first_one_answers_nothing() -> None:
+    loop, dialled = asyncio.get_running_loop(), list[object]()
+
+    async def resolves(host: str, port: int, **_: object) -> list[object]:
+        return [*answer_of("198.51.100.1", "192.0.2.1", "192.0.2.2", "192.0.2.1")]
+
+    async def connects(factory: object, host: str, port: int) -> None:
+        dialled.append(host)
+        if host == "198.51.100.1":
+            await asyncio.Event().wait()
+        raise OSError("refused")
+
+    loop.create_connection, loop.getaddrinfo = connects, resolves  # type: ignore[method-assign, assignment]
+    link = new_link(host="peer.example")
+    await asyncio.sleep(0.45)
+    await link.stop()
+    silent, one, two = "198.51.100.1", "192.0.2.1", "192.0.2.2"
+    assert dialled[:6] == [silent, one, two, silent, two, silent]
+
+
+# requirement: ST4
+async def test_a_resolver_that_stops_answering_is_asked_once_and_costs_no_link() -> None:
+    loop, asked, dialled = asyncio.get_running_loop(), list[float](), list[object]()
+    is_silent = False
+
+    async def resolves(host: str, port: int, **_: object) -> list[object]:
+        asked.append(loop.time())
+        if is_silent:
+            await asyncio.Event().wait()
+        return [*answer_of("192.0.2.1")]
+
+    async def refuses(factory: object, host: str, port: int) -> None:
+        dialled.append(host)
+        raise OSError("refused")
+
+    loop.create_connection, loop.getaddrinfo = refuses, resolves  # type: ignore[method-assign, assignment]
+    link = new_link(host="peer.example")
+    await asyncio.sleep(1)
+    is_silent = True
+    asked_before, dialled_before = len(asked), len(dialled)
+    await asyncio.sleep(10)
+    await link.stop()
+    assert len(asked) == asked_before + 1
+    assert len(dialled) > dialled_before + 20
+
+
+# requirement: ST4
+async def test_a_slow_resolver_is_waited_for_by_several_attempts() -> None:
+    loop, dialled = asyncio.get_running_loop(), list[float]()
+
+    async def resolves(host: str, port: int, **_: object) -> list[object]:
+        await asyncio.sleep(2)
+        return [*answer_of("192.0.2.1")]
+
+    async def refuses(factory: object, host: str, port: int) -> None:
+        dialled.append(loop.time())
+        raise OSError("refused")
+
+    loop.create_connection, loop.getaddrinfo = refuses, resolves  # type: ignore[method-assign, assignment]
+    began, link = loop.time(), new_link(host="peer.example")
+    await asyncio.sleep(10)
+    await link.stop()
+    assert 2 <= dialled[0] - began < 3
+    assert len(dialled) > 10
 
 
 async def test_a_peer_is_dialled_again_where_no_memory_is_left_to_log_a_failure() -> None:
