@@ -45,6 +45,10 @@ class CuttableTransport:
         """Have no more to do with a removed peer."""
         self._links.refuse_peer(peer)
 
+    def refuse_unreached(self, peer: NodeId, why: str) -> None:
+        """Tell it why its frames are dropped, should it dial again."""
+        self._links.refuse_unreached(peer, why)
+
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame; on a cut link it is lost, and the sender does not know."""
         return True if peer in self._cut_at else self._links.send(peer, buffers)

@@ -391,6 +391,9 @@ class SimulatedTransport:
         self.peers.pop(peer, None)
         self._network.disconnect(self, peer)
 
+    def refuse_unreached(self, peer: NodeId, why: str) -> None:
+        """It is let in again, unheard as before: what people read is not simulated."""
+
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame, if connected."""
         connection = self.outgoing.get(peer)

@@ -2,7 +2,8 @@
 
 The first frame on each link names the sender's disk and its age (``raftlog.storage.disk_age``). So a broker
 never acts on a message from an older copy of a disk that it knows: the name arrives before the message. It
-answers with what it knows, and drops all other frames of that peer until the peer names another disk.
+answers with what it knows, and drops all other frames of that peer until the peer names another disk. A peer
+that it cannot reach, and so cannot answer, is told when it dials again, for its log.
 
 Decides: whose frames are dropped, and when this broker has to begin again. Leaves to others: what an older
 copy is, and what becomes of it (``raftlog.hosting.opener``).
@@ -149,6 +150,7 @@ class PeerDisks:
             self._unreached[peer] = named
             self.refused[peer] = named.disk_id
             self._older.discard(peer)
+            self._transport.refuse_unreached(peer, f"node {peer} has another disk than before")
         elif self.age.note(peer, named):
             self.refused.pop(peer, None)
             self._older.discard(peer)
@@ -167,6 +169,8 @@ class PeerDisks:
         self.refused[peer] = named.disk_id
         self._older.add(peer)
         self._name(peer)
+        if not self._transport.reaches(peer):
+            self._transport.refuse_unreached(peer, f"the disk of node {peer} is an older copy")
 
     def _name(self, peer: NodeId) -> None:
         newer = self.age.known_of(peer) if peer in self._older else None

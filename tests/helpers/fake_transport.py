@@ -216,6 +216,9 @@ class FakeTransport:
         self._peers.pop(peer, None)
         self.disconnect(peer)
 
+    def refuse_unreached(self, peer: NodeId, why: str) -> None:
+        """There is no log to explain it in."""
+
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame."""
         limits, length = self._network.limits, sum(map(len, buffers))

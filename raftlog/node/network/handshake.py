@@ -12,9 +12,9 @@ nothing that is made with the secret::
             16 bytes of SHA-256 of the cluster id, 8 random bytes of the process, 24 of the connection
     proof = HMAC-SHA256(secret, role of the prover ‖ dialler's hello ‖ listener's hello ‖ cluster id)
 
-A listener that refuses a dialler which has proven itself, as a removed node or as a second process with the
-id of another, answers with a proof of the role "removed" or "in use", so the dialler knows that a node of
-its cluster says so, and with 200 bytes of text that explain it.
+A listener that refuses a dialler which has proven itself, as a removed node, as a second process with the
+id of another, or for its disk, answers with a proof of the role "removed", "in use" or "disk", so the dialler
+knows that a node of its cluster says so, and with 200 bytes of text that explain it.
 
 A proof covers both random numbers, both ids, the version and the role, so it fits one connection in
 one direction and cannot be replayed or reflected. How long a handshake may take, and what is logged
@@ -58,7 +58,14 @@ REMOVED_NODE = "removed_node"
 NODE_ID_IN_USE = "node_id_in_use"
 """The reason of a refusal, at both ends: another process with the dialler's node id is connected."""
 
-_REFUSING_ROLES = {REMOVED_NODE: b"raftlog removed\0", NODE_ID_IN_USE: b"raftlog in use\0"}
+DISK_REFUSED = "disk_refused"
+"""The reason of a refusal, at both ends: an unreached dialler has a disk for which its frames are dropped."""
+
+_REFUSING_ROLES = {
+    REMOVED_NODE: b"raftlog removed\0",
+    NODE_ID_IN_USE: b"raftlog in use\0",
+    DISK_REFUSED: b"raftlog disk\0",
+}
 
 
 def is_second_process(process: bytes, connected: bytes, reached: bytes) -> bool:

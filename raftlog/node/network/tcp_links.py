@@ -19,6 +19,7 @@ from typing import Final
 from raftlog.clock import Clock
 from raftlog.node.network.framing import HEADER_BYTES
 from raftlog.node.network.handshake import (
+    DISK_REFUSED,
     NODE_ID_IN_USE,
     NONCE_BYTES,
     REMOVED_NODE,
@@ -240,6 +241,7 @@ class InboundConnections:
         self._unproven: dict[InboundConnection, None] = {}  # in the order in which they came
         self._by_peer: dict[NodeId, InboundConnection] = {}
         self._heard_at: dict[NodeId, float] = {}
+        self._unreached: dict[NodeId, tuple[bytes, str]] = {}  # processes whose frames are dropped, and why
 
     def accept(self) -> InboundConnection:
         """The protocol for a connection that was just accepted."""
@@ -265,6 +267,10 @@ class InboundConnections:
     def process_of(self, peer: NodeId) -> bytes:
         """The process whose connection is that of the peer; empty if there is none."""
         return self._by_peer[peer].process if peer in self._by_peer else b""
+
+    def refuse_unreached(self, peer: NodeId, why: str) -> None:
+        """Refuse the process that is connected as this peer, unless this node's own link has led to it."""
+        self._unreached[peer] = self.process_of(peer), why
 
     def disconnect(self, peer: NodeId) -> None:
         """Break the connection from this peer, if there is one."""
@@ -317,14 +323,20 @@ class InboundConnections:
     def _refusal_of(self, connection: Connection, peer: NodeId, process: bytes) -> tuple[str, str] | None:
         if peer in self._context.removed:
             return REMOVED_NODE, f"node {peer} was removed from the cluster"
-        link = self._link_to(peer)
-        if link is None or not is_second_process(process, self.process_of(peer), link.process):
+        link, comes_from = self._link_to(peer), f"this one connects from {connection.remote_address}"
+        if link is None or link.process == process:
             return None
         host, port = link.address
-        return NODE_ID_IN_USE, (
-            f"another process runs as node {peer}, at {host}:{port}; this one connects from "
-            f"{connection.remote_address}: stop one, or change its broker_id"
-        )
+        if is_second_process(process, self.process_of(peer), link.process):
+            return NODE_ID_IN_USE, (
+                f"another process runs as node {peer}, at {host}:{port}; {comes_from}: "
+                "stop one, or change its broker_id"
+            )
+        unreached, why = self._unreached.get(peer, (b"", ""))
+        if unreached == process:
+            node = self._context.credentials.node_id
+            return DISK_REFUSED, f"{why}, and node {node} dials another address, {host}:{port}; {comes_from}"
+        return None
 
     def _ended(self, peer: NodeId) -> None:
         self._context.receiver.peer_lost(peer)

@@ -125,6 +125,11 @@ class TcpTransport:
         if self._inbound is not None:
             self._inbound.disconnect(peer)
 
+    def refuse_unreached(self, peer: NodeId, why: str) -> None:
+        """Refuse the process that is connected as this peer when it dials again unreached."""
+        if self._inbound is not None:
+            self._inbound.refuse_unreached(peer, why)
+
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame made of these buffers (views of single bytes); see the port.
 

@@ -50,6 +50,13 @@ class Transport(Protocol):
     def refuse_peer(self, peer: NodeId) -> None:
         """Close the connections to and from this peer, dial it no more, and tell it so when it dials."""
 
+    def refuse_unreached(self, peer: NodeId, why: str) -> None:
+        """Frames of the process that is connected as this peer are dropped, and nothing can be sent to it.
+
+        When it dials again and this node's own link has still not led to it, ``why`` is for its log. A
+        transport may let it in all the same.
+        """
+
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame made of these buffers; all frames of one loop turn leave in one write.
 

@@ -236,6 +236,34 @@ async def test_a_process_that_cannot_be_reached_makes_room_for_one_that_can(clus
     await from_two.until(lambda: b"original" in from_two.payloads())
 
 
+# requirement: F6
+@on_both_loops_with(tcp_cluster)
+async def test_a_process_whose_frames_are_dropped_unreached_reads_why_when_it_dials_again(
+    cluster: Cluster,
+) -> None:
+    """As an older copy of a disk that runs at an address which the others do not know."""
+    two, from_two = await cluster.node(TWO)
+    two.set_peer(ONE, "127.0.0.1", 1)  # nobody listens
+    copy, from_copy = await cluster.node(ONE)
+    copy.set_peer(TWO, "127.0.0.1", two.port)
+    await from_copy.until(lambda: from_copy.count("connected", TWO) == 1)
+    two.refuse_unreached(ONE, "the disk of node 1 is an older copy")
+    copy.disconnect(TWO)
+    await until(lambda: copy.refusals.get("disk_refused", 0) >= 2, what="refusals")
+    assert from_copy.count("connected", TWO) == 1
+    told = [each for each in cluster.logged if each["reason"] == "disk_refused"]
+    assert {each["direction"] for each in told} == {"inbound", "outbound"}
+    for each in told:
+        assert re.fullmatch(
+            r"the disk of node 1 is an older copy, and node 2 dials another address, 127\.0\.0\.1:1; "
+            r"this one connects from 127\.0\.0\.1:\d+",
+            str(each["detail"]),
+        )
+    two.set_peer(ONE, "127.0.0.1", copy.port)
+    await from_copy.until(lambda: from_copy.count("connected", TWO) == 2)
+    await from_two.until(lambda: from_two.count("connected", ONE) == 1)
+
+
 @on_both_loops_with(tcp_cluster)
 async def test_a_newer_connection_of_a_peer_ends_ours_to_it(cluster: Cluster) -> None:
     two, from_two = await cluster.node(TWO)

@@ -174,6 +174,9 @@ class Wire:
     def refuse_peer(self, peer: NodeId) -> None:
         """There is no connection to refuse."""
 
+    def refuse_unreached(self, peer: NodeId, why: str) -> None:
+        """There is none either."""
+
     def queued_bytes(self, peer: NodeId) -> int:
         """None."""
         return 0

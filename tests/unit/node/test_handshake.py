@@ -42,6 +42,7 @@ from raftlog.node.codec import (
 )
 from raftlog.node.network.framing import HEADER_BYTES, FrameDamaged, FrameParser, frame_header
 from raftlog.node.network.handshake import (
+    DISK_REFUSED,
     NODE_ID_IN_USE,
     NONCE_BYTES,
     REMOVED_NODE,
@@ -192,7 +193,7 @@ def test_unusable_credentials_are_named(node_id: int, cluster_id: str, secret: b
 
 
 # requirement: F3
-@pytest.mark.parametrize("reason", [REMOVED_NODE, NODE_ID_IN_USE])
+@pytest.mark.parametrize("reason", [REMOVED_NODE, NODE_ID_IN_USE, DISK_REFUSED])
 def test_a_refused_node_is_told_why_by_a_node_that_proves_itself(reason: str) -> None:
     dialler = DiallerHandshake(ONE, NodeId(2), NONCE_ONE)
     why = {(NodeId(1), ONE.process): (reason, "stop it\n\u2028")}

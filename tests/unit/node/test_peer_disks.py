@@ -34,6 +34,7 @@ class Side:
         filesystem.make_directories("/data")
         self.filesystem = filesystem
         self.sent: list[bytes] = []
+        self.explained: list[str] = []  # why frames of processes that cannot be reached are dropped
         self.is_mutual = True  # this broker reaches the process that sends to it
         self.began_again = asyncio.Event()
         age = DiskAge.open(filesystem, "/data", disk_id, random.Random(disk_id))
@@ -47,6 +48,10 @@ class Side:
     def reaches(self, peer: NodeId) -> bool:
         """The other part of a transport that is used."""
         return self.is_mutual
+
+    def refuse_unreached(self, peer: NodeId, why: str) -> None:
+        """And the last one."""
+        self.explained.append(why)
 
     def noted(self, peer: NodeId) -> Disk | None:
         """The disk of a peer, as this broker knows it after a power loss."""
@@ -132,6 +137,24 @@ async def test_a_verdict_about_another_process_restarts_nobody() -> None:
 
 
 # requirement: F6
+@pytest.mark.parametrize("is_reached", [True, False])
+async def test_an_older_copy_that_cannot_be_reached_reads_why_it_is_refused(is_reached: bool) -> None:
+    """It runs where no other broker dials it, so that no answer arrives."""
+    knower, aging, older = Side(FakeFilesystem(), "k"), Side(FakeFilesystem(), "d"), FakeFilesystem()
+    copy = aging.filesystem.image()
+    aging.disks.connected(ONE)
+    await aged(aging, 3)
+    aging.hand_over(knower, TWO)
+    older.load(copy)
+    restored = Side(older, "d")
+    restored.disks.connected(ONE)
+    knower.is_mutual = is_reached
+    restored.hand_over(knower, TWO)
+    assert knower.disks.refused == {TWO: "d"}
+    assert knower.explained == ([] if is_reached else ["the disk of node 2 is an older copy"])
+
+
+# requirement: F6
 async def test_an_empty_disk_of_a_process_that_cannot_be_reached_replaces_nothing() -> None:
     """Settings were copied to another machine: its broker has the id of the one that the others dial."""
     knower, original, second = (Side(FakeFilesystem(), disk_id) for disk_id in "kde")
@@ -142,6 +165,7 @@ async def test_an_empty_disk_of_a_process_that_cannot_be_reached_replaces_nothin
     second.hand_over(knower, TWO)
     assert knower.disks.refused == {TWO: "e"}
     assert knower.sent == [], "it gets no verdict"
+    assert knower.explained == ["node 2 has another disk than before"]
     knower.is_mutual = True  # the link to the original is made again
     original.disks.connected(ONE)
     original.hand_over(knower, TWO)
