@@ -353,8 +353,12 @@ class Membership:
             self._await_plan(joining.rebalance, now_ms)
 
     def _write(self, group: Group, *beside: Row, now_ms: int) -> None:
-        """Members join, leave and take places with small requests: a large group rests after a record."""
-        self._outputs.write((GroupKey(self.name), group), *beside)
+        """Members join, leave and take places with small requests: a large group rests after a record.
+
+        A group that exists goes on while the disk is full: retention may wait for it.
+        """
+        exists = self.name in self._outputs.state.groups
+        self._outputs.write((GroupKey(self.name), group), *beside, frees_room=exists)
         self._note_topics(group)
         size_bytes = sum(map(generations.size_of, group.members.values()))
         if size_bytes > FREE_BYTES:
@@ -437,7 +441,7 @@ class Membership:
             changed_ms=wall_ms,
             rebalances=(*group.rebalances, done)[-REBALANCES_KEPT:],
         )
-        self._outputs.write((GroupKey(self.name), planned))
+        self._outputs.write((GroupKey(self.name), planned), frees_room=True)
         self._touch_syncing(now_ms)
         self._answer_waiting(lambda each: generations.synced(planned, each.member_id), kind=_Kind.SYNC)
         if outcome.withholds:

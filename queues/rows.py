@@ -60,13 +60,16 @@ class QueueRows:
     def _queue(self, partition: int) -> Queue | None:
         return self._groups.queues.get(self._group, {}).get((self._topic, partition))
 
-    def write(self, rows: Sequence[Row], wall_ms: int, client: str, *, frees_room: bool = False) -> None:
-        """With a row of the group, which the first job creates, and which then belongs to the client."""
+    def write(self, rows: Sequence[Row], wall_ms: int, client: str) -> None:
+        """With a row of the group, which the first job creates, and which then belongs to the client.
+
+        A queue that exists goes on while the disk is full: retention may wait for its jobs to be done.
+        """
         if not rows:
             return
         is_new = not self._groups.has_group(self._group)
         created = [self._groups.group_row(self._group, client, wall_ms)] if is_new else []
-        self._groups.write(*created, *rows, frees_room=frees_room)
+        self._groups.write(*created, *rows, frees_room=not is_new)
 
     def delete(self) -> None:
         """All but the committed offsets. Cut anywhere, it leaves no partition whose jobs are gone in part."""

@@ -150,7 +150,7 @@ class WorkQueue:
         held = {token: self._settled(token, ask, rows, now_ms, wall_ms) for token in tokens}
         lost = [index for index, token in enumerate(ask.tokens) if not held[token]]
         places = {token.partition for token in tokens}
-        self._write(rows, places, wall_ms, frees_room=ask.how == "ack")
+        self._write(rows, places, wall_ms)
         self._groups.answer(request_id, Settled(lost=tuple(lost), until_ms=wall_ms + ask.time_ms))
         self._serve(now_ms, wall_ms)
 
@@ -268,7 +268,7 @@ class WorkQueue:
         if bury.topic_id == self._topic_id and job is not None and is_newest:
             self._groups.tally.jobs_dead += 1
             self._ended.remember(self._name, place, End(job.lease, "dead"))
-            self._write([self._closed(place)], (place[0],), wall_ms, frees_room=True)
+            self._write([self._closed(place)], (place[0],), wall_ms)
             self._serve(now_ms, wall_ms)
 
     def _serve(self, now_ms: int, wall_ms: int) -> None:
@@ -445,13 +445,8 @@ class WorkQueue:
             retry_after_ms=RETRY_AFTER_MS,
         )
 
-    def _write(
-        self, rows: list[Row], partitions: Iterable[int], wall_ms: int, *, frees_room: bool = False
-    ) -> None:
-        """Rows of jobs, then how far the queue has come with them; then the effects that need the rows.
-
-        Jobs that are done free room: retention may wait for them.
-        """
+    def _write(self, rows: list[Row], partitions: Iterable[int], wall_ms: int) -> None:
+        """Rows of jobs, then how far the queue has come with them; then the effects that need the rows."""
         for partition in sorted(set(partitions)):
             end = self._ahead.next_offset(partition)
             if end is not None:
@@ -459,7 +454,7 @@ class WorkQueue:
                 rows += self._rows.progress(
                     partition, self._row_of_queue(partition, end, wall_ms), start, wall_ms
                 )
-        self._rows.write(rows, wall_ms, self._client, frees_room=frees_room)
+        self._rows.write(rows, wall_ms, self._client)
         for burial in self._burials:
             self._groups.perform(burial)
         self._burials.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from groups.requests import Commit, DeleteGroup, OffsetCommit, Reply, Request
 from groups.state import GroupsState
@@ -98,7 +99,8 @@ async def test_groups_go_on_and_no_other_begins(cluster: PartitionCluster) -> No
 # requirement: A11
 @in_virtual_time_with(PartitionCluster)
 async def test_a_job_that_is_done_is_acknowledged(cluster: PartitionCluster) -> None:
-    await (await cluster.leader()).append(batch_of(b"v"))
+    for value in (b"first", b"second"):
+        await (await cluster.leader()).append(batch_of(value))
     topic_id, lease = cluster.any.controller.image.topics["orders"].topic_id, b"worker-1"
     receive = Receive(
         group="g",
@@ -117,6 +119,9 @@ async def test_a_job_that_is_done_is_acknowledged(cluster: PartitionCluster) -> 
     await ask(cluster, Settle(group="g", topic="orders", tokens=(Token(0, 0, lease),), how="ack"))
     view = await cluster.any.groups.offsets.view("g", timeout_ms=TIMEOUT_MS)
     assert [offset.offset for _, _, offset in view.offsets] == [1]
+    received = await ask(cluster, replace(receive, lease=b"worker-2"))
+    assert isinstance(received, Received)
+    assert len(received.jobs) == 1, "the next job can be done, too"
 
 
 # requirement: A11
