@@ -21,14 +21,14 @@ from groups.outputs import Row
 from groups.plans import MakePlan, Planned, planned
 from groups.ports import Topics
 from groups.records import KINDS
-from groups.requests import READS, Join, Reply, Request, Sync, TopicGroup
+from groups.requests import READS, AddOffsets, Commit, Join, Reply, Request, Sync, TopicGroup
 from groups.state import GroupsState
 from groups.tally import Tally
 from groups.unconfirmed import CheckOpen, Confirm
 from queues.all_queues import DEFAULTS, QueueLimits
 from queues.effects import Bury, Look
 from queues.ports import Jobs
-from queues.requests import Settled
+from queues.requests import Receive, Settled
 from raftlog.clock import TrustedClock
 from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RebalanceInProgress
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
@@ -140,6 +140,15 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             state_bytes_max=self._state_bytes_max,
             sweep_every_ms=self._sweep_every_ms,
         )
+
+    def needs_room(self, request: Request) -> bool:
+        """The first requests of a group, the first offsets of partitions, and those of a transaction."""
+        if isinstance(request, Commit):
+            known = self.state.offsets.get(request.group, {})
+            if any((each.topic, each.partition) not in known for each in request.offsets):
+                return True
+        is_first = isinstance(request, Join | Receive | Commit) and request.group not in self.state.groups
+        return is_first or isinstance(request, AddOffsets)
 
     def perform(self, effect: Effect) -> None:
         """What a queue needs, or must be known of topics and transactions, beside everything else."""

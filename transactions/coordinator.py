@@ -20,6 +20,10 @@ from transactions.outputs import Mark, Row
 from transactions.records import KINDS, Handle, Participant
 from transactions.requests import (
     READS,
+    BeginRun,
+    Join,
+    Open,
+    Prepare,
     Reply,
     Request,
 )
@@ -100,6 +104,10 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             tally=self.tally,
             before=before,
         )
+
+    def needs_room(self, request: Request) -> bool:
+        """What begins a transaction, or makes it longer."""
+        return isinstance(request, Open | Join | Prepare | BeginRun)
 
     def perform(self, effect: Effect) -> None:
         """Send outcomes beside everything else."""

@@ -25,7 +25,15 @@ from itertools import count
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from raftlog.clock import TrustedClock
-from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RecordTooLarge, Rejected
+from raftlog.errors import (
+    CommitUnknown,
+    NotLeader,
+    Overloaded,
+    RaftlogError,
+    RecordTooLarge,
+    Rejected,
+    StorageFull,
+)
 from raftlog.exhaustion import refuse_exhausted
 from raftlog.hosting.decisions import (
     RECORDS_PER_BATCH,
@@ -47,6 +55,7 @@ AGAIN_TIMES: Final = 50  # as long as it takes to begin: much state must not occ
 AGAIN_S_MAX: Final = 5.0  # also where the process was stopped meanwhile
 STALLED_S_MAX: Final = 10.0  # after which a coordinator counts as stalled: more than any pause
 QUIET_S: Final = 15.0  # failures further apart than this are not one stall: more than ``AGAIN_S_MAX``
+FULL_S: Final = 5.0  # after a full disk has refused an append
 _log = logging.getLogger("raftlog.hosting")
 
 Row = TypeVar("Row")
@@ -143,6 +152,8 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         # For decisions, or for the outcome of an append; until it begins again, which may fail once more.
         self._waits_since_s: float | None = None
         self._waited_until_s: float | None = None
+        # A refused append ends all requests: until then those that need room are refused by themselves.
+        self._full_until_s: float | None = None
         # Until these decisions end; a dict cancels them in their order, so that equal runs stay equal.
         self._beside: dict[asyncio.Task[None], None] = {}
 
@@ -158,6 +169,10 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     def reads_only(self, request: Request) -> bool:
         """Whether the request writes nothing: another leader must be ruled out by a question then."""
         return isinstance(request, self.reads)
+
+    def needs_room(self, request: Request) -> bool:
+        """Whether what the request would append may not use the reserve of a full disk."""
+        return False
 
     def too_late(self, request: Request, timeout_ms: int) -> RaftlogError:
         """The error for a request that was not answered in time."""
@@ -214,6 +229,8 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         what its successor has accepted.
         """
         decisions = await self.confirmed() if self.reads_only(request) else self._leading()
+        if self._full_until_s is not None:
+            self._check_room(request, self._full_until_s)
         self._guarded(lambda: decisions.expire(self._now_ms(), self._clock.trusted_ms()))
         if decisions is not self.decisions:
             raise NotLeader(f"{self._name} begins again; repeat", leader=None)
@@ -244,6 +261,15 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         if self._log is not None:
             await self._log.confirm()
         return self._leading()
+
+    def _check_room(self, request: Request, full_until_s: float) -> None:
+        if self._clock.monotonic() >= full_until_s:
+            self._full_until_s = None
+        elif self.needs_room(request):
+            raise StorageFull(
+                f"the disk of the leader of {self._name} is full; free space or retry later",
+                retry_after_ms=1000,
+            )
 
     def _leading(self) -> DecisionsT:
         if self.decisions is None:
@@ -382,6 +408,8 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     def _failed(self, error: RaftlogError) -> None:
         """What was decided is not what is stored. Begin again from that, unless it is not known."""
         _log.warning("%s loses its coordinator: %s", self._name, error)
+        if isinstance(error, StorageFull):
+            self._full_until_s = self._clock.monotonic() + FULL_S
         if error.is_definite:
             self._end(error, self._rounds)
             self._begin_later()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
@@ -12,8 +13,8 @@ from groups.coordination import Coordination
 from groups.coordinator import GroupCoordinator
 from groups.records import Group
 from groups.requests import Commit, Heartbeat, Join, Joined, OffsetCommit, Sync
-from raftlog.errors import CommitUnknown, NotLeader, Overloaded
-from raftlog.hosting.coordinator import AGAIN_S_MAX, QUIET_S, STALLED_S_MAX
+from raftlog.errors import CommitUnknown, NotLeader, Overloaded, StorageFull
+from raftlog.hosting.coordinator import AGAIN_S_MAX, FULL_S, QUIET_S, STALLED_S_MAX
 from raftlog.hosting.known_topics import KnownTopics
 from raftlog.records.batch import Batch
 from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
@@ -150,10 +151,10 @@ def group_coordinator() -> tuple[GroupCoordinator, RefusingLog]:
     return made, log
 
 
-async def commit(coordinator: GroupCoordinator) -> None:
-    """A commit of another group."""
+async def commit(coordinator: GroupCoordinator, group: str = "other") -> None:
+    """A commit of a group."""
     offset = OffsetCommit(topic="orders", topic_id="t", partition=0, offset=1)
-    await coordinator.ask(Commit(group="other", offsets=(offset,)), TIMEOUT_MS)
+    await coordinator.ask(Commit(group=group, offsets=(offset,)), TIMEOUT_MS)
 
 
 async def refuse_commit(coordinator: GroupCoordinator, log: RefusingLog) -> None:
@@ -206,6 +207,50 @@ async def test_an_expiry_that_is_refused_is_tried_again_at_once() -> None:
     assert log.refused == 0
     assert not mail(coordinator).members
     coordinator.leads(None)
+
+
+class FullDisk(InstantLog):
+    """A log of a leader whose disk has its reserve left."""
+
+    def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
+        """Append what may use the reserve."""
+        if not frees_room:
+            raise StorageFull("the leader's disk is full")
+        return super().propose(batches, frees_room=frees_room)
+
+
+# requirement: A11
+async def test_a_group_on_a_full_disk_loses_dead_members_and_gets_others() -> None:
+    """Retention may wait for what it has yet to consume."""
+    coordinator, _ = group_coordinator()
+    await joined(coordinator, "dead")
+    coordinator.leads(FullDisk(coordinator))
+    await asyncio.sleep(13)
+    assert not mail(coordinator).members
+    await joined(coordinator, "another")
+    assert {*mail(coordinator).members} == {"another"}
+    with pytest.raises(StorageFull):
+        await commit(coordinator)  # of a group that does not exist yet
+    coordinator.leads(None)
+
+
+# requirement: A11
+async def test_requests_that_need_room_do_not_stop_the_others_of_a_full_disk() -> None:
+    coordinator, _ = group_coordinator()
+    await commit(coordinator, "mail")
+    coordinator.leads(FullDisk(coordinator))
+    done = 0
+    for _ in range(100):
+        with pytest.raises((StorageFull, NotLeader)):
+            await commit(coordinator)
+        with contextlib.suppress(NotLeader):
+            await commit(coordinator, "mail")
+            done += 1
+        await asyncio.sleep(0.1)
+    assert done > 90
+    coordinator.leads(InstantLog(coordinator))
+    await asyncio.sleep(FULL_S)
+    await commit(coordinator)
 
 
 # requirement: C2
