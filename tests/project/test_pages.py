@@ -19,7 +19,13 @@ COMMAND = re.compile(r"(?:^|[$|=/] *)raftlog ([a-z][^`\n|;&#]*)", re.MULTILINE)
 OPTION = re.compile(r"--[a-z][a-z-]*")
 OTHER_PROGRAMS = {"--privileged", "--at", "--kill", "--checkpoint", "--servers", "--stop-timeout"}
 """Options that pages name without their program: Docker, chaos.crash_points, and the examples of Spark."""
-LABELS = {"raftlog dialler", "raftlog listener", "raftlog removed", "raftlog in use"}  # texts of protocols
+LABELS = {  # texts of protocols
+    "raftlog dialler",
+    "raftlog listener",
+    "raftlog removed",
+    "raftlog in use",
+    "raftlog disk",
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
