@@ -10,16 +10,21 @@ from contextvars import copy_context
 from typing import Final, Protocol
 
 from raftlog.client.messages import Message
-from raftlog.client.user_code import awaited, called
+from raftlog.client.user_code import ProcessEnd, awaited, called
 
 WHAT: Final = "the handler"
+THREADS_END: Final = "Python begins no threads once the main thread has ended: have it wait for `run`"
+LOOP_CLOSED: Final = "the event loop on which the handler was decorated is closed: decorate one in each loop"
 
 
 class Calls(Protocol):
     """How a worker calls its function."""
 
     async def __call__(self, message: Message) -> None:
-        """Raises an ``Exception`` only, see ``raftlog.client.user_code``."""
+        """Raises an ``Exception`` only, see ``raftlog.client.user_code``.
+
+        ``ProcessEnd`` also for a call that cannot begin: the record has not failed.
+        """
 
     def close(self) -> None:
         """No more calls will begin."""
@@ -36,7 +41,11 @@ class ThreadCalls:
         """See ``Calls``."""
         loop = asyncio.get_running_loop()
         run = copy_context().run  # the span of the call is current in the function
-        await loop.run_in_executor(self._pool, run, called, WHAT, self._function, message)
+        try:
+            call = loop.run_in_executor(self._pool, run, called, WHAT, self._function, message)
+        except RuntimeError as error:
+            raise _not_begun(error, THREADS_END) from error
+        await call
 
     def close(self) -> None:
         """See ``Calls``. Calls that have begun go on."""
@@ -55,10 +64,21 @@ class CoroutineCalls:
     async def __call__(self, message: Message) -> None:
         """See ``Calls``."""
         call = awaited(WHAT, self._function, message)
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
+        try:
+            future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        except RuntimeError as error:
+            call.close()
+            raise _not_begun(error, LOOP_CLOSED) from error
+        await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """See ``Calls``."""
+
+
+def _not_begun(error: RuntimeError, why: str) -> ProcessEnd:
+    """What ends a worker whose calls cannot begin any more."""
+    reason = RuntimeError(f"the handler cannot be called: {why} ({error})")
+    return ProcessEnd("the attempt to call the handler", reason)
 
 
 def check_function(function: object, *, wants_coroutine: bool) -> None:

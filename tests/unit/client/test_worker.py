@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread
 import random
 from collections import deque
 
@@ -11,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.client.messages import Message
+from raftlog.client.worker.calls import CoroutineCalls, ThreadCalls
 from raftlog.client.worker.lanes import Lanes
 from raftlog.client.worker.options import Backoff, WorkerSettings, worker_options
 from raftlog.client.worker.progress import Progress
 from raftlog.errors import ConnectionLost, NotSent, Overloaded, RecordTooLarge, UnknownTopic
 from raftlog.records.failures import FailedRecord
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.virtual_time import eventually
 from tests.helpers.worker_world import World
 
@@ -249,3 +252,25 @@ async def test_stop_waits_for_calls_for_close_timeout_only() -> None:
     assert world.records.acknowledged == [0]
     for call in world.handling.calls.values():
         call.cancel()
+
+
+# requirement: A7
+@pytest.mark.parametrize("colour", ["threads", "coroutines"])
+@in_real_time
+async def test_a_record_whose_call_cannot_begin_has_not_failed(
+    colour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = asyncio.new_event_loop()
+    ended.close()
+
+    async def handle(message: Message) -> None: ...
+
+    calls = ThreadCalls(print, 1) if colour == "threads" else CoroutineCalls(handle, ended)
+    monkeypatch.setattr(concurrent.futures.thread, "_shutdown", True)  # as once the main thread has ended
+    world = World(calls, dead_letter=True)
+    world.records.hand_out(0, 1)
+    error = await world.running
+    assert isinstance(error, RuntimeError)
+    assert "the handler cannot be called" in str(error)
+    assert not world.records.acknowledged
+    assert not world.stored
