@@ -9,6 +9,7 @@ that runs for every record. The network side takes whole batches.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -41,12 +42,15 @@ class PartitionQueue:
 class Buffer:
     """All records of a producer without an outcome."""
 
-    def __init__(self, options: ProducerOptions, clock: Clock) -> None:
+    def __init__(
+        self, options: ProducerOptions, clock: Clock, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
         self.batch_bytes = max(options.batch_bytes - HEADER_BYTES, 1)  # of the records in a batch
         self._buffer_bytes = options.buffer_bytes
         self._linger_s = options.linger_s
         self._delivery_timeout_s = options.delivery_timeout_s
         self._clock = clock
+        self._loop = loop
         self._lock = threading.Lock()
         self._used_bytes = 0
         self.is_closed = False
@@ -190,6 +194,7 @@ class Buffer:
             due=now + self._linger_s,
             deadline=now + self._delivery_timeout_s,
             lock=self._lock,
+            loop=self._loop,
         )
         self.unfinished[batch] = None
         queue.wake(batch.due)

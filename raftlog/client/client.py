@@ -208,6 +208,7 @@ class AsyncClient:
         self._consumers.clear()
         await asyncio.gather(*(producer.close(timeout) for producer in self._producers))
         self._producers.clear()
+        self._single = None  # the client may be opened again
         if self._portal is not None and self._second is not None:
             await self._portal.awaited(self._second.close)
             await asyncio.to_thread(self._portal.close)

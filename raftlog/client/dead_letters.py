@@ -149,6 +149,7 @@ async def _settle(
 def _settled(
     ids: Sequence[str] | None, reason: str | None, key: Key, is_all: bool, dry_run: bool
 ) -> wire.SettleDeadLetters:
+    _check_ids(ids)
     return wire.SettleDeadLetters(
         ids=None if ids is None else [*ids],
         reason=reason,
@@ -156,6 +157,12 @@ def _settled(
         all=is_all,
         dry_run=dry_run,
     )
+
+
+def _check_ids(ids: object) -> None:
+    """Raise ``TypeError`` for one id, whose letters would be taken for ids."""
+    if isinstance(ids, str | bytes):
+        raise TypeError("ids: give a list of ids, not one string")
 
 
 def _left(limit: int | None, found: Sequence[DeadLetter]) -> int:
@@ -169,8 +176,7 @@ def _parts(ids: Sequence[str] | None) -> Sequence[Sequence[str] | None]:
     """Ids in parts that fit into a URL."""
     if ids is None:
         return [None]
-    if isinstance(ids, str):
-        raise TypeError("ids: give a list of ids, not one string")
+    _check_ids(ids)
     parts: list[list[str]] = []
     size_bytes = 0
     for each in dict.fromkeys(ids):

@@ -72,7 +72,7 @@ class AsyncDelayed:
     async def list(self, topic: str | None = None) -> list[wire.DelayedBody]:
         """All messages that are not in their topics yet, by id; of one topic, or of all."""
         found: list[wire.DelayedBody] = []
-        query = {} if topic is None else {"topic": topic}
+        query = {} if topic is None else {"topic": str.__str__(topic)}  # of an Enum, too
         while True:
             page = (await self._session.ask_any("GET", f"{paths.DELAYED}?{urlencode(query)}")).read(
                 wire.DelayedList

@@ -63,12 +63,12 @@ class AsyncProducer:
         self._incarnation = _incarnation(session, options) if transaction is None else None
         self._of_transaction: AsyncProducer | None = None
         self._producer_ids = ProducerIdRequests(session)
-        self._buffer = Buffer(options, session.clock)
+        self._loop = asyncio.get_running_loop()
+        self._buffer = Buffer(options, session.clock, self._loop)
         self._routers: dict[str, Router] = {}
         self._narrowings: dict[str, Narrowing] = {}  # of topics some of whose partitions leave
         self._has_narrowed: set[str] = set()
         self._senders: dict[PartitionQueue, PartitionSender] = {}  # of partitions that have had a record
-        self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._waiting_for_room: list[asyncio.Future[None]] = []
         self._errors: list[RaftlogError] = []

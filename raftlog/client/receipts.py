@@ -21,6 +21,7 @@ from msgspec import Struct
 from raftlog.client import values
 from raftlog.client.forks import FORKED
 from raftlog.client.logs import client_logger, is_client_thread
+from raftlog.client.session import OTHER_LOOP
 from raftlog.client.user_code import called
 from raftlog.errors import RaftlogError
 from raftlog.records.builder import Record
@@ -93,6 +94,7 @@ class Batch:
     __slots__ = (
         "_callbacks",
         "_event",
+        "_loop",
         "_stored_ms",
         "_thread_event",
         "_thread_lock",
@@ -117,6 +119,7 @@ class Batch:
         due: float,
         deadline: float,
         lock: threading.Lock,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -133,6 +136,7 @@ class Batch:
         self._event: asyncio.Event | None = None
         self._thread_event: threading.Event | None = None
         self._thread_lock = lock
+        self._loop = loop  # that sets the outcome
 
     def call_back(self, index: int, on_ack: OnAck) -> None:
         """Register ``on_ack`` for one record. Called under the buffer's lock."""
@@ -160,8 +164,10 @@ class Batch:
                 _logger.exception("on_ack raised an exception; the outcome of the record is unchanged")
 
     async def wait(self) -> None:
-        """Wait for the outcome. On the loop's thread."""
+        """Wait for the outcome. Raises ``RuntimeError`` on another loop than that of the client."""
         if self.outcome is None:
+            if self._loop is not None and asyncio.get_running_loop() is not self._loop:
+                raise RuntimeError(OTHER_LOOP)
             if self._event is None:
                 self._event = asyncio.Event()
             await self._event.wait()

@@ -57,7 +57,7 @@ class AsyncSchedules:
     async def list(self, topic: str | None = None) -> list[wire.ScheduleBody]:
         """All schedules; of one topic, or of all."""
         found: list[wire.ScheduleBody] = []
-        query = {} if topic is None else {"topic": topic}
+        query = {} if topic is None else {"topic": str.__str__(topic)}  # of an Enum, too
         while True:
             path = f"{paths.SCHEDULES}?{urlencode(query)}"
             page = (await self._session.ask_any("GET", path)).read(wire.ScheduleList)

@@ -43,12 +43,12 @@ _HEADER_OVERHEAD_BYTES = 10
 def encode_value(value: Value) -> bytes | None:
     """The bytes of a value."""
     try:
-        if value is None or isinstance(value, bytes):
-            return value
+        if value is None:
+            return None
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(memoryview(value))  # of a subclass, too, whatever it says of itself
         if isinstance(value, str):
-            return value.encode()
-        if isinstance(value, bytearray | memoryview):
-            return bytes(value)
+            return str.encode(value)
         return encode_json(value)
     except Exception as error:  # also of an object of the user, while it is encoded
         raise InvalidRecord(f"value: {text_of(error)}", errors=[f"/value: {text_of(error)}"]) from error
@@ -56,10 +56,19 @@ def encode_value(value: Value) -> bytes | None:
 
 def encode_json(value: object) -> bytes:
     """Compact JSON. Raises ``ValueError`` that names the field of a number that JSON does not have."""
-    encoded = msgspec.json.encode(value)
+    encoded = msgspec.json.encode(value, enc_hook=_plain)
     if b"null" in encoded:  # the encoder's result for NaN and infinity
         _refuse_non_finite(msgspec.to_builtins(value), "")
     return encoded
+
+
+def _plain(value: object) -> object:
+    """A text or a number of a subclass, such as one of numpy, as what it is to Python."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int | float):
+        return int(value) if isinstance(value, int) else float(value)
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
 def _refuse_non_finite(value: object, path: str) -> None:
@@ -84,12 +93,15 @@ def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[
     found: list[tuple[str, bytes | None]] = []
     for name, value in pairs:
         try:
-            name.encode()
-            if value is not None and not isinstance(value, bytes):
-                value = value.encode()
-        except (AttributeError, UnicodeEncodeError) as error:
+            name = str.encode(name).decode()  # of a member of an Enum, too
+            if isinstance(value, bytes):
+                value = bytes(memoryview(value))
+            elif value is not None:
+                value = str.encode(value)
+        except (TypeError, UnicodeEncodeError) as error:
             raise InvalidRecord(
-                f"headers: {name!r}: names are text, values text, bytes or None: {error}", errors=["/headers"]
+                f"headers: {shown(name)}: names are text, values text, bytes or None: {error}",
+                errors=["/headers"],
             ) from error
         found.append((name, value))
     return tuple(found)
@@ -118,7 +130,7 @@ def headers_bytes(pairs: Sequence[tuple[str, bytes | None]]) -> int:
 def timestamp_ms(timestamp: datetime | int) -> int:
     """Milliseconds since 1970 of a time with a zone; numbers are milliseconds already."""
     if isinstance(timestamp, datetime):
-        if timestamp.tzinfo is None:
+        if timestamp.utcoffset() is None:
             raise InvalidRecord("timestamp: a time needs a zone, such as datetime.UTC", errors=["/timestamp"])
         since = timestamp - _EPOCH
         timestamp = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000

@@ -29,11 +29,13 @@ _MANY_KEYS = 32  # of the same length: fewer are hashed sooner one by one
 
 def encode_key(key: bytes | str | int | None) -> bytes | None:
     """The bytes of a key. Raises ``InvalidRecord`` for other types and text that UTF-8 cannot encode."""
-    if key is None or isinstance(key, bytes):
+    if key is None or type(key) is bytes:
         return key
     try:
+        if isinstance(key, bytes):
+            return bytes(memoryview(key))  # whatever the subclass says of itself
         if isinstance(key, str):
-            return key.encode()
+            return str.encode(key)
         if isinstance(key, bool):
             raise TypeError("a bool is not a key; use bytes, a string or an integer")
         return b"%d" % operator.index(key)

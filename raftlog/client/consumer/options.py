@@ -173,8 +173,12 @@ def _names_of(strategies: Sequence[str | Assignor], own: dict[str, Assignor]) ->
 
 def _subscription(topics: TopicNames) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
     if isinstance(topics, re.Pattern):
+        if not isinstance(topics.pattern, str):
+            raise TypeError(f"topics is {topics!r}; give a pattern of text")
         return (), topics
     names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"topics is {topics!r}; give their names as text")
     if not all(names):
         raise ValueError(f"topics is {topics!r}; a name must not be empty")
     return names, None
