@@ -58,7 +58,7 @@ def called(what: str, function: Callable[..., Result], /, *args: object) -> Resu
         raise
     except BaseException as error:
         raise ProcessEnd(what, error) from error
-    _check_done(what, result)
+    check_done(what, result)
     return result
 
 
@@ -76,7 +76,7 @@ async def awaited(what: str, function: Callable[..., Awaitable[Result]], /, *arg
         raise
     except BaseException as error:
         raise ProcessEnd(what, error) from error
-    _check_done(what, result)
+    check_done(what, result)
     return result
 
 
@@ -107,6 +107,18 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def check_done(what: str, result: object) -> None:
+    """Raise ``TypeError`` for a result whose work has not been done, such as a coroutine."""
+    kind = type(result)
+    if not issubclass(kind, _UNDONE):
+        return
+    if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+        result.close()  # else Python warns later that nobody has awaited it
+    raise TypeError(
+        f"{what} returned a {kind.__name__}, whose work may not be done: do the work before it returns"
+    )
+
+
 def _check_kind(what: str, error: Exception) -> None:
     try:
         isinstance(error, RuntimeError)
@@ -124,14 +136,3 @@ def _text(convert: Callable[[object], str], value: object) -> str:
         return convert(value)[:TEXT_CHARACTERS_MAX].encode(errors="backslashreplace").decode()
     except BaseException as error:
         return f"<{convert.__name__}() of this {type(value).__name__} raises {type(error).__name__}>"
-
-
-def _check_done(what: str, result: object) -> None:
-    kind = type(result)
-    if not issubclass(kind, _UNDONE):
-        return
-    if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
-        result.close()  # else Python warns later that nobody has awaited it
-    raise TypeError(
-        f"{what} returned a {kind.__name__}, whose work may not be done: do the work before it returns"
-    )

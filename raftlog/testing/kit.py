@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from raftlog.client.blocking import Client
 from raftlog.client.messages import Message
 from raftlog.client.options import Duration, milliseconds, seconds
+from raftlog.client.user_code import check_done, shown
 from raftlog.errors import OffsetOutOfRange
 from raftlog.testing import orders
 from raftlog.testing.supervisor import KitFailed, Supervisor
@@ -120,11 +121,14 @@ class Raftlog:
     def wait_until(
         self, holds: Callable[[], Found], within: Duration = f"{LIMIT_S:g}s", *, what: str = "the condition"
     ) -> Found:
-        """Call ``holds`` until it returns something true, and return that. Raises ``AssertionError``."""
+        """Call ``holds`` until it returns something true, and return that. Raises ``AssertionError``.
+
+        Raises ``TypeError`` for a coroutine and the like, which are true before anything is known.
+        """
         deadline = time.monotonic() + seconds("within", within)
-        while not (found := holds()):
+        while not (found := _seen(holds)):
             if time.monotonic() > deadline:
-                raise AssertionError(f"{what}: not within {within}; last seen: {found!r}\n{states()}")
+                raise AssertionError(f"{what}: not within {within}; last seen: {shown(found)}\n{states()}")
             time.sleep(POLL_S)
         return found
 
@@ -198,3 +202,9 @@ class RaftlogCluster(Raftlog):
         if broker not in self.brokers:
             raise KitFailed(f"there is no broker {broker!r}; the brokers are {list(self.brokers)}")
         return broker
+
+
+def _seen(holds: Callable[[], Found]) -> Found:
+    found = holds()
+    check_done("the condition", found)
+    return found

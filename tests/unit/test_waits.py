@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from raftlog.testing import waits
+from raftlog.testing.kit import Raftlog
 from raftlog.testing.waits import describe_on_expiry, eventually
 from tests.helpers.async_tests import in_real_time
 
@@ -97,3 +100,19 @@ async def test_stacks_have_the_tasks_of_loops() -> None:
         assert "a task that sleeps" in waits.stacks()
     finally:
         task.cancel()
+
+
+@pytest.mark.parametrize(
+    "make", [concurrent.futures.Future, lambda: (one for one in ()), lambda: map(str, ())]
+)
+def test_a_condition_that_was_not_looked_at_does_not_hold(make: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match="may not be done"):
+        object.__new__(Raftlog).wait_until(make)
+
+
+def test_a_coroutine_function_is_no_condition() -> None:
+    async def holds() -> bool:
+        return False
+
+    with pytest.raises(TypeError, match="may not be done"):
+        object.__new__(Raftlog).wait_until(holds)
