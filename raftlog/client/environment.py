@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import aiohttp
+from aiohttp.abc import ResolveResult
 
 from raftlog.client.portal import Portal
 from raftlog.clock import Clock, SystemClock
@@ -14,9 +16,37 @@ from raftlog.clock import Clock, SystemClock
 KEEPALIVE_S = 60.0  # less than the idle timeout of brokers, so that they do not close first
 
 
+class _Resolver(aiohttp.ThreadedResolver):
+    """Finds addresses also once the main thread has ended, when executors take no more work.
+
+    What is buffered then is still sent, perhaps to a broker that was not connected before.
+    """
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """See ``AbstractResolver``."""
+        try:
+            return await super().resolve(host, port, family)
+        except RuntimeError:
+            kind, flags = socket.SOCK_STREAM, socket.AI_ADDRCONFIG
+            found = socket.getaddrinfo(host, port, type=kind, family=family, flags=flags)  # on this thread
+            return [
+                ResolveResult(
+                    hostname=host,
+                    host=str(address[0]),
+                    port=port,
+                    family=of_address,
+                    proto=protocol,
+                    flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+                )
+                for of_address, _, protocol, _, address in found
+            ]
+
+
 def tcp_connector() -> aiohttp.BaseConnector:
     """A pool of real connections, made on demand."""
-    return aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
+    return aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, resolver=_Resolver())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
