@@ -58,7 +58,7 @@ def encode_json(value: object) -> bytes:
     """Compact JSON. Raises ``ValueError`` that names the field of a number that JSON does not have."""
     encoded = msgspec.json.encode(value, enc_hook=_plain)
     if b"null" in encoded:  # the encoder's result for NaN and infinity
-        _refuse_non_finite(msgspec.to_builtins(value), "")
+        _refuse_non_finite(msgspec.to_builtins(value, enc_hook=_plain), "")
     return encoded
 
 

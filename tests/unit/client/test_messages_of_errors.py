@@ -158,7 +158,7 @@ def test_a_subclass_of_text_or_bytes_is_stored_as_what_it_holds(text: str | byte
     assert type(found) is str
     assert found in ("orders", "a")
     if not isinstance(text, bytes):
-        assert encode_json({"topic": text}) == b'{"topic":"orders"}'
+        assert encode_json({"topic": text, "key": None}) == b'{"topic":"orders","key":null}'
 
 
 def test_a_time_whose_zone_knows_no_offset_is_an_invalid_record() -> None:
