@@ -103,7 +103,7 @@ async def test_stacks_have_the_tasks_of_loops() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [concurrent.futures.Future, lambda: (one for one in ()), lambda: map(str, ())]
+    "make", [concurrent.futures.Future, lambda: (str(one) for one in range(3)), lambda: map(str, ())]
 )
 def test_a_condition_that_was_not_looked_at_does_not_hold(make: Callable[[], object]) -> None:
     with pytest.raises(TypeError, match="may not be done"):
@@ -115,4 +115,4 @@ def test_a_coroutine_function_is_no_condition() -> None:
         return False
 
     with pytest.raises(TypeError, match="may not be done"):
-        object.__new__(Raftlog).wait_until(holds)
+        _ = object.__new__(Raftlog).wait_until(holds)

@@ -127,7 +127,7 @@ class Name(str, Enum):  # noqa: UP042 - a StrEnum has the text of its value
 class Text(str):
     """It misleads about itself."""
 
-    def encode(self, *_: object) -> bytes:  # type: ignore[override]
+    def encode(self, *_: object) -> bytes:
         """Other bytes."""
         return b"other"
 
@@ -165,6 +165,8 @@ def test_a_time_whose_zone_knows_no_offset_is_an_invalid_record() -> None:
     class Nowhere(tzinfo):
         def utcoffset(self, _: object) -> None:
             return None
+
+        dst = tzname = utcoffset
 
     with pytest.raises(InvalidRecord, match="zone"):
         timestamp_ms(datetime(2026, 1, 1, tzinfo=Nowhere()))
