@@ -154,6 +154,7 @@ class Broker:
         self.manager = self._manager()
         self.gateway = self._gateway()
         self.controller.calls = self.gateway.relay
+        self.controller.offer()
         self.groups = self._groups()
         self.transactions = self._transactions()
         self.delays = self._delays()

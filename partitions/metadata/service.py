@@ -70,6 +70,7 @@ from raftlog.errors import (
     CommitUnknown,
     Conflict,
     NoLeader,
+    NotLeader,
     Rejected,
     UnknownTopic,
 )
@@ -123,7 +124,7 @@ class Controller:
         self.registration = Registration(host, self._shown, registration, settings)
         self._settings = settings
         self.loads_here: LoadsHere = dict  # of the partitions that this broker leads
-        self.calls: PeerCalls = host.calls  # or a relay, set before ``start``
+        self.calls: PeerCalls = host.calls  # or a relay, set before ``offer``
         self._newer = NewerImage(host, self._shown)
         self._rng = rng
         self._tasks: list[asyncio.Task[None]] = []
@@ -172,6 +173,11 @@ class Controller:
         """The voters that the metadata group shall have; None unless this is the active controller."""
         return None if self._active is None else self._active.wanted_voters()
 
+    def offer(self) -> None:
+        """Answer other brokers from now on: before this one takes part that it does not lead."""
+        self.calls.serve(SERVICE, self._serve)
+        self._host.calls.serve(FEATURES, self._serve_features)
+
     def start(self, log: LogStorage) -> None:
         """Take part in the metadata group and register this broker.
 
@@ -186,8 +192,6 @@ class Controller:
         self._active = active = ActiveController(
             self._host, group, machine, self._settings, self._new_id(), lambda: self.loads_here()
         )
-        self.calls.serve(SERVICE, self._serve)
-        self._host.calls.serve(FEATURES, self._serve_features)
         begin = self._host.begin_duty
         self._tasks = [
             begin(active.run),
@@ -499,7 +503,8 @@ class Controller:
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
         asked = decode_question(head)
-        assert self._active is not None
+        if self._active is None:
+            raise NotLeader("this broker does not take part in the metadata group yet", leader=None)
         return encode_answer(await self._active.handle(asked.request, asked.timeout_ms, asked.version)), ()
 
     async def _serve_features(

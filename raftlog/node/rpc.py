@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from raftlog.errors import ConnectionLost, InvalidRequest, Overloaded, RaftlogError, from_code
+from raftlog.errors import ConnectionLost, InvalidRequest, NotLeader, Overloaded, RaftlogError, from_code
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, unpack_head
 from raftlog.node.network.transport import Transport
 from raftlog.node.rpc_classes import CALLS_MAX, RETRY_AFTER_MS, CallClass, Service
@@ -136,7 +136,8 @@ class Calls:
                 raise MalformedFrame(f"question {fields!r}")
         service, handler = self._services.get(name, (None, None))
         if service is None or handler is None:
-            refusal: RaftlogError = InvalidRequest(f"this broker offers no service {name!r}")
+            # An older release: another broker may do what this one does not know.
+            refusal: RaftlogError = NotLeader(f"this broker offers no service {name!r}", leader=None)
         elif self._served[kind := _class_of(service, head)] >= CALLS_MAX[kind]:
             refusal = _overloaded(kind)
         else:

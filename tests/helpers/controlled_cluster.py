@@ -107,6 +107,7 @@ class ControlledBroker(SimulatedBroker):
             awaiting_archive=self.retention.awaiting_archive,
         )
         self.controller.calls = self.gateway.relay
+        self.controller.offer()
         parts = self.controller, self.gateway, self.clock
         self.groups = BrokerGroups(node_id, self.group_settings, *parts, self._check_open)
         self.transactions = BrokerTransactions(

@@ -25,7 +25,7 @@ from raftlog.errors import (
     TopicExists,
 )
 from raftlog.hosting.tenant import SnapshotRetention
-from raftlog.storage.segmented_log import LogSettings
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import METADATA_GROUP, NodeId, TopicPartition
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
@@ -55,6 +55,34 @@ async def create(
     return await broker.controller.create_topic(
         name, partitions=partitions, replication_factor=factor, config={}, timeout_ms=timeout_ms
     )
+
+
+# requirement: ST3
+@in_virtual_time_with(ControlledCluster)
+async def test_a_broker_that_is_starting_refuses_no_change_for_good(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its peers reach it before it has read its metadata log, which may take long."""
+    leading = await cluster.controller_broker()
+    outside, starting = sorted(set(cluster.nodes) - {leading.node_id})
+    await cluster.stop(starting)
+    may_open, opens = asyncio.Event(), HostedMetadata.open_log
+
+    async def open_log(metadata: HostedMetadata) -> SegmentedLog:
+        await may_open.wait()
+        return await opens(metadata)
+
+    monkeypatch.setattr(HostedMetadata, "open_log", open_log)
+    started = asyncio.create_task(cluster.start(starting))
+    asking = cluster.brokers[outside]
+    await eventually(lambda: asking.host.is_reachable(starting))
+    cluster.network.cut_both(leading.node_id, outside)
+    await eventually(lambda: asking.controller.leader is None)
+    with pytest.raises(NoLeader):
+        await create(asking, "late", timeout_ms=1_000)
+    may_open.set()
+    await started
+    assert await create(asking, "late") == asking.controller.image.topics["late"]
 
 
 # requirement: ST3, ST6

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from raftlog.errors import ConnectionLost, InvalidRequest, Overloaded, UnknownTopic
+from raftlog.errors import ConnectionLost, InvalidRequest, NotLeader, Overloaded, UnknownTopic
 from raftlog.node import rpc as calls_module
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, split_frame
 from raftlog.node.network.transport import Transport
@@ -80,7 +80,7 @@ async def test_an_answer_finds_its_question_and_an_error_keeps_its_kind() -> Non
     assert [(head, len(payload)) for head, payload in answers] == [(b"%d" % n, n) for n in range(50)]
     with pytest.raises(UnknownTopic, match="there is none"):
         await one.calls.call(TWO, REFUSES, b"", timeout_ms=1000)
-    with pytest.raises(InvalidRequest, match="no service"):
+    with pytest.raises(NotLeader, match="no service"):
         await one.calls.call(TWO, NOTHING, b"", timeout_ms=1000)
 
 
