@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from chaos.harness.arena import Arena, Draw
+from chaos.harness.arena import Arena, Draw, NoTarget
 from chaos.harness.cgroups import limited_cpu
 from chaos.harness.faults.steps import Steps, until_effective
 
@@ -19,6 +19,8 @@ def no_descriptors(arena: Arena, draw: Draw) -> Steps:
     broker = draw.broker()
     shim = arena.shims[broker]
     with arena.hold(broker):
+        if not arena.cluster.is_alive(broker):
+            raise NoTarget(f"broker {broker} is starting: Python itself would fail to open its modules")
         pid = arena.processes.pid(broker)
         before = shim.effects()["refused_descriptors"]
         own, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from chaos.cluster_view import ClusterView
-from chaos.harness.arena import Arena
+from chaos.harness.arena import Arena, Draw, NoTarget
+from chaos.harness.faults.resources import no_descriptors
+from chaos.harness.shim.shim import Shim
 
 BROKERS = (1, 2, 3)
 
@@ -104,3 +106,19 @@ def test_a_replica_that_lacks_records_is_waited_for(name: str, wrong: dict[str, 
 def test_replicas_that_are_not_open_yet_are_waited_for(metrics: dict[str, float]) -> None:
     """Their leader may not have heard yet that they have lost their files."""
     assert Arena(Described(metrics_of=metrics), topic="own").unhealthy() is not None
+
+
+@dataclass
+class Starting(Described):
+    """Brokers that do not answer yet."""
+
+    def is_alive(self, broker: int) -> bool:
+        """None of them."""
+        return False
+
+
+def test_a_process_that_does_not_serve_yet_keeps_its_descriptors() -> None:
+    """It imports its modules, and Python prints a traceback where it cannot open one."""
+    arena = Arena(Starting(), shims={1: cast("Shim", None)})
+    with pytest.raises(NoTarget, match="broker 1 is starting"):
+        next(no_descriptors(arena, Draw(arena, seed=1, target="broker 1")))
