@@ -107,7 +107,6 @@ class ControlledBroker(SimulatedBroker):
             awaiting_archive=self.retention.awaiting_archive,
         )
         self.controller.calls = self.gateway.relay
-        self.controller.offer()
         parts = self.controller, self.gateway, self.clock
         self.groups = BrokerGroups(node_id, self.group_settings, *parts, self._check_open)
         self.transactions = BrokerTransactions(
@@ -139,6 +138,7 @@ class ControlledBroker(SimulatedBroker):
 
     async def start(self) -> None:
         """Join the cluster."""
+        self.controller.offer()
         self.addresses.begin()
         await self.host.start()
         self.supervisor.host(self.metadata)

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from groups.state import GroupsState
 from raftlog.errors import CommitUnknown, Overloaded, RaftlogError
 from raftlog.hosting.coordinator import Coordinator
 from raftlog.hosting.decisions import Answer, Effect, RequestId, Write
@@ -97,7 +98,7 @@ class Numbering(Coordinator[Numbers, str, int, int]):
     """Its state is the number of records that are committed."""
 
     def __init__(self, trouble: Trouble, log: Log) -> None:
-        super().__init__("numbers", VirtualClock(), lambda row: Record(b"%d" % row))
+        super().__init__("numbers", VirtualClock(), lambda row: Record(b"%d" % row), GroupsState())
         self.is_early = False  # it has begun before the outcome of an append was known
         self._trouble = trouble
         self._committed = log
