@@ -43,8 +43,8 @@ _HEADER_OVERHEAD_BYTES = 10
 def encode_value(value: Value) -> bytes | None:
     """The bytes of a value."""
     try:
-        if value is None:
-            return None
+        if value is None or type(value) is bytes:
+            return value
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(memoryview(value))  # of a subclass, too, whatever it says of itself
         if isinstance(value, str):
@@ -95,7 +95,7 @@ def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[
         try:
             name = str.encode(name).decode()  # of a member of an Enum, too
             if isinstance(value, bytes):
-                value = bytes(memoryview(value))
+                value = value if type(value) is bytes else bytes(memoryview(value))
             elif value is not None:
                 value = str.encode(value)
         except (TypeError, UnicodeEncodeError) as error:

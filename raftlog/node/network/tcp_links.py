@@ -196,9 +196,7 @@ class OutboundLink:
             await asyncio.shield(connection.closed)
         except TimeoutError:
             self._undialled(connection, "no answer in time")
-        except (
-            Exception
-        ) as error:  # the peer does not listen, its name does not resolve, memory is short, ...
+        except Exception as error:  # nobody listens, or the name does not resolve, or memory is short
             self._undialled(connection, str(error) or type(error).__name__)
         if not connection.is_proven:
             addresses.failed()
