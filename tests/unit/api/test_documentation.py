@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
+import threading
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,10 +15,13 @@ import pytest
 
 from api.app import ROUTES
 from api.http.errors import TABLE
+from api.http.routes import Route
+from api.resources import documentation
 from api.resources.documentation import openapi
 from broker.ports import Limits
 from raftlog.errors import BY_CODE, NotSent, RaftlogError
 from raftlog.wire import headers, paths
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.http_server import HttpServer, serve, served
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "http-api.md"
@@ -35,6 +41,24 @@ async def test_the_openapi_document_has_every_route_and_a_problem_for_each(serve
         assert set(re.findall(r"{(\w+)}", route.path)) <= named
     assert described[paths.OPENAPI]
     assert described[paths.DOCS]
+
+
+# requirement: N2
+@in_real_time
+async def test_a_document_is_made_once_and_away_from_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    makes = documentation.openapi
+
+    def openapi_here(table: Iterable[Route], version: str, limits: Limits) -> documentation.JsonObject:
+        threads.append(threading.get_ident())
+        return makes(table, version, limits)
+
+    monkeypatch.setattr(documentation, "openapi", openapi_here)
+    async with serve() as server:
+        pages = await asyncio.gather(*(server.get(paths.OPENAPI) for _ in range(5)))
+    assert {page.status for page in pages} == {200}
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
 
 
 def test_operation_ids_are_unique() -> None:
