@@ -240,6 +240,7 @@ class Queues:
         if queue is None:
             return
         if queue.is_idle(now_ms):
+            queue.drop()
             del self._queues[name]
             self._loaded.add(name[0], -1)
             self._by_topic.change(name, {name[1]}, set())

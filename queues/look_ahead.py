@@ -20,6 +20,7 @@ from raftlog.errors import RaftlogError
 WAIT_MS: Final = 5_000  # of a look at the end of a partition
 LOOK_COUNT: Final = 200  # jobs that one look finds, at most
 FOUND_MAX: Final = 20_000  # jobs that are remembered of one queue, and one more of each partition
+TOTAL_MAX: Final = 100_000  # of all queues of a coordinator; a queue without any looks at one partition
 AGAIN_MS: Final = 300  # after a failure, and for partitions at their end while others have jobs
 
 
@@ -34,6 +35,13 @@ class _Part:
     again_ms: int = 0  # when it may be looked at again while nobody waits
 
 
+@dataclass(slots=True)
+class AheadTotal:
+    """The number of jobs that all queues of one coordinator have read ahead."""
+
+    count: int = 0
+
+
 class LookAhead:
     """All partitions of one queue.
 
@@ -41,7 +49,8 @@ class LookAhead:
     ``_due``, in ``_at_tail`` if its newest look has found its end, or in ``_failed``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, total: AheadTotal) -> None:
+        self._total = total
         self._parts: dict[int, _Part] = {}
         self._giving: SortedSet[int] = SortedSet()
         self._due: SortedSet[tuple[int, int]] = SortedSet()  # mark of the newest look, and partition
@@ -81,11 +90,23 @@ class LookAhead:
         self._turn = partition + 1
         part = self._parts[partition]
         given = part.found.popleft()
-        self._found -= 1
+        self._count(-1)
         if not part.found:
             self._giving.discard(partition)
             self._due.add((part.began, partition))
         return partition, given
+
+    def drop(self) -> None:
+        """Forget all jobs that were found: the queue is not used any more."""
+        self._count(-self._found)
+
+    def _count(self, more: int) -> None:
+        self._found += more
+        self._total.count += more
+
+    def _left(self) -> int:
+        """How many more jobs may be found."""
+        return min(FOUND_MAX - self._found, TOTAL_MAX - self._total.count)
 
     # Looks.
 
@@ -112,7 +133,8 @@ class LookAhead:
         at after a while only. With ``may_wait`` a look at the end of a partition waits for records. While
         many jobs are known, others wait; the partition comes first that was looked at first.
         """
-        room = max(0, (FOUND_MAX - self._found) // LOOK_COUNT - self._looks_now)
+        has_none = not self._found and not self._looks_now
+        room = max(int(has_none), self._left() // LOOK_COUNT - self._looks_now)
         now = sorted(partition for _, partition in self._due[:room])
         del self._due[:room]
         while self._failed and self._failed[0][0] <= now_ms:
@@ -145,11 +167,11 @@ class LookAhead:
         self._errors.pop(look.partition, None)
         part.again_ms = now_ms + AGAIN_MS
         part.read_offset = result.next_offset
-        new, room = [each for each in result.found if is_new(each.offset)], max(1, FOUND_MAX - self._found)
+        new, room = [each for each in result.found if is_new(each.offset)], max(1, self._left())
         if len(new) > room:  # the rest is looked at later
             part.read_offset = new[room].offset
         part.found.extend(new[:room])
-        self._found += len(new[:room])
+        self._count(len(new[:room]))
         if part.found:
             self._giving.add(look.partition)
         elif not result.found and (result.is_at_end or result.offset == result.next_offset):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from queues.look_ahead import AheadTotal
 from raftlog.errors import Overloaded
 from raftlog.hosting.budget import SHARE, Usage
 
@@ -27,6 +28,7 @@ class Room:
     bytes_max: int
     reasons: Usage  # bytes of what is said of failures, by group
     open: Usage = field(default_factory=Usage)
+    ahead: AheadTotal = field(default_factory=AheadTotal)
 
     def has(self, group: str, queue_open: int, count: int = 1) -> bool:
         """Whether so many more may be open in a queue of the group that has ``queue_open``."""

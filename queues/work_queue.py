@@ -61,7 +61,7 @@ class WorkQueue:
         self._partitions = 0  # all below are known to ``_ahead``
         self._selection: TagSelection | None = None
         self._rows = QueueRows(group, topic, groups)
-        self._ahead = LookAhead()
+        self._ahead = LookAhead(room.ahead)
         self._waiters = Waiters()
         self._burials: list[Bury] = []  # once the rows before them are written
         self._touched_ms = 0
@@ -228,9 +228,14 @@ class WorkQueue:
         self._dismiss_all()
         self._room.open.add(self._group, -len(self._jobs))
         self._rows.delete()
-        self._ahead = LookAhead()
+        self._ahead.drop()
+        self._ahead = LookAhead(self._room.ahead)
         self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0)
         self._topic_id, self._selection, self._partitions = "", None, 0
+
+    def drop(self) -> None:
+        """Forget what was read ahead: this object is not used any more."""
+        self._ahead.drop()
 
     # Effects that are done.
 
