@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from groups.records import CommittedOffset, Group
-from queues.requests import QueueReply, QueueRequest, ReadQueue, Receive
+from queues.requests import QueueReply, QueueRequest, ReadQueue, Receive, Settled
 
 Plan = dict[str, dict[str, tuple[int, ...]]]
 """Partitions by topic, by member."""
@@ -147,6 +147,11 @@ READS: Final = (ReadGroup, ReadQueue)
 """Classes of requests that write nothing."""
 MayWait = Join | Sync | Heartbeat | Leave | Receive
 """Requests whose answers may wait: for other members, for the rest of a large group, for jobs."""
+
+
+def refuses(reply: object) -> bool:
+    """Whether a reply says that a part of its request was not done: leases that are over."""
+    return isinstance(reply, Settled) and bool(reply.lost)
 
 
 def may_wait(request: MayWait) -> bool:

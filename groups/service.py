@@ -15,7 +15,7 @@ from typing import Final, get_args
 from msgspec import Struct, msgpack
 
 from groups.coordinator import GroupCoordinator
-from groups.requests import READS, MayWait, Reply, Request, TopicGroup, may_wait
+from groups.requests import READS, MayWait, Reply, Request, TopicGroup, may_wait, refuses
 from raftlog.errors import UnknownGroup
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
 from raftlog.node.deadline import deadline_in, ms_until
@@ -91,7 +91,15 @@ class GroupService:
         self._topic = topic
         self._calls = calls
         self._coordinators: CoordinatorService[GroupCoordinator, Request, Reply] = CoordinatorService(
-            node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply], reads=READS
+            node_id,
+            topic,
+            coordinators,
+            calls,
+            ASK,
+            asks=Ask[Request],
+            answers=Answered[Reply],
+            reads=READS,
+            refuses=refuses,
         )
         calls.serve(LIST, self._serve_list)
         calls.serve(OF_TOPIC, self._serve_of_topic)

@@ -92,10 +92,12 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         asks: type[Ask[Request]],
         answers: type[Answered[Reply]],
         reads: tuple[type[Any], ...],
+        refuses: Callable[[Reply], bool] = lambda reply: False,
     ) -> None:
         """``coordinators`` has those of this broker's replicas, by partition.
 
-        ``reads`` are the classes of requests that write nothing.
+        ``reads`` are the classes of requests that write nothing. ``refuses`` says whether a reply refuses a
+        part of its request.
         """
         self.topic = topic
         self._node_id = node_id
@@ -105,6 +107,7 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         self._asks = asks
         self._answers = answers
         self._reads = reads
+        self._refuses = refuses
         self._leaders: dict[int, NodeId] = {}  # by partition, the broker that has answered last
         calls.serve(service, self._serve)
 
@@ -130,7 +133,12 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         Raises what it refuses, ``NoLeader`` when none is found in time, and ``CommitUnknown`` when its answer
         was lost.
         """
-        deadline = deadline_in(timeout_ms)
+        deadline, is_repeated = deadline_in(timeout_ms), False
+
+        def repeat() -> bool:
+            nonlocal is_repeated
+            is_repeated = True
+            return True
 
         async def ask_node(node: NodeId) -> Reply:
             left_ms = ms_until(deadline)
@@ -141,11 +149,15 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
             body, _ = await self._calls.call(node, self._service, head, timeout_ms=left_ms + GRACE_MS)
             return decode_body(body, self._answers).reply
 
+        lost = f"{name}: its coordinator did not answer; repeat"
         try:
-            is_repeatable = None if isinstance(request, self._reads) else lambda: True
-            return await self.at_leader(partition, ask_node, deadline, is_repeatable=is_repeatable)
+            is_repeatable = None if isinstance(request, self._reads) else repeat
+            reply = await self.at_leader(partition, ask_node, deadline, is_repeatable=is_repeatable)
         except InDoubt as failure:  # also where the coordinator refuses the repetition
-            raise CommitUnknown(f"{name}: its coordinator did not answer; repeat") from failure
+            raise CommitUnknown(lost) from failure
+        if is_repeated and self._refuses(reply):
+            raise CommitUnknown(lost)
+        return reply
 
     def leader_of(self, partition: int) -> NodeId | None:
         """The leader of a partition, as its replica here says, or the last answer."""

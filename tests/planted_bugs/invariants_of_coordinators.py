@@ -101,7 +101,7 @@ COORDINATORS = (
         "queues.work_queue:WorkQueue.take_over",
         "for place in self._jobs.dead():",
         "for place in ():",
-        seen_by="brokers-queue:1",
+        seen_by="brokers-queue:30",
     ),
     PlantedBug(
         "a prepared transaction takes more partitions",

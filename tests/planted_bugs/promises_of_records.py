@@ -137,8 +137,8 @@ PROMISES_OF_RECORDS = (
         "text keys are not encoded as UTF-8",
         "K4",
         "raftlog.records.keys:encode_key",
-        "key.encode()",
-        'key.encode("utf-16")',
+        "str.encode(key)",
+        'str.encode(key, "utf-16")',
         seen_by="tests/unit/records/test_keys.py::test_text_is_utf8_and_an_integer_its_decimal_digits",
     ),
     PlantedBug(

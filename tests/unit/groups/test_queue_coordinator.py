@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from groups.coordinator import GroupCoordinator
-from groups.requests import Commit, GroupView, Join, OffsetCommit, ReadGroup
+from groups.requests import Commit, GroupView, Join, OffsetCommit, ReadGroup, Reply, Request
 from groups.service import GroupService
 from queues.effects import Bury, Found, Look, Looked
 from queues.ports import Jobs
@@ -246,6 +246,36 @@ async def test_a_commit_whose_coordinator_is_deposed_after_the_append_is_unknown
     with pytest.raises(CommitUnknown):
         await service_of(coordinator).ask(a_commit(), timeout_ms=5_000)
     assert coordinator.state.offsets["billing"]  # and it is stored
+
+
+# requirement: A7
+async def test_a_repeated_request_whose_lease_is_over_may_have_been_carried_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first attempt gives the job back, its answer is lost, and another worker gets the job."""
+    coordinator = coordinator_of(OneJob())
+    coordinator.leads(InstantLog(coordinator))
+    await leased(coordinator, b"one")
+    asks, answers_lost = coordinator.ask, [True]
+
+    async def ask(request: Request, timeout_ms: int) -> Reply:
+        reply = await asks(request, timeout_ms)
+        if isinstance(request, Settle) and answers_lost:
+            answers_lost.clear()
+            await leased(coordinator, b"two")
+            coordinator.leads(InstantLog(coordinator))  # the next one knows the newest lease alone
+            raise CommitUnknown("the answer is lost")
+        return reply
+
+    monkeypatch.setattr(coordinator, "ask", ask)
+    service = service_of(coordinator)
+    nack = Settle(group="g", topic="mail", tokens=(Token(0, 0, b"one"),), how="nack")
+    with pytest.raises(CommitUnknown):
+        await service.ask(nack, timeout_ms=5_000)
+    settled = await service.ask(nack, timeout_ms=5_000)
+    assert isinstance(settled, Settled)
+    assert settled.lost == (0,)
+    coordinator.leads(None)
 
 
 async def test_a_read_whose_coordinator_is_deposed_is_no_commit_in_doubt() -> None:
