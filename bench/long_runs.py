@@ -20,6 +20,7 @@ from zlib import crc32
 from chaos.simulator.levels import BROKERS, BROKERS_LONG, CORE, LOG, Seed
 from chaos.simulator.seed_choice import failures
 from chaos.simulator.sweep import sweep
+from raftlog.__main__ import OURS
 
 HOURS_MIN: Final = 1000.0
 BROKER_HOURS_MIN: Final = 100.0
@@ -32,18 +33,7 @@ NAMES: Final = {
 }
 PLAN: Final = ((BROKERS, 200), (CORE, 1000), (LOG, 400), (BROKERS_LONG, 20))
 """The default pieces of a round: some minutes each."""
-SOURCES: Final = (
-    "raftlog",
-    "partitions",
-    "groups",
-    "transactions",
-    "delayed",
-    "queues",
-    "broker",
-    "api",
-    "chaos",
-    "pyproject.toml",
-)
+SOURCES: Final = ("raftlog", *OURS, "pyproject.toml")
 BEHIND_SWEEPS: Final = 1 << 32  # row 1 begins at a CRC-32, an exploration at 32 random bits
 
 Figures = dict[str, int | float | str]

@@ -1,4 +1,4 @@
-"""What is decided in one epoch of a leader, in order, and the state that it leads to."""
+"""Decisions of one epoch of a leader, in order, and the state to which they lead."""
 
 from __future__ import annotations
 

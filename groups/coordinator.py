@@ -142,7 +142,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         )
 
     def needs_room(self, request: Request) -> bool:
-        """The first requests of a group, the first offsets of partitions, and those of a transaction."""
+        """Whether the request is the first of a group, or has first offsets, or offsets of a transaction."""
         if isinstance(request, Commit):
             known = self.state.offsets.get(request.group, {})
             if any((each.topic, each.partition) not in known for each in request.offsets):

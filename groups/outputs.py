@@ -1,4 +1,4 @@
-"""What the coordinator of groups wants done after a step, in order. It decides nothing."""
+"""Answers, records and effects that decisions about groups want after a step. Nothing is decided here."""
 
 from __future__ import annotations
 

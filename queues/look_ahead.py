@@ -105,7 +105,7 @@ class LookAhead:
         self._total.count += more
 
     def _left(self) -> int:
-        """How many more jobs may be found."""
+        """Return the number of jobs for which there is still room."""
         return min(FOUND_MAX - self._found, TOTAL_MAX - self._total.count)
 
     # Looks.

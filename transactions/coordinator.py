@@ -106,7 +106,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         )
 
     def needs_room(self, request: Request) -> bool:
-        """What begins a transaction, or makes it longer."""
+        """Whether the request begins a transaction, or makes one longer."""
         return isinstance(request, Open | Join | Prepare | BeginRun)
 
     def perform(self, effect: Effect) -> None:

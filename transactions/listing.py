@@ -24,7 +24,7 @@ class Page(NamedTuple):
 
 
 def page_of(rows: Iterable[tuple[str, Transaction]]) -> Page:
-    """As many of the first rows as a page has room for."""
+    """Return the first rows, as many as a page has room for."""
     found, parts = dict[str, Transaction](), 0
     for name, one in rows:
         parts += len(one.partitions) + len(one.groups)
@@ -35,7 +35,7 @@ def page_of(rows: Iterable[tuple[str, Transaction]]) -> Page:
 
 
 def merged(replies: Sequence[Listed], after: str, count_max: int) -> Page:
-    """One page of those of all coordinators: up to ``count_max`` transactions behind an id.
+    """Merge the pages of all coordinators into one: up to ``count_max`` transactions behind an id.
 
     It ends where the first coordinator's page ends: what that one has behind it is not known.
     """

@@ -205,7 +205,7 @@ class OneShots:
             self._free.setdefault(name.partition(KEY_END)[0], []).append(name)
 
     def _keep(self, name: str) -> None:
-        """Not to be used soon: clients may ask for its last outcome."""
+        """Put an id aside for a while: clients may ask for its last outcome."""
         if name.startswith(RESERVED):
             self._in_doubt.setdefault(name.partition(KEY_END)[0], deque()).append(name)
 

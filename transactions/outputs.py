@@ -1,4 +1,4 @@
-"""What the coordinator of transactions wants done after a step, in order. Nothing is decided here."""
+"""Answers, records and effects that decisions about transactions want after a step. It decides nothing."""
 
 from __future__ import annotations
 

@@ -392,7 +392,7 @@ class SimulatedTransport:
         self._network.disconnect(self, peer)
 
     def refuse_unreached(self, peer: NodeId, why: str) -> None:
-        """It is let in again, unheard as before: what people read is not simulated."""
+        """Let the process in again, unheard as before: its log lines are not simulated."""
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame, if connected."""

@@ -63,7 +63,7 @@ def encode_json(value: object) -> bytes:
 
 
 def _plain(value: object) -> object:
-    """A text or a number of a subclass, such as one of numpy, as what it is to Python."""
+    """Return a text or a number of a subclass, such as one of numpy, as a plain one."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Answers, records and effects that the decisions of one coordinator want, in order. It decides nothing.
+"""Answers, records and effects that the decisions of one coordinator want, in order. Nothing is decided here.
 
 Records change the state as soon as they are wanted: what is decided next knows them.
 """

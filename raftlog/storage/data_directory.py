@@ -135,7 +135,7 @@ def _take_locks(path: str) -> tuple[int, ...]:
 
 
 def _lock(descriptor: int, kind: int) -> bool:
-    """Whether nobody else has a lock in the way. NFS locks no directories, so the lock file alone counts."""
+    """Take a lock; false if somebody has one in the way. NFS locks no directories: there the file counts."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

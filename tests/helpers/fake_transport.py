@@ -217,7 +217,7 @@ class FakeTransport:
         self.disconnect(peer)
 
     def refuse_unreached(self, peer: NodeId, why: str) -> None:
-        """There is no log to explain it in."""
+        """Nothing: these peers write no logs."""
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame."""

@@ -33,22 +33,13 @@ from chaos.simulator.levels import (
     LOG,
     Seed,
 )
+from raftlog.__main__ import OURS
 from tests.helpers.collected_tests import CollectedTests
 from tests.helpers.forks import forked
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STORED: Final = ROOT / ".cache" / "mutation"
-PACKAGES: Final = (
-    "raftlog",
-    "partitions",
-    "groups",
-    "transactions",
-    "delayed",
-    "queues",
-    "broker",
-    "api",
-    "spark_io",
-)
+PACKAGES: Final = ("raftlog", *(each for each in OURS if each != "chaos"), "spark_io")
 OWN: Final = "tests/mutation/"
 SEEDS: Final = (
     "seed "  # begins the name of a run of the simulator, which counts as a test of the file ``SEEDS``

@@ -76,7 +76,7 @@ class CoroutineCalls:
 
 
 def _not_begun(error: RuntimeError, why: str) -> ProcessEnd:
-    """What ends a worker whose calls cannot begin any more."""
+    """Return the error that ends a worker whose calls cannot begin any more."""
     reason = RuntimeError(f"the handler cannot be called: {why} ({error})")
     return ProcessEnd("the attempt to call the handler", reason)
 

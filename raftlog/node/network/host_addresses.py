@@ -18,11 +18,12 @@ from typing import Any
 
 
 class HostAddresses:
-    """One peer's, for one attempt after another."""
+    """The addresses of one peer, for one attempt to connect after another."""
 
     def __init__(self, host: str, port: int, patience_s: float) -> None:
         """``patience_s`` is how long an attempt waits for the resolver."""
-        self._host, self._port = host, port
+        self.port = port
+        self._host = host
         self._patience_s = patience_s
         self._question: asyncio.Future[list[tuple[Any, ...]]] | None = None
         self._known = [host] if _is_ip(host) else []  # the last answer
@@ -30,7 +31,7 @@ class HostAddresses:
         self._first = 0  # address of the next attempt
 
     async def of_attempt(self) -> Sequence[str]:
-        """One address at least. Raises what the resolver raises, or ``TimeoutError``, while none is known."""
+        """Return one address or more. Raises the error of the resolver, or ``TimeoutError``."""
         if self._is_resolved:
             try:
                 await self._resolve()
@@ -41,18 +42,18 @@ class HostAddresses:
         return [*self._known[first:], *self._known[:first]]
 
     def failed(self) -> None:
-        """The attempt has reached nobody: the next one begins with another address."""
+        """Begin the next attempt with another address: this attempt has reached nobody."""
         self._first += 1
 
     def close(self) -> None:
-        """No attempt follows."""
+        """Drop the question to the resolver: no attempt follows."""
         if self._question is not None:
             self._question.cancel()
 
     async def _resolve(self) -> None:
         if self._question is None:
             loop = asyncio.get_running_loop()
-            found = loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            found = loop.getaddrinfo(self._host, self.port, type=socket.SOCK_STREAM)
             self._question = asyncio.ensure_future(found)
             self._question.add_done_callback(_retrieved)
         async with asyncio.timeout(self._patience_s):
@@ -67,7 +68,7 @@ def _host_of(found: tuple[Any, ...]) -> str:
 
 
 def _retrieved(question: asyncio.Future[Any]) -> None:
-    """Nobody may wait for its error any more."""
+    """Take the error of a question for which nobody waits: asyncio would log it."""
     if not question.cancelled():
         question.exception()
 

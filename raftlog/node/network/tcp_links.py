@@ -190,7 +190,7 @@ class OutboundLink:
             # A call that is cancelled closes what it has made, and uvloop then tells the protocol
             # nothing: only a connection that was handed over has an end that one can wait for.
             async with asyncio.timeout(self._context.limits.dial_ms_max / 1000):
-                await self._connect(connection, *found)
+                await self._connect(connection, addresses.port, *found)
             self._is_connected = True
             self._failures.ended()
             await asyncio.shield(connection.closed)
@@ -201,15 +201,15 @@ class OutboundLink:
         if not connection.is_proven:
             addresses.failed()
 
-    async def _connect(self, connection: OutboundConnection, host: str, *others: str) -> None:
+    async def _connect(self, connection: OutboundConnection, port: int, host: str, *others: str) -> None:
         """Connect to the first host that accepts."""
         connect = asyncio.get_running_loop().create_connection
         try:
-            await connect(partial(_same, connection), host, self.address[1])
+            await connect(partial(_same, connection), host, port)
         except OSError:
             if not others:
                 raise
-            await self._connect(connection, *others)
+            await self._connect(connection, port, *others)
 
     def _undialled(self, connection: Connection, reason: str) -> None:
         connection.abort()

@@ -100,7 +100,7 @@ async def test_a_peer_that_cannot_be_dialled_is_logged_after_a_while_and_seldom(
 
 
 def answer_of(*hosts: str) -> list[tuple[int, int, int, str, tuple[str, int]]]:
-    """What ``getaddrinfo`` gives."""
+    """Return addresses in the form of ``getaddrinfo``."""
     return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 1)) for host in hosts]
 
 

@@ -241,7 +241,7 @@ async def test_a_process_that_cannot_be_reached_makes_room_for_one_that_can(clus
 async def test_a_process_whose_frames_are_dropped_unreached_reads_why_when_it_dials_again(
     cluster: Cluster,
 ) -> None:
-    """As an older copy of a disk that runs at an address which the others do not know."""
+    """An older copy of a disk, for instance, at an address which the others do not know."""
     two, from_two = await cluster.node(TWO)
     two.set_peer(ONE, "127.0.0.1", 1)  # nobody listens
     copy, from_copy = await cluster.node(ONE)

@@ -175,7 +175,7 @@ class Wire:
         """There is no connection to refuse."""
 
     def refuse_unreached(self, peer: NodeId, why: str) -> None:
-        """There is none either."""
+        """Nothing: no peer dials."""
 
     def queued_bytes(self, peer: NodeId) -> int:
         """None."""

@@ -13,23 +13,14 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from raftlog.__main__ import OURS
 from tests.simulation.seed_cover import branches
 
 if TYPE_CHECKING:  # imported by ``main`` when their source is instrumented
     from chaos.simulator.levels import Seed
     from tests.simulation.seed_cover.measurement import Run
 
-INSTRUMENTED = (
-    "raftlog",
-    "partitions",
-    "groups",
-    "transactions",
-    "delayed",
-    "queues",
-    "broker",
-    "api",
-    "chaos.simulator",
-)
+INSTRUMENTED = ("raftlog", *(each for each in OURS if each != "chaos"), "chaos.simulator")
 CPU_S = 200.0
 SEEDS = 5000
 PROGRESS_S = 60.0

@@ -247,7 +247,7 @@ def test_the_disk_is_looked_at_now_and_then() -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO, errno.ESTALE])
 def test_a_disk_that_cannot_be_asked_has_no_room(number: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Such as one that is no longer mounted: its broker hands its leaderships over."""
+    """A disk that is no longer mounted, for instance: its broker hands its leaderships over."""
 
     class Gone(FakeFilesystem):
         def free_bytes(self, path: str) -> int:

@@ -50,7 +50,7 @@ class Side:
         return self.is_mutual
 
     def refuse_unreached(self, peer: NodeId, why: str) -> None:
-        """And the last one."""
+        """Note the reason of a refusal."""
         self.explained.append(why)
 
     def noted(self, peer: NodeId) -> Disk | None:

@@ -17,7 +17,7 @@ NAMES = [f"copy-{number:02d}" for number in range(60)]
 
 
 def reply(after: str, *names: str) -> Listed:
-    """What a coordinator of some transactions answers."""
+    """Return the answer of a coordinator that has these transactions."""
     page = page_of((name, WIDE) for name in names if name > after)
     return Listed(transactions=page.transactions, has_more=page.has_more)
 
