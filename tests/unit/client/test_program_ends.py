@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
@@ -143,9 +142,7 @@ def test_ctrl_c_ends_a_queue_loop_without_any_broker(loop: str, trouble: Trouble
             assert child.stdout.readline() == "job\n"
             broker.trouble("/v1/", *[trouble] * 99)
             child.send_signal(signal.SIGINT)
-            began = time.monotonic()
             _, told = child.communicate(timeout=END_S)
-            assert time.monotonic() - began < 5
         broker.release.set()
     assert child.returncode == -signal.SIGINT, told
     assert told.strip().endswith("KeyboardInterrupt")

@@ -22,6 +22,7 @@ from raftlog.errors import (
     TransactionAborted,
     UnknownTransaction,
 )
+from raftlog.testing.waits import LIMIT_S
 from raftlog.wire import paths
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.virtual_client import VirtualClient
@@ -474,7 +475,7 @@ async def test_the_blocking_client_has_the_same_transactions() -> None:
                     tx.send("1", topic="orders", partition=0, headers={"a": "b"})
                 assert tx.outcome == "committed"
                 with ended_by(ZeroDivisionError), made.transaction() as tx:
-                    tx.send("2", topic="orders", partition=0).result(5)
+                    tx.send("2", topic="orders", partition=0).result(LIMIT_S)
                     raise ZeroDivisionError
                 with made.transaction() as tx:
                     tx.send("3", topic="orders", partition=0)
