@@ -218,7 +218,6 @@ class Broker:
             self.gateway,
             self.host.clock,
             self.producer_ids,
-            self.disk.has_room,
         )
 
     def _consumed_positions(self) -> ConsumedPositions:

@@ -98,9 +98,8 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         pending_bytes_max: int = BYTES_MAX,
         batch_bytes_max: BytesMax,
         room: MoveRoom,
-        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``room`` is shared with the other coordinators of the broker, and ``has_room`` that of its disk."""
+        """``room`` is shared with the other coordinators of the broker."""
         self.state = DelayedState()
         super().__init__(name, clock, record_of, self.state)
         self.tally = Tally()
@@ -110,7 +109,6 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self._pending_bytes_max = pending_bytes_max
         self._batch_bytes_max = batch_bytes_max
         self._room = room
-        self._has_room = has_room
 
     # What the replica tells.
 
@@ -156,7 +154,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             batch_bytes_max=self._batch_bytes_max,
             tally=self.tally,
             is_time_known=self._clock.is_known,
-            has_room=self._has_room,
+            has_room=self.has_room,
         )
 
     def step(self, work: Callable[[], object], request_id: RequestId | None = None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from typing import Final
 
 from broker.internal_topics import CreatedTopic
@@ -57,11 +57,8 @@ class BrokerDelays:
         gateway: Gateway,
         clock: TrustedClock,
         producer_ids: ProducerIdCipher,
-        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``has_room`` says whether the disk has more than its reserve."""
         self._settings = settings
-        self._has_room = has_room
         self._clock = clock
         self._room = MoveRoom()
         self._delivery = BrokerDelivery(controller, gateway, clock, producer_ids)
@@ -92,7 +89,6 @@ class BrokerDelays:
             pending_bytes_max=self._settings.pending_bytes_max // count,
             batch_bytes_max=self._delivery.batch_bytes_max,
             room=self._room,
-            has_room=self._has_room,
         )
         self.coordinators[target.partition] = coordinator
         return coordinator

@@ -22,6 +22,10 @@ class DerivedLog(Protocol):
     def leader_epoch(self) -> int:
         """The term of this leader."""
 
+    @property
+    def has_room(self) -> bool:
+        """Whether batches that free no room may be appended; see ``RaftGroup.has_room``."""
+
     def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
         """Append; done once the batches are committed and applied here. See ``RaftGroup.propose``.
 

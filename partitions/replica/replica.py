@@ -236,10 +236,7 @@ class PartitionReplica:
         deadline = deadline_in(timeout_ms)
         if transactional_id is not None:
             check_in_transaction(acks)
-        if self._derived is not None:
-            raise InvalidRequest(
-                f"topic {self.target.topic} is the system's own; write to another", field="topic"
-            )
+        self._check_of_users("write to another")
         group = self._serving.check_leads()
         placed: Placed | None = None
         while placed is None:
@@ -362,19 +359,13 @@ class PartitionReplica:
 
     async def delete_before(self, offset: Offset, *, timeout_ms: int) -> Offset:
         """Delete all records below an offset; see ``Deletion.delete_before``."""
-        if self._derived is not None:
-            raise InvalidRequest(
-                f"topic {self.target.topic} is the system's own; its records cannot be deleted", field="topic"
-            )
+        self._check_of_users("its records cannot be deleted")
         now_ms = self._clock.wall_ms()
         return await self._deletion.delete_before(offset, self.config, now_ms=now_ms, timeout_ms=timeout_ms)
 
     async def set_archived(self, archived: Archived, *, timeout_ms: int) -> Offset:
         """Set up to which offset the partition is archived; see ``Archiving.set_archived``."""
-        if self._derived is not None:
-            raise InvalidRequest(
-                f"topic {self.target.topic} is the system's own; it has no archive", field="topic"
-            )
+        self._check_of_users("it has no archive")
         now_ms = self._clock.wall_ms()
         return await self._archiving.set_archived(archived, now_ms=now_ms, timeout_ms=timeout_ms)
 
@@ -438,6 +429,11 @@ class PartitionReplica:
     def leader_epoch(self) -> int:
         """See ``DerivedLog.leader_epoch``."""
         return -1 if self._serving.leader_epoch is None else self._serving.leader_epoch
+
+    @property
+    def has_room(self) -> bool:
+        """See ``DerivedLog.has_room``."""
+        return self.group.has_room
 
     def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
         """See ``DerivedLog.propose``."""
@@ -522,14 +518,13 @@ class PartitionReplica:
 
     def _place(self, group: RaftGroup[None], batches: Sequence[Batch]) -> Placed:
         """Judge the sequences and append, in one go: no other request may come in between."""
-        stamps = self._rules.stamps_append_time
         headers = [batch.header for batch in batches]
         known = self._in_flight.check(headers)
         if isinstance(known, Known):
             return self._placed_before(known)
         begun = 0 if known is None else known.count
         self._sealing.check_open()
-        append_time_ms = self._clock.wall_ms() if stamps else None
+        append_time_ms = self._clock.wall_ms() if self._rules.stamps_append_time else None
         proposal = group.propose(batches[begun:], append_time_ms=append_time_ms)
         self._in_flight.add(headers[begun:], proposal.first, proposal.term, append_time_ms, proposal)
         return Placed(
@@ -587,6 +582,10 @@ class PartitionReplica:
         start = group.log.first_index
         whole = group.last_index - start + 1
         return 100 if whole <= 0 else max(0, min(100, 100 * (min(matches) - start + 1) // whole))
+
+    def _check_of_users(self, else_: str) -> None:
+        if self._derived is not None:
+            raise InvalidRequest(f"topic {self.target.topic} is the system's own; {else_}", field="topic")
 
     def _check_health(self, group: RaftGroup[None]) -> None:
         healthy, wanted = len(self._in_sync(group)), self._rules.in_sync_min

@@ -55,7 +55,6 @@ AGAIN_TIMES: Final = 50  # as long as it takes to begin: much state must not occ
 AGAIN_S_MAX: Final = 5.0  # also where the process was stopped meanwhile
 STALLED_S_MAX: Final = 10.0  # after which a coordinator counts as stalled: more than any pause
 QUIET_S: Final = 15.0  # failures further apart than this are not one stall: more than ``AGAIN_S_MAX``
-FULL_S: Final = 5.0  # after a full disk has refused an append
 _log = logging.getLogger("raftlog.hosting")
 
 Row = TypeVar("Row")
@@ -70,6 +69,10 @@ class CoordinatorLog(Protocol):
     @property
     def leader_epoch(self) -> int:
         """The term of this leader."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether records that free no room may be appended: the disk has more than its reserve."""
 
     def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
         """Append; done once committed and applied. Raises ``Rejected`` with nothing written."""
@@ -152,8 +155,6 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         # For decisions, or for the outcome of an append; until it begins again, which may fail once more.
         self._waits_since_s: float | None = None
         self._waited_until_s: float | None = None
-        # A refused append ends all requests: until then those that need room are refused by themselves.
-        self._full_until_s: float | None = None
         # Until these decisions end; a dict cancels them in their order, so that equal runs stay equal.
         self._beside: dict[asyncio.Task[None], None] = {}
 
@@ -229,8 +230,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         what its successor has accepted.
         """
         decisions = await self.confirmed() if self.reads_only(request) else self._leading()
-        if self._full_until_s is not None:
-            self._check_room(request, self._full_until_s)
+        self._check_room(request)
         self._guarded(lambda: decisions.expire(self._now_ms(), self._clock.trusted_ms()))
         if decisions is not self.decisions:
             raise NotLeader(f"{self._name} begins again; repeat", leader=None)
@@ -262,10 +262,13 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             await self._log.confirm()
         return self._leading()
 
-    def _check_room(self, request: Request, full_until_s: float) -> None:
-        if self._clock.monotonic() >= full_until_s:
-            self._full_until_s = None
-        elif self.needs_room(request):
+    def has_room(self) -> bool:
+        """Whether this leader's disk has more than its reserve."""
+        return self._log is None or self._log.has_room
+
+    def _check_room(self, request: Request) -> None:
+        """Refuse by itself what would be refused as an append, which ends all open requests."""
+        if not self.has_room() and self.needs_room(request):
             raise StorageFull(
                 f"the disk of the leader of {self._name} is full; free space or retry later",
                 retry_after_ms=1000,
@@ -408,8 +411,6 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     def _failed(self, error: RaftlogError) -> None:
         """What was decided is not what is stored. Begin again from that, unless it is not known."""
         _log.warning("%s loses its coordinator: %s", self._name, error)
-        if isinstance(error, StorageFull):
-            self._full_until_s = self._clock.monotonic() + FULL_S
         if error.is_definite:
             self._end(error, self._rounds)
             self._begin_later()

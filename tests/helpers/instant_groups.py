@@ -33,6 +33,7 @@ class InstantLog:
     """A log that is committed as soon as it is written."""
 
     leader_epoch = 1
+    has_room = True
 
     def __init__(self, coordinator: AnyCoordinator) -> None:
         self._coordinator = coordinator
@@ -53,7 +54,7 @@ class InstantLog:
 
 
 class FullLog(InstantLog):
-    """It has no room while ``is_full``."""
+    """A log whose disk has filled after the question for room, while ``is_full``."""
 
     is_full = False
 

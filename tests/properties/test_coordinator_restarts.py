@@ -127,6 +127,7 @@ class Log:
     """Appends that are committed late, refused, or stored after all when nobody waits for them any more."""
 
     leader_epoch = 1
+    has_room = True
 
     def __init__(self, trouble: Trouble) -> None:
         self._trouble = trouble

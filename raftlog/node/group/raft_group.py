@@ -130,6 +130,11 @@ class RaftGroup(LeaderRequests[Reply]):
         """The batches that the machine has not taken in; None where some of them are not in memory."""
         return self._recent.unapplied
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the disk takes more than what may use its reserve."""
+        return not self._writer.is_full and self._environment.has_room()
+
     # What one may do.
 
     def propose(
@@ -152,7 +157,7 @@ class RaftGroup(LeaderRequests[Reply]):
                     limit_bytes=BATCH_BYTES_MAX,
                 )
         self._recent.check_room()
-        if not frees_room and (self._writer.is_full or not self._environment.has_room()):
+        if not (frees_room or self.has_room):
             raise StorageFull("the leader's disk is full; free space or retry later", retry_after_ms=1000)
         core = self._core
         first = following = Index(core.last_index + 1)

@@ -15,7 +15,7 @@ from queues.effects import Bury, Found, Look, Looked
 from queues.ports import Jobs
 from queues.requests import Receive, Received, Settle, Settled, Token
 from raftlog.errors import CommitUnknown, NoLeader, NotLeader, StorageFull
-from raftlog.hosting.coordinator import FULL_S
+from raftlog.hosting.coordinator import AGAIN_S
 from raftlog.hosting.known_topics import KnownTopics
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch
@@ -128,7 +128,7 @@ async def test_a_lease_that_could_not_be_stored_is_nobodys() -> None:
     with pytest.raises(StorageFull):
         await coordinator.ask(receive(b"one"), 10_000)
     log.is_full = False
-    await asyncio.sleep(FULL_S)
+    await asyncio.sleep(2 * AGAIN_S)
     await leased(coordinator, b"two")
     with pytest.raises(AssertionError):
         await leased(coordinator, b"three")
@@ -355,7 +355,7 @@ async def test_a_coordinator_begins_again_after_an_append_was_refused() -> None:
         await coordinator.ask(join, 1_000)
     assert not coordinator.is_coordinating
     log.is_full = False
-    await asyncio.sleep(FULL_S)
+    await asyncio.sleep(2 * AGAIN_S)
     assert coordinator.is_coordinating
     await coordinator.ask(join, 1_000)
     assert sorted(coordinator.state.groups["billing"].members) == ["a"]

@@ -20,6 +20,7 @@ class Log:
     """Appends that the test ends."""
 
     leader_epoch = 1
+    has_room = True
 
     def __init__(self) -> None:
         self.appends: list[asyncio.Future[None]] = []

@@ -34,6 +34,7 @@ class Log:
     """Appends that are committed at once, unless the test has another outcome for the next one."""
 
     leader_epoch = 1
+    has_room = True
 
     def __init__(self) -> None:
         self.next: Callable[[], Append] | None = None
