@@ -7,7 +7,7 @@ refused, since it may mean seconds or milliseconds; only 0 needs no unit.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
@@ -180,13 +180,24 @@ def milliseconds(name: str, value: Duration) -> int:
 def broker_urls(bootstrap: str | Sequence[str]) -> tuple[str, ...]:
     """The HTTP addresses of ``raftlog://host:port,host:port``, of an ``http://`` URL, or of a list of these.
 
-    The first part may omit its scheme, every part its port.
+    The first part may omit its scheme, every part its port. A part of a text has the scheme of the part
+    before, unless it names another: a broker of an ``https://`` URL is never asked without TLS.
     """
-    parts = bootstrap.split(",") if isinstance(bootstrap, str) else [*bootstrap]
+    parts = _with_schemes(bootstrap.split(",")) if isinstance(bootstrap, str) else [*bootstrap]
     found = [_broker_url(part) for part in parts]
     if not found:
         raise ValueError("bootstrap: name at least one broker, such as raftlog://localhost:7070")
     return tuple(dict.fromkeys(found))
+
+
+def _with_schemes(parts: Iterable[str]) -> Iterator[str]:
+    scheme = ""
+    for part in parts:
+        if "://" in part:
+            scheme = part.partition("://")[0] + "://"
+            yield part
+        else:
+            yield scheme + part.strip()
 
 
 def _broker_url(part: str) -> str:

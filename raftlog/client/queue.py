@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw
 from raftlog.client.messages import Message
 from raftlog.client.options import Duration, milliseconds
 from raftlog.client.retries import pause_s
-from raftlog.client.session import Session
+from raftlog.client.session import Session, in_doubt
 from raftlog.errors import ConnectionLost, LeaseLost, RaftlogError
 from raftlog.records.tags import TAG_RECORD_HEADER
 from raftlog.wire import paths
@@ -221,12 +221,14 @@ class AsyncQueue:
         await self._session.ask_any("DELETE", self._path(paths.QUEUE))
 
     async def _settle(self, template: str, body: wire.Settling) -> wire.SettledJobs:
-        found = (await self._session.ask_any("POST", self._path(template), body=body)).read(wire.SettledJobs)
+        reply = await self._session.ask_any("POST", self._path(template), body=body)
+        found = reply.read(wire.SettledJobs)
         if found.failed:
-            raise LeaseLost(
+            lost = LeaseLost(
                 f"{len(found.failed)} of {len(body.receipts)} jobs: {found.failed[0].detail}",
                 receipts=[each.receipt for each in found.failed],
             )
+            raise lost if reply.doubt is None else in_doubt(reply.doubt, lost)
         return found
 
     def _path(self, template: str) -> str:

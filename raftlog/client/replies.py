@@ -23,6 +23,8 @@ class Reply:
     status: int
     body: bytes
     headers: Mapping[str, str]
+    doubt: RaftlogError | None = None
+    """The error of an earlier attempt that may have changed something."""
 
     def read(self, kind: type[Body]) -> Body:
         """The body as a struct. Raises ``ConnectionLost`` when it is invalid: no broker wrote it."""

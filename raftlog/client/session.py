@@ -12,6 +12,7 @@ import io
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import aiohttp
@@ -265,12 +266,13 @@ class Session:
             base = self._urls[0]
             left_s = deadline - self.clock.monotonic()
             try:
-                return await self.ask(
+                reply = await self.ask(
                     method,
                     base + path,
                     body=encoded,
                     timeout_s=min(self._patience_s(method, attempts, attempt_s), max(left_s, 0.01)),
                 )
+                return reply if doubt is None else replace(reply, doubt=doubt)
             except RaftlogError as error:
                 attempts += 1
                 self.turn_away(base, error)
@@ -298,7 +300,7 @@ class Session:
     ) -> RaftlogError:
         """The error to raise if this attempt was the last one: a doubt, else a refusal, else its own."""
         if doubt is not None:
-            return _in_doubt(doubt, error)
+            return in_doubt(doubt, error)
         last = refusal or error
         if isinstance(last, NotSent):
             last = self.no_answer()
@@ -356,7 +358,7 @@ def _unreached(base: str, error: Exception) -> str:
     return f"{base} cannot be reached: {why}"
 
 
-def _in_doubt(doubt: RaftlogError, later: RaftlogError) -> RaftlogError:
+def in_doubt(doubt: RaftlogError, later: RaftlogError) -> RaftlogError:
     """The error of an attempt that may have changed something, with the text of the last attempt."""
     if later is doubt:
         return doubt

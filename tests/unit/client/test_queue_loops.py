@@ -13,7 +13,7 @@ import raftlog
 from raftlog.aio import Job
 from tests.helpers.async_tests import beside
 from tests.helpers.virtual_client import VirtualClient
-from tests.helpers.whole_broker import TOPIC, whole_broker
+from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
 
 Jobs = AsyncGenerator[Job, None]
 End = Callable[[VirtualClient, Jobs], Awaitable[None]]
@@ -124,3 +124,24 @@ def test_jobs_that_a_blocking_loop_did_not_hand_out_go_back(
             found += [job.deliveries for job in other.queue(TOPIC).poll(max=10, wait="1s")]
         assert found == [1] * 9, "what was not handed out counts as no delivery"
         client.close()
+
+
+# requirement: P6 D3
+async def test_a_lost_lease_is_in_doubt_where_the_client_has_repeated_the_request() -> None:
+    """The first attempt may have settled these jobs: what the second one says of them proves nothing."""
+    async with whole_broker(partitions=1) as whole, VirtualClient(whole.url) as client:
+        for number in range(2):
+            await client.send(TOPIC, str(number))
+        queue = client.queue(TOPIC)
+        jobs = queue.receive(max=2)
+        done, open_ = await anext(jobs), await anext(jobs)
+        await done.ack()
+        both = done.receipt, open_.receipt
+        with pytest.raises(raftlog.LeaseLost) as lost:
+            await queue.extend(*both)
+        assert lost.value.is_definite
+        whole.trouble("extend", Trouble.UNANSWERED)
+        with pytest.raises(raftlog.RaftlogError, match="1 of 2 jobs") as doubt:
+            await queue.extend(*both)
+        assert not doubt.value.is_definite
+        await jobs.aclose()
