@@ -19,7 +19,8 @@ from raftlog.client.forks import mark_in_children
 
 RECORDS_MAX: Final = 1_000
 FLUSH_S: Final = 1.0
-_OTHERS: Final = ("asyncio", "aiohttp.client")  # log on the client's thread, too
+# Loggers of libraries and of ``logging.captureWarnings`` that the client's thread uses, too.
+_OTHERS: Final = ("asyncio", "aiohttp.client", "aiohttp.internal", "concurrent.futures", "py.warnings")
 _here = threading.local()
 
 

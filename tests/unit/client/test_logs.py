@@ -18,6 +18,8 @@ from raftlog.testing.waits import eventually
 from tests.helpers.async_tests import beside
 from tests.helpers.fake_broker import fake_cluster
 
+LIBRARIES = ("aiohttp.client", "aiohttp.internal", "concurrent.futures", "py.warnings")
+
 
 class Kept(logging.Handler):
     """The threads and texts of records; ``act`` is what it does with each."""
@@ -62,11 +64,13 @@ async def log() -> None:
 
 
 # requirement: P6
-@pytest.mark.parametrize("name", ["raftlog.client", "raftlog.client.receipts", "asyncio"])
+@pytest.mark.parametrize("name", ["raftlog.client", "raftlog.client.receipts", "asyncio", *LIBRARIES])
 def test_what_is_logged_on_the_clients_loop_is_handled_on_another_thread(name: str) -> None:
     async def log() -> None:
         if name == "asyncio":
             asyncio.get_running_loop().call_exception_handler({"message": "said"})
+        elif name in LIBRARIES:
+            logging.getLogger(name).warning("said")
         else:
             client_logger(name).warning("said")
 
