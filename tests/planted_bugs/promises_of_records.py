@@ -319,7 +319,7 @@ PROMISES_OF_RECORDS = (
         "a leader keeps the time of the producer",
         "M2",
         "partitions.replica.replica:PartitionReplica._place",
-        "append_time_ms = self._clock.wall_ms() if stamps else None",
+        "append_time_ms = self._clock.wall_ms() if self._rules.stamps_append_time else None",
         "append_time_ms = None",
         seen_by=(
             "tests/scenarios/partitions/test_replica.py::test_the_leader_stamps_the_append_time_and_only_that"
