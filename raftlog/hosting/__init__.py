@@ -6,5 +6,4 @@ their files are (the tenant), consensus (``raftlog.node``), and how a log is rep
 
 Read ``tenant`` first: it is what a state machine brings to be hosted. ``supervisor`` runs the tenants,
 ``hosted_replica`` has the states of one, ``opener`` opens logs, ``retention`` deletes old segments.
-``effects`` runs what a state machine asks of its leader: timers and follow-up commands.
 """

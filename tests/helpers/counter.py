@@ -1,17 +1,16 @@
-"""A minimal tenant: a replicated counter that also ticks.
+"""A minimal tenant: a replicated counter.
 
 ``docs/state-machines.md`` explains this file. Leaves to others: opening,
-replication, snapshots, repair and timers (``raftlog.hosting``).
+replication, snapshots and repair (``raftlog.hosting``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
 from raftlog.core.membership import Membership
-from raftlog.hosting.effects import CancelTimer, Effect, LeaderEffects, SetTimer
 from raftlog.hosting.opener import LogOpener
 from raftlog.hosting.tenant import SnapshotRetention
 from raftlog.node.group.raft_group import RaftGroup
@@ -24,7 +23,6 @@ from raftlog.types import GroupId, NodeId
 from tests.helpers.quiet_listener import QuietListener
 
 GROUP = GroupId(7)
-TICK = "tick"
 
 
 class Add(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -33,65 +31,28 @@ class Add(msgspec.Struct, frozen=True, array_like=True, tag=True):
     number: int
 
 
-class TickEvery(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Tick from now on; 0 stops it."""
-
-    every_ms: int
-
-
-class Tick(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The tick of this time; a late or repeated one changes nothing."""
-
-    at_ms: int
-
-
-Command = Add | TickEvery | Tick
-_COMMANDS = msgspec.msgpack.Decoder(Command)
+_COMMANDS = msgspec.msgpack.Decoder(Add)
 
 
 class State(msgspec.Struct, frozen=True, array_like=True):
     """The state of the counter."""
 
     total: int = 0
-    ticks: int = 0
-    every_ms: int = 0
-    next_ms: int = 0
 
 
 class CounterMachine:
-    """An ``EffectfulMachine``: state and command in, state and effects out."""
+    """A ``StateMachine``: state and command in, state and reply out."""
 
     def __init__(self) -> None:
         self.state = State()
 
-    def apply(self, entry: Batch) -> tuple[int, Sequence[Effect]]:
+    def apply(self, entry: Batch) -> int:
         """The reply is the total."""
-        if entry.header.is_control:  # a leader change record, or a change of the membership
-            return self.state.total, ()
-        effects: Sequence[Effect] = ()
-        for record in read_records(entry):
-            effects = self._carry_out(_COMMANDS.decode(record.value or b""), record.timestamp_ms)
-        return self.state.total, effects
-
-    def _carry_out(self, command: Command, now_ms: int) -> Sequence[Effect]:
-        total, ticks, every_ms, next_ms = msgspec.structs.astuple(self.state)
-        match command:
-            case Add(number):
-                self.state = State(total + number, ticks, every_ms, next_ms)
-                return ()
-            case TickEvery(every_ms):
-                self.state = State(total, ticks, every_ms, now_ms + every_ms)
-            case Tick(at_ms) if at_ms == next_ms and every_ms:
-                self.state = State(total, ticks + 1, every_ms, next_ms + every_ms)
-            case _:
-                return ()
-        return [*self.effects()] or [CancelTimer(TICK)]
-
-    def effects(self) -> Iterable[Effect]:
-        """The next tick."""
-        if self.state.every_ms:
-            next_ms = self.state.next_ms
-            yield SetTimer(TICK, next_ms, msgspec.msgpack.encode(Tick(next_ms)))
+        if not entry.header.is_control:  # a leader change record, or a change of the membership
+            for record in read_records(entry):
+                command = _COMMANDS.decode(record.value or b"")
+                self.state = State(self.state.total + command.number)
+        return self.state.total
 
     def snapshot(self) -> bytes:
         """A released format would begin with a version."""
@@ -125,7 +86,6 @@ class Counter:
         self._members = Membership(frozenset(brokers))
         self.peers = tuple(sorted(self._members.voters - {host.node_id}))
         self.machine = CounterMachine()
-        self.effects: LeaderEffects[int] | None = None
         self.group: RaftGroup[int] | None = None
 
     async def open_log(self) -> SegmentedLog:
@@ -138,9 +98,7 @@ class Counter:
     def take_part(self, log: SegmentedLog) -> None:
         """One machine for each opening: its state is in the snapshot and the log."""
         self.machine = CounterMachine()
-        self.effects = effects = LeaderEffects(self.machine, Listener(), self._host.clock)
-        self.group = self._host.open_group(GROUP, log, effects, self._members, effects)
-        effects.attach(self.group)
+        self.group = self._host.open_group(GROUP, log, self.machine, self._members, Listener())
 
     async def leave(self) -> None:
         """The counter is not used any more."""
@@ -151,9 +109,3 @@ class Counter:
         assert self.group is not None
         command = batch_of_command(msgspec.msgpack.encode(Add(number)), self._host.clock.wall_ms())
         return await self.group.propose([command]).outcome
-
-    async def tick_every(self, every_ms: int) -> None:
-        """Tick from now on; 0 stops it."""
-        assert self.group is not None
-        command = batch_of_command(msgspec.msgpack.encode(TickEvery(every_ms)), self._host.clock.wall_ms())
-        await self.group.propose([command]).outcome
