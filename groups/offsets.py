@@ -44,16 +44,6 @@ class OffsetLag:
     lag_s: float | None  # age of the first record that is not consumed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetChange:
-    """One row of a reset."""
-
-    topic: str
-    partition: int
-    before: int | None
-    after: int
-
-
 class GroupOffsets:
     """Committed offsets of all groups, as one broker reaches them."""
 

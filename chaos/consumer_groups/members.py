@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -230,4 +230,3 @@ class ClientMember:
 
 
 Member = ProtocolMember | PollMember | ClientMember
-NewMember = Callable[[str], Member]

@@ -22,7 +22,6 @@ TransactionalId = Annotated[str, matching("^[A-Za-z0-9._~-]{1,249}$")]
 DriverName = Annotated[str, matching("^[A-Za-z0-9._-]{1,64}$")]
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 RunEpoch = Annotated[int, msgspec.Meta(ge=1, le=(1 << 53) - 1)]
-TransactionIds = Annotated[list[TransactionId], msgspec.Meta(min_length=1, max_length=HANDLES_MAX)]
 
 StateName = Literal[
     "empty", "ongoing", "prepared", "prepare_commit", "prepare_abort", "complete", "committed", "aborted"

@@ -26,7 +26,6 @@ from spark_io.archive.entries import MANIFESTS, Catalogue
 from spark_io.archive.storage import Storage
 from spark_io.planning import Range
 
-GRACE_S: Final = 24 * 3600.0
 _TOPIC: Final = re.compile(r"topic=([^/]+)")
 _PARTITION: Final = re.compile(r"partition=([0-9]+)")
 _FILE: Final = re.compile(r"([0-9]{20})-([0-9]{20})-[0-9a-f]{8}\.parquet")

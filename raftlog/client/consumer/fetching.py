@@ -31,7 +31,6 @@ WAIT = "10s"
 CHUNK_BYTES_MIN = 64 << 10
 CHUNK_BYTES_MAX = 4 << 20  # brokers send less, if they are configured so
 CATCH_UP_BYTES = 1 << 20  # of a chunk of a partition that is behind, if half of the bound has room for it
-MESSAGE_BYTES = 300  # approximate memory of a message beside its contents
 PAUSE_S = 0.2
 LOST = "%s/%d has no offset %d any more: reading goes on at %d; see the option reset"
 _log = client_logger()
