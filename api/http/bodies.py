@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Protocol, TypeVar
 
 import aiohttp
@@ -15,7 +16,7 @@ from aiohttp import web
 
 from api.http.admission import Hold
 from api.http.errors import MalformedRequest, RequestTimeout
-from api.http.json_bodies import check_values, decode_json
+from api.http.json_bodies import WHOLE_BYTES_MAX, check_values, decode_json
 from api.http.parameters import media_type_of
 from api.http.requests import Request, client_of
 from api.http.routes import Call
@@ -23,6 +24,7 @@ from api.http.whole_body import WholeBody
 from broker.ports import Limits
 from raftlog.errors import InvalidRequest, RecordTooLarge, UnsupportedMediaType
 from raftlog.exhaustion import refuse_exhausted
+from raftlog.node.computing import computed
 from raftlog.wire import media_types
 
 CONTENT_ENCODINGS = ("identity", "gzip", "deflate")  # decoded while the body is read
@@ -104,8 +106,17 @@ async def read_json(call: Call, kind: type[T]) -> T:
         raise unsupported(media_type, (media_types.JSON,))
     with call.admission.bodies.hold(client_of(call.request), 0) as held:
         body = await read_body(call.request, held, call.services.limits)
-        check_values(body)
-        return decode_json(body or b"{}", kind)
+        return await decoded_json(body or b"{}", kind)
+
+
+async def decoded_json(text: bytes | bytearray, kind: type[T], prefix: str = "") -> T:
+    """JSON as a struct; more than ``WHOLE_BYTES_MAX`` are decoded on another thread.
+
+    Raises what ``check_values`` and ``decode_json`` raise.
+    """
+    check_values(text)
+    work = partial(decode_json, text, kind, prefix=prefix)
+    return await computed(work, is_short=len(text) <= WHOLE_BYTES_MAX)
 
 
 def unsupported(media_type: str, supported: tuple[str, ...]) -> UnsupportedMediaType:

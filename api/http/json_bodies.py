@@ -17,13 +17,16 @@ from raftlog.wire.limits import VALUES_MAX
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
+WHOLE_BYTES_MAX: Final = 256 << 10  # that are decoded in one call on the event loop: few milliseconds
 TEXT_BYTES: Final = 1 << 20  # that are checked at a time
+SEARCHED_BYTES: Final = 64 << 10  # by one call that keeps all other threads waiting
+PAIR_BYTES: Final = 12  # of both halves of a surrogate pair
+REASON_CHARACTERS: Final = 1_000  # of each end of a decoder's message, which may quote a whole body
 _UTF8: Final = getincrementaldecoder("utf-8")
 
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<name>.*)`$", re.DOTALL)
 _HALF_PAIR = re.compile(rb"(?<!\\)\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
-_BLANK = re.compile(rb"\s*")
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
 
 
@@ -46,11 +49,7 @@ def decode_json(
             f"{pointer or 'the body'}: {what}", errors=[f"{pointer}: {what}"], field=pointer
         ) from None
     except UNREADABLE as wrong:
-        what = "nested too deeply" if isinstance(wrong, RecursionError) else str(wrong)
-        if _BLANK.fullmatch(body):
-            what = "it is empty"
-        if (half := _HALF_PAIR.search(body)) is not None:
-            what = f"{half[0].decode()} is half of a surrogate pair; send whole characters"
+        what = _reason(wrong, body)
         raise error(
             f"{prefix or 'the body'} is not JSON in UTF-8: {what}", errors=[f"{prefix}: {what}"], field=prefix
         ) from None
@@ -59,6 +58,24 @@ def decode_json(
         raise
     assert isinstance(decoded, kind)
     return decoded
+
+
+def _reason(wrong: Exception, body: Buffer) -> str:
+    """Why a body is no JSON: the decoder calls blank bodies and halves of surrogate pairs truncated."""
+    if isinstance(wrong, RecursionError):
+        return "nested too deeply"
+    if isinstance(wrong, UnicodeError):
+        return str(wrong)
+    starts = range(0, len(body), SEARCHED_BYTES)
+    if all(bytes(body[at : at + SEARCHED_BYTES]).isspace() for at in starts):
+        return "it is empty"
+    for at in starts:
+        before = 1 if at else 0  # a backslash there would begin another escape
+        piece = bytes(body[at - before : at + SEARCHED_BYTES + PAIR_BYTES])
+        half = _HALF_PAIR.search(piece, before) if b"\\u" in piece else None
+        if half is not None and half.start() < before + SEARCHED_BYTES:
+            return f"{half[0].decode()} is half of a surrogate pair; send whole characters"
+    return str(wrong)
 
 
 def _check_text(body: Buffer) -> None:
@@ -108,6 +125,8 @@ def time_ms(text: str, name: str) -> int:
 
 def _pointed(message: str) -> tuple[str, str]:
     """A decoder's message as JSON pointer and reason."""
+    if len(message) > 2 * REASON_CHARACTERS:
+        message = f"{message[:REASON_CHARACTERS]}...{message[-REASON_CHARACTERS:]}"
     found = _PLACE.match(message)
     what, path = (found["what"], found["path"] or "") if found else (message, "")
     pointer = "".join("/" + (index or name) for index, name in _STEP.findall(path))

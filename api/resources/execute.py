@@ -12,9 +12,9 @@ from functools import partial
 import msgspec
 from aiohttp import web
 
-from api.http.bodies import read_body, unsupported
+from api.http.bodies import decoded_json, read_body, unsupported
 from api.http.idempotency import key_of
-from api.http.json_bodies import check_values, decode_json
+from api.http.json_bodies import WHOLE_BYTES_MAX, decode_json
 from api.http.parameters import media_type_of
 from api.http.producers import own_id
 from api.http.requests import client_of
@@ -66,7 +66,7 @@ async def execute(call: Call) -> web.StreamResponse:
         raise unsupported(media_type, (media_types.JSON,))
     with call.admission.bodies.hold(client_of(call.request), 0) as held:
         body = await read_body(call.request, held, limits)
-        is_short = len(body) <= json_records.WHOLE_BYTES_MAX
+        is_short = len(body) <= WHOLE_BYTES_MAX
         parts = await computed(partial(_parts_of, body, records_max(call, key)), is_short=is_short)
         name = parts.transactional_id  # selects the coordinator, which knows keys of its own only
         scope = call.request.path if name is None else f"{call.request.path} {name}"
@@ -121,8 +121,7 @@ async def _offsets_of(call: Call, parts: _Parts) -> Commit | None:
     text = bytes(parts.group_offsets)
     if text == b"null":
         return None
-    check_values(text)
-    added = decode_json(text, AddOffsets, prefix="/group_offsets")
+    added = await decoded_json(text, AddOffsets, prefix="/group_offsets")
     commit = await commit_of(call, added.group, added)
     if not commit.offsets:
         return None  # all were of removed partitions

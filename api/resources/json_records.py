@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from api.http.json_bodies import Buffer, check_values, decode_json, time_ms
+from api.http.json_bodies import WHOLE_BYTES_MAX, Buffer, check_values, decode_json, time_ms
 from raftlog import units
 from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 from raftlog.records.batch import HEADER_BYTES, Codec, batch_too_large
@@ -40,8 +40,7 @@ RECORD_OVERHEAD_BYTES = 36  # upper bound of the lengths, deltas and attributes 
 HEADER_OVERHEAD_BYTES = 10
 
 DELAY_MS_MAX = 1 << 50
-WHOLE_BYTES_MAX = 256 << 10  # of JSON that is decoded in one call: few milliseconds
-_LINE = re.compile(rb"\S[^\n]*")
+BASE64_BYTES: Final = 1 << 20  # of text that is decoded in one call; every four are three bytes
 _ESCAPE = re.compile(rb"\\")
 
 
@@ -107,10 +106,8 @@ def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> 
     parts: Iterable[Buffer]
     if media_type == media_types.NDJSON:
         check_values(body, RECORD_VALUES_MAX)
-        lines = list(islice(_LINE.finditer(body), count_max + 1))
-        check_count(len(lines), count_max)
-        view = memoryview(body)
-        parts = (view[line.start() : line.end()] for line in lines)
+        parts = list(islice(_lines(body), count_max + 1))
+        check_count(len(parts), count_max)
     else:
         count_records(body, count_max, InvalidRecord)
         if len(body) <= WHOLE_BYTES_MAX:
@@ -121,6 +118,21 @@ def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> 
         check_count(len(raw), count_max)
         parts = map(memoryview, raw)
     return decoded(parts, bodies.NewRecord)
+
+
+def _lines(body: bytes | bytearray) -> Iterator[Buffer]:
+    """The lines that are not blank, without the blanks before them."""
+    view, start = memoryview(body), 0
+    while start < len(body):
+        end = body.find(b"\n", start)
+        end = len(body) if end < 0 else end
+        if end > start:
+            line: Buffer = view[start:end]
+            if body[start] in b" \t\r":
+                line = bytes(line).lstrip()
+            if line:
+                yield line
+        start = end + 1
 
 
 def decoded(parts: Iterable[Buffer], kind: type[OneRecord]) -> Iterator[OneRecord]:
@@ -363,8 +375,12 @@ def _tags(tags: Sequence[str]) -> list[tuple[str, bytes]]:
 
 
 def _from_base64(text: str | bytes, field: str) -> bytes:
+    steps = range(0, len(text), BASE64_BYTES)
     try:
-        return base64.b64decode(text, validate=True)
+        parts = [base64.b64decode(text[at : at + BASE64_BYTES], validate=True) for at in steps]
+        if any(4 * len(part) < 3 * BASE64_BYTES for part in parts[:-1]):
+            raise ValueError("padding before the end")
+        return parts[0] if len(parts) == 1 else b"".join(parts)
     except (binascii.Error, ValueError):
         raise InvalidRequest("is not base64 (RFC 4648, with padding)", field=field) from None
 

@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from api.http.idempotency import claim_of
+from api.http.json_bodies import WHOLE_BYTES_MAX
 from api.http.producers import NO_SEQUENCE
 from api.http.requests import client_of
 from api.http.routes import Call
@@ -59,7 +60,7 @@ async def produce_once(
 async def claimed(call: Call, key: str, body: bytes | bytearray, *, scope: str) -> Claim:
     """What identifies a request with a key."""
     work = partial(claim_of, call.request, key, scope, body, call.services.rng)
-    return await computed(work, is_short=len(body) <= json_records.WHOLE_BYTES_MAX)
+    return await computed(work, is_short=len(body) <= WHOLE_BYTES_MAX)
 
 
 def built(call: Call, topic: TopicInfo, placed: Sequence[Placed], now_ms: int) -> list[bytes]:

@@ -16,6 +16,7 @@ from aiohttp import web
 from api.http.batching import Part
 from api.http.bodies import check_announced, read_body, unsupported
 from api.http.idempotency import refuse_key
+from api.http.json_bodies import WHOLE_BYTES_MAX
 from api.http.producers import Producer
 from api.http.requests import Request, client_of
 from api.http.routes import Call, json_response
@@ -56,7 +57,7 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
             check_announced(request, services.limits)
             raise unsupported(media_type, media_types.PRODUCE)
         body = await read_body(request, held, services.limits)
-        is_short = len(body) <= json_records.WHOLE_BYTES_MAX
+        is_short = len(body) <= WHOLE_BYTES_MAX
         claim = None
         if key is not None:  # a topic that is created again has other keys
             claim = await claimed(call, key, body, scope=f"{request.path} {topic.topic_id}")

@@ -62,6 +62,32 @@ def many_records_deflated(target: Target) -> Counter[str]:
     )
 
 
+def large_texts(target: Target) -> Counter[str]:
+    """Compressed JSON of 15 MiB that is no JSON, or one huge value, for operations on and off the loop."""
+    texts = (b"x", b"\\\\", b"\\u0041", "é".encode(), b"AAAA")
+    bodies = [b" " * BOMB_BYTES, b'{"records":[' + b" " * BOMB_BYTES + b"{}]}"]
+    for text in texts:
+        long = text * (BOMB_BYTES // len(text))
+        bodies.append(b'{"records":[{"value":"' + long)  # without an end
+        bodies.append(b'{"records":[{"value":"' + long + b'\\ud800"}]}')  # half of a surrogate pair
+        bodies.append(b'{"records":[{"encoding":"base64","value":"' + long + b'"}]}')
+        bodies.append(b'{"' + long + b'":1}')  # a field that does not exist
+    group = paths.of_group(paths.GROUP_OFFSETS, "large-texts")
+    requests = (
+        ("POST", target.records, media_types.JSON),
+        ("POST", target.records, media_types.NDJSON),
+        ("PUT", group, media_types.JSON),
+        ("POST", paths.EXECUTE, media_types.JSON),
+    )
+    responses: Counter[str] = Counter()
+    for body in bodies[:: max(1, len(bodies) // target.times(len(bodies)))]:
+        packed = zlib.compress(body, 1)
+        for method, path, media_type in requests:
+            headers = {"Content-Type": media_type, "Content-Encoding": "deflate"}
+            responses[target.ask(method, path, packed, headers)[0]] += 1
+    return responses
+
+
 def undecodable_batches(target: Target) -> Counter[str]:
     """Batches whose checksum is right and whose records are not."""
     responses: Counter[str] = Counter()
@@ -122,6 +148,7 @@ ATTACKS: Final = (
     Attack("900 bombs in one body", bombs_in_one_body, bound_mib=16),  # of one batch, decompressed
     Attack("240,000 batches in one body", many_batches, bound_mib=2 * 16),
     Attack("1.3 million records, deflated", many_records_deflated, bound_mib=2 * 16),
+    Attack("15 MiB of text, deflated", large_texts, bound_mib=5 * 16),
     Attack("batches that cannot be decoded", undecodable_batches),
     Attack("pages of 10,000 records for five", long_pages, bound_mib=5 * 8),
     Attack("producer ids, given and made up", many_producers),

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
+import threading
+from typing import Literal
 
+import msgspec
 import pytest
 
-from api.http.bodies import MEMBERS_MAX
+from api.http.bodies import MEMBERS_MAX, decoded_json
+from api.http.json_bodies import SEARCHED_BYTES, WHOLE_BYTES_MAX, decode_json
 from broker.ports import Limits
+from raftlog.errors import InvalidRequest
 from raftlog.types import TopicPartition
 from tests.helpers.http_server import HttpServer, serve, served
 
@@ -264,9 +269,46 @@ async def test_half_a_surrogate_pair_is_named(server: HttpServer) -> None:
     assert "surrogate" in str(reply.json["detail"])
 
 
+@pytest.mark.parametrize("before", range(SEARCHED_BYTES - 13, SEARCHED_BYTES + 2))
+def test_half_a_surrogate_pair_is_named_wherever_it_stands(before: int) -> None:
+    text = b'"' + b"x" * (before - 1)
+    whole, half, escaped = b"\\ud83d\\ude00", b"\\ud83d", b"\\\\ud83d"
+    assert decode_json(text + whole + escaped + b'"', str)
+    for wrong, what in ((half, "surrogate"), (half + whole, "surrogate"), (whole + escaped, "truncated")):
+        with pytest.raises(InvalidRequest, match=what):
+            decode_json(text + wrong, str)
+
+
+# requirement: N2
+def test_an_error_quotes_a_part_of_a_huge_body() -> None:
+    class Empty(msgspec.Struct, forbid_unknown_fields=True):
+        pass
+
+    with pytest.raises(InvalidRequest, match=r"^/x{299}: this field does not exist$"):
+        decode_json(b'{"' + b"x" * 1_000_000 + b'":1}', Empty)
+    with pytest.raises(InvalidRequest, match=r"^/\.\.\.: Invalid enum value 'x{1,300}$"):
+        decode_json(b'{"a":"' + b"x" * 1_000_000 + b'"}', dict[Literal["a"], Literal["b"]])
+
+
+# requirement: N2
+def test_a_large_body_is_decoded_beside_the_event_loop() -> None:
+    class Seen(msgspec.Struct):
+        text: str
+
+        def __post_init__(self) -> None:
+            threads.append(threading.current_thread())
+
+    threads: list[threading.Thread] = []
+    for size in (10, WHOLE_BYTES_MAX):
+        found = asyncio.run(decoded_json(b'{"text":"' + b"x" * size + b'"}', Seen))
+        assert len(found.text) == size
+    assert threads[0] is threading.current_thread()
+    assert threads[1] is not threads[0]
+
+
 @served(partitions=1)
 async def test_an_empty_body_is_called_empty(server: HttpServer) -> None:
-    for body in b"", b" \n":
+    for body in b"", b" \n", b"\t" * (2 * SEARCHED_BYTES):
         reply = await server.call("POST", TOPIC, body, JSON)
         assert (reply.status, reply.json["detail"]) == (422, "the body is not JSON in UTF-8: it is empty")
 

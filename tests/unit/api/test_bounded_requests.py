@@ -7,6 +7,7 @@ import base64
 import contextlib
 import gc
 import json
+import random
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,8 +18,9 @@ import msgspec
 import pytest
 
 from api.http.admission import Admission
+from api.http.json_bodies import WHOLE_BYTES_MAX
 from api.resources.json_answers import PAGE_BYTES_MAX
-from api.resources.json_records import WHOLE_BYTES_MAX, decode_records
+from api.resources.json_records import BASE64_BYTES, decode_records, place_records
 from api.resources.json_values import JSON_BYTES_MAX, STEP_BYTES, as_it_looks
 from broker.ports import Limits
 from partitions.replica.topic_rules import BATCHES_MAX
@@ -123,6 +125,30 @@ def test_a_large_body_means_what_a_small_one_does() -> None:
     assert refused.value.details["errors"] == ["/records/7/colour: this field does not exist"]
     with pytest.raises(InvalidRecord, match="colour"):
         list(decode_records(body[:-1] + b',"colour":1}', media_types.JSON, 1000))
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 2, 3, 786_431, 786_432, 786_433, 3_000_000])
+def test_base64_of_any_length_is_decoded_in_parts(size_bytes: int) -> None:
+    value = random.Random(size_bytes).randbytes(size_bytes)
+    text = base64.b64encode(value)
+
+    def placed(text: bytes) -> bytes | None:
+        body = in_json(f'{{"encoding":"base64","value":"{text.decode()}"}}')
+        records = decode_records(body, media_types.JSON, 1)
+        (found,) = place_records(records, partition_count=1, only=0, trace=None)
+        return found.record.value
+
+    assert placed(text) == value
+    for wrong in (text + b"!", b"=" + text, text + b"YQ==YQ==", b"YQ==" * (BASE64_BYTES // 4) + b"YWJj"):
+        with pytest.raises(InvalidRecord, match="base64"):
+            placed(wrong)
+
+
+def test_lines_are_found_with_their_blanks_around_them() -> None:
+    lines = b'\r\n  \n\t {"value":1} \r\n\n{"value":2}\n   \r'
+    assert len(list(decode_records(lines, media_types.NDJSON, 2))) == 2
+    with pytest.raises(InvalidRecord, match="no records"):
+        list(decode_records(b" \n" * 1_000, media_types.NDJSON, 2))
 
 
 def test_headers_that_take_more_than_a_record_should_are_refused_by_name() -> None:
