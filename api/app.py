@@ -53,6 +53,7 @@ from broker.ports import Services
 from raftlog import tracing
 from raftlog.errors import CommitUnknown, Overloaded, RaftlogError
 from raftlog.exhaustion import RETRY_MS, exhaustion
+from raftlog.tracebacks import release
 from raftlog.wire import media_types
 
 ROUTES: tuple[Route, ...] = (
@@ -142,6 +143,7 @@ class RequestPipeline:
             response = await handler(call)
         except Exception as error:
             response = self._answer_to(error, call)
+            release(error)
         if not response.prepared:
             call.stamp(response)
         method, took_s = _method(request), self._monotonic() - began

@@ -22,6 +22,7 @@ from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, unpack_h
 from raftlog.node.network.transport import Transport
 from raftlog.node.rpc_classes import CALLS_MAX, RETRY_AFTER_MS, CallClass, Service
 from raftlog.storage.filesystem import Buffer
+from raftlog.tracebacks import release
 from raftlog.types import NodeId
 from raftlog.wire.decoding import UNREADABLE
 
@@ -227,10 +228,12 @@ async def _frame_of(
         head, data = await answer()
         return encode_frame(FrameKind.ANSWER, [call_id, head], data)
     except RaftlogError as error:
+        release(error)
         return _failure(call_id, error)
-    except Exception:
+    except Exception as error:
         # What it has done is not known: the caller must not take it for refused.
         _log.exception("service %s failed for broker %d", service.name, sender)
+        release(error)
         return _failure(call_id, _lost(f"{service.name} failed there"))
 
 

@@ -83,6 +83,26 @@ def test_records_are_counted_without_making_objects_of_their_values(body: bytes)
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("wrong", [b'{"value":"', b'{"value":1', b'{"', b'{"value":"x"},'])
+async def test_a_body_is_let_go_with_its_refusal(wrong: bytes) -> None:
+    # requirement: N2
+    body = b'{"records":[' + wrong + b"0" * (4 << 20)
+    async with serve() as server:
+        await server.topic(partitions=1)
+        await server.call("POST", "/v1/topics/orders/records", body, JSON)
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(3):
+                refused = await server.call("POST", "/v1/topics/orders/records", body, JSON)
+                assert refused.status == 422
+            assert tracemalloc.get_traced_memory()[0] < len(body)
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+
+
 async def test_a_body_of_many_values_is_refused_before_it_is_decoded() -> None:
     # requirement: N2
     keys = ",".join(f'"k{number}":1' for number in range(VALUES_MAX + 1))

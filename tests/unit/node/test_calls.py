@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import weakref
 from collections.abc import Sequence
@@ -321,3 +322,24 @@ async def test_a_question_that_makes_no_sense_is_malformed(kind: FrameKind, fiel
     with pytest.raises(MalformedFrame):
         one.frame_received(TWO, frame)
     one.frame_received(TWO, memoryview(b"".join(encode_frame(FrameKind.ANSWER, []))))  # nobody asked
+
+
+# requirement: N2
+async def test_what_a_refused_question_held_is_let_go_with_the_answer() -> None:
+    one, two = await ends(ONE, TWO)
+    held: list[weakref.ref[object]] = []
+
+    async def refuses(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+        records, refusal = {"batches"}, InvalidRequest("no")  # a cycle: this frame, its error, its traceback
+        held.append(weakref.ref(records))
+        raise refusal
+
+    two.calls.serve(REFUSES, refuses)
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(InvalidRequest):
+            await one.calls.call(TWO, REFUSES, b"", timeout_ms=1_000)
+        assert held[0]() is None
+    finally:
+        gc.enable()

@@ -1,0 +1,19 @@
+"""Lets go of what an error holds once it has been answered.
+
+The frames of a traceback keep their local variables: the body of the request that was refused, for instance.
+Where one of them has the error itself, the error is part of a cycle, which only the garbage collector finds,
+at a time of its own.
+"""
+
+from __future__ import annotations
+
+
+def release(error: BaseException) -> None:
+    """Drop the tracebacks of an error, of its causes and of its contexts."""
+    left, seen = [error], set[int]()
+    while left:
+        each = left.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            left += [known for known in (each.__cause__, each.__context__) if known is not None]
