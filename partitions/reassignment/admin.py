@@ -9,28 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from partitions.metadata.commands import RecoveredUnsafely
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas, find
 from partitions.reassignment.unsafe_recovery import Survey, survey
+from partitions.replica.replica import PartitionReplica
 from partitions.routing import rpc
 from partitions.routing.gateway import Gateway
+from partitions.routing.partition_calls import PartitionCall
 from partitions.routing.rpc import LogEnd, Place
 from raftlog.clock import Clock
 from raftlog.errors import Conflict, NoLeader, RaftlogError
-from raftlog.node.deadline import deadline_in, ms_until
+from raftlog.node.deadline import deadline_in
 from raftlog.node.group_host import GroupHost
-from raftlog.node.rpc import decode_body, encode_body
-from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId, Term, TopicPartition
 
 _log = logging.getLogger("raftlog.partitions")
 
 ASK_TIMEOUT_MS: Final = 2000
-GRACE_MS: Final = 500  # the leader's own answer says more than a time-out here
 LOOK_S: Final = 0.05
 
 
@@ -53,8 +52,17 @@ class PartitionAdmin:
         self._metadata = metadata
         self._gateway = gateway
         self._clock = clock
-        gateway.relay.serve(rpc.TRANSFER, self._serve_transfer)
-        gateway.relay.serve(rpc.LOG_END, self._serve_log_end)
+        self._transfer = PartitionCall(
+            rpc.TRANSFER,
+            rpc.Transfer,
+            tuple[NodeId, Term],
+            self._transfer_here,
+            # Without ``to`` a repetition would transfer leadership once more.
+            is_repeatable=lambda ask: ask.to is not None,
+        )
+        gateway.local.offer(self._transfer)
+        self._log_end_of = PartitionCall(rpc.LOG_END, rpc.LogEndOf, LogEnd, self._end_here)
+        gateway.local.offer(self._log_end_of)
 
     # Leadership.
 
@@ -66,24 +74,12 @@ class PartitionAdmin:
         Raises ``InvalidRequest`` where ``to`` does not vote, ``Conflict`` where no replica can take over,
         ``LeadershipNotMoved`` when the time runs out, ``NoLeader``.
         """
-        deadline = deadline_in(timeout_ms)
+        return await self._gateway.call(
+            target, self._transfer, lambda place, ms: rpc.Transfer(place, to, ms), timeout_ms
+        )
 
-        async def ask(node: NodeId, place: Place) -> tuple[NodeId, Term]:
-            left_ms = ms_until(deadline)
-            if node == self._host.node_id:
-                return await self._transfer(place, to, left_ms)
-            head = encode_body(rpc.Transfer(place, to, left_ms))
-            answer, _ = await self._gateway.relay.call(
-                node, rpc.TRANSFER, head, timeout_ms=left_ms + GRACE_MS
-            )
-            return decode_body(answer, tuple[NodeId, Term])
-
-        # Without ``to`` a repetition would transfer leadership once more.
-        return await self._gateway.at_leader(target, ask, deadline, lambda: to is not None)
-
-    async def _transfer(self, place: Place, to: NodeId | None, timeout_ms: int) -> tuple[NodeId, Term]:
-        replica = self._gateway.local.here(place)
-        group = replica.group
+    async def _transfer_here(self, replica: PartitionReplica, ask: rpc.Transfer) -> tuple[NodeId, Term]:
+        group, to = replica.group, ask.to
         if to != self._host.node_id or not group.is_leader:
             chosen = to
             if chosen is None:
@@ -92,17 +88,11 @@ class PartitionAdmin:
                 raise Conflict(f"broker {to} is not reachable; start it, or choose another", broker_id=to)
             if chosen is None and group.is_leader:
                 raise Conflict(f"no other replica of {replica.target} is in sync to take over")
-            await group.transfer_and_wait(NodeId(0) if chosen is None else chosen, timeout_ms)
+            await group.transfer_and_wait(NodeId(0) if chosen is None else chosen, ask.timeout_ms)
         leader = group.leader
         if leader is None:
             raise NoLeader(f"{replica.target} is electing a leader", retry_after_ms=200)
         return leader, group.term
-
-    async def _serve_transfer(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        ask = decode_body(head, rpc.Transfer)
-        return encode_body(await self._transfer(ask.place, ask.to, ask.timeout_ms)), ()
 
     # Replicas.
 
@@ -182,25 +172,16 @@ class PartitionAdmin:
 
     async def _log_end(self, node: NodeId, place: Place) -> LogEnd | None:
         try:
-            if node == self._host.node_id:
-                return self._end_here(place)
-            head = encode_body(rpc.LogEndOf(place))
-            answer, _ = await self._gateway.relay.call(node, rpc.LOG_END, head, timeout_ms=ASK_TIMEOUT_MS)
-            return decode_body(answer, LogEnd)
+            return await self._gateway.ask(node, self._log_end_of, rpc.LogEndOf(place), ASK_TIMEOUT_MS)
         except RaftlogError:
             return None
 
-    def _end_here(self, place: Place) -> LogEnd:
-        group = self._gateway.local.here(place).group
+    async def _end_here(self, replica: PartitionReplica, ask: rpc.LogEndOf) -> LogEnd:
+        group = replica.group
         if group.stopped is not None:
-            raise NoLeader(f"the replica of {place[0]} has stopped here: {group.stopped}")
+            raise NoLeader(f"the replica of {ask.place[0]} has stopped here: {group.stopped}")
         status = group.status()
         return LogEnd(last=status.last, commit_index=status.commit_index, halves=status.membership.halves)
-
-    async def _serve_log_end(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        return encode_body(self._end_here(decode_body(head, rpc.LogEndOf).place)), ()
 
     def _info(self, target: TopicPartition) -> PartitionInfo:
         return find(self._metadata.image, target.topic, target.partition)[1]

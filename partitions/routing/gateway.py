@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -21,6 +22,15 @@ from partitions.replica.topic_rules import Body
 from partitions.routing import rpc
 from partitions.routing.closest import ClosestReplicas
 from partitions.routing.local import RETRY_AFTER_MS, LocalReplicas
+from partitions.routing.partition_calls import (
+    DELETE_BEFORE,
+    MARK,
+    OFFSET_AT,
+    SET_ARCHIVED,
+    Answer,
+    PartitionCall,
+    Request,
+)
 from partitions.routing.relay import Relay
 from partitions.routing.rpc import Place
 from partitions.routing.statuses import Statuses
@@ -60,7 +70,6 @@ from raftlog.records.control import Archived, Marker
 from raftlog.types import GroupId, NodeId, Offset, TopicPartition
 from raftlog.units import counted
 
-Answer = TypeVar("Answer")
 Ask = Callable[[NodeId, Place], Awaitable[Answer]]
 
 BYTES_IN_FLIGHT_MAX: Final = 64 << 20
@@ -96,6 +105,7 @@ class Gateway:
             node_id,
             replicas,
             calls,
+            self.relay,
             bytes_in_flight_max=bytes_in_flight_max,
             why_offline=why_offline,
             awaiting_archive=awaiting_archive,
@@ -161,7 +171,7 @@ class Gateway:
 
         size = self.local.take_room(buffers)
         try:
-            receipt = await self.at_leader(target, ask, deadline, is_repeatable, ask_here)
+            receipt = await self._at_leader(target, ask, deadline, is_repeatable, ask_here)
         finally:
             self.local.bytes_in_flight -= size
         self.traffic.appended(target.topic, size, receipt.record_count)
@@ -169,58 +179,22 @@ class Gateway:
 
     async def mark(self, target: TopicPartition, marker: Marker, *, timeout_ms: int) -> None:
         """End a transaction in a partition; see ``PartitionReplica.mark``. It may be repeated."""
-        deadline = deadline_in(timeout_ms)
-
-        async def ask(node: NodeId, place: Place) -> None:
-            left_ms = ms_until(deadline)
-            if node == self._node_id:
-                await self.local.here(place).mark(marker, timeout_ms=left_ms)
-                return
-            head = encode_body(rpc.Mark(place, marker, left_ms))
-            await self.relay.call(node, rpc.MARK, head, timeout_ms=left_ms + GRACE_MS)
-
-        await self.at_leader(target, ask, deadline, lambda: True)
+        await self.call(target, MARK, lambda place, ms: rpc.Mark(place, marker, ms), timeout_ms)
 
     async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
         """Delete records; the log start then. See ``PartitionReplica.delete_before``. It may be repeated."""
-        deadline = deadline_in(timeout_ms)
-
-        async def ask(node: NodeId, place: Place) -> Offset:
-            left_ms = ms_until(deadline)
-            if node == self._node_id:
-                return await self.local.here(place).delete_before(offset, timeout_ms=left_ms)
-            head = encode_body(rpc.DeleteBefore(place, offset, left_ms))
-            answer, _ = await self.relay.call(node, rpc.DELETE_BEFORE, head, timeout_ms=left_ms + GRACE_MS)
-            return decode_body(answer, Offset)
-
-        try:
-            return await self.at_leader(target, ask, deadline, lambda: True)
-        except CommitUnknown as unknown:
-            raise CommitUnknown(
-                f"whether the records of {target} below {offset} are deleted is not known; repeat: {unknown}"
-            ) from unknown
+        return await self.call(
+            target, DELETE_BEFORE, lambda place, ms: rpc.DeleteBefore(place, offset, ms), timeout_ms
+        )
 
     async def set_archived(self, target: TopicPartition, archived: Archived, *, timeout_ms: int) -> Offset:
         """Set up to which offset a partition is archived; the offset that counts then.
 
         See ``PartitionReplica.set_archived``. It may be repeated.
         """
-        deadline = deadline_in(timeout_ms)
-
-        async def ask(node: NodeId, place: Place) -> Offset:
-            left_ms = ms_until(deadline)
-            if node == self._node_id:
-                return await self.local.here(place).set_archived(archived, timeout_ms=left_ms)
-            head = encode_body(rpc.SetArchived(place, archived, left_ms))
-            answer, _ = await self.relay.call(node, rpc.SET_ARCHIVED, head, timeout_ms=left_ms + GRACE_MS)
-            return decode_body(answer, Offset)
-
-        try:
-            return await self.at_leader(target, ask, deadline, lambda: True)
-        except CommitUnknown as unknown:
-            raise CommitUnknown(
-                f"whether {target} is archived up to {archived.offset} is not known; repeat: {unknown}"
-            ) from unknown
+        return await self.call(
+            target, SET_ARCHIVED, lambda place, ms: rpc.SetArchived(place, archived, ms), timeout_ms
+        )
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
         """Read at the leader; see ``Reads.fetch``. A change of leader while waiting goes unnoticed.
@@ -275,24 +249,52 @@ class Gateway:
                     return await ask(node, (target, info.group_id))
                 except (*UNANSWERED, Overloaded):
                     self._closest.refused(target, node)
-            return await self.at_leader(target, ask, end + PATIENCE_S, None)
-        return await self.at_leader(target, ask, end + PATIENCE_S, None, ask_here)
+            return await self._at_leader(target, ask, end + PATIENCE_S, None)
+        return await self._at_leader(target, ask, end + PATIENCE_S, None, ask_here)
 
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:
         """An offset and its record's timestamp, from the leader; see ``Reads.offset_at``."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        patience_ms = int(PATIENCE_S * 1000)
+        return await self.call(
+            target, OFFSET_AT, lambda place, _: rpc.OffsetAt(place, position, committed_only), patience_ms
+        )
 
-        async def ask(node: NodeId, place: Place) -> tuple[Offset, int | None]:
-            if node == self._node_id:
-                return await self.local.here(place).offset_at(position, committed_only=committed_only)
-            head = encode_body(rpc.OffsetAt(place, position, committed_only))
-            timeout_ms = ms_until(deadline) + GRACE_MS
-            answer, _ = await self.relay.call(node, rpc.OFFSET_AT, head, timeout_ms=timeout_ms)
-            return decode_body(answer, tuple[Offset, int | None])
+    async def call(
+        self,
+        target: TopicPartition,
+        call: PartitionCall[Request, Answer],
+        request: Callable[[Place, int], Request],
+        timeout_ms: int,
+    ) -> Answer:
+        """The leader's answer. ``request`` is called for each attempt, with the milliseconds that are left.
 
-        return await self.read_at_leader(target, ask, deadline)
+        Raises what the leader raises, ``NoLeader`` when none is found in time, and ``CommitUnknown`` when the
+        answer to a call that changes something was lost.
+        """
+        deadline = deadline_in(timeout_ms)
+        first = request((target, self._partition(target).group_id), timeout_ms)
+        is_repeatable = call.is_repeatable and partial(call.is_repeatable, first)
+
+        async def ask(node: NodeId, place: Place) -> Answer:
+            left_ms = ms_until(deadline)
+            return await self.ask(node, call, request(place, left_ms), left_ms + GRACE_MS)
+
+        try:
+            return await self._at_leader(target, ask, deadline, is_repeatable)
+        except CommitUnknown as unknown:
+            if call.effect is None:
+                raise
+            raise CommitUnknown(f"whether {call.effect(first)} is not known; repeat: {unknown}") from unknown
+
+    async def ask(
+        self, node: NodeId, call: PartitionCall[Request, Answer], request: Request, timeout_ms: int
+    ) -> Answer:
+        """The answer of one broker's replica. Raises what the replica raises, and as ``Relay.call``."""
+        if node == self._node_id:
+            return await self.local.carry_out(call, request)
+        return await call.ask(self.relay, node, request, timeout_ms)
 
     async def describe(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:
         """See ``Statuses.of``. Raises ``UnknownTopic``."""
@@ -306,11 +308,7 @@ class Gateway:
 
     # Finding the leader.
 
-    async def read_at_leader(self, target: TopicPartition, ask: Ask[Answer], deadline: float) -> Answer:
-        """Ask until the leader answers. Reads may be asked again whatever became of them."""
-        return await self.at_leader(target, ask, deadline, None)
-
-    async def at_leader(
+    async def _at_leader(
         self,
         target: TopicPartition,
         ask: Ask[Answer],

@@ -16,10 +16,12 @@ from partitions.metadata.topic_config import consumers
 from partitions.replica.bounded_reads import PROOF_S, AskReadIndex
 from partitions.replica.replica import PartitionReplica
 from partitions.routing import rpc
+from partitions.routing.partition_calls import CALLS, READ_INDEX, Answer, PartitionCall, Request
+from partitions.routing.relay import Relay
 from partitions.routing.rpc import Place
 from partitions.values import Acks, Consumed, PartitionStatus, consumed_by, key_of
 from raftlog.errors import NoLeader, NotLeader, Overloaded
-from raftlog.node.rpc import Calls, decode_body, encode_body
+from raftlog.node.rpc import Calls, decode_body, encode_body, handler_of
 from raftlog.records.batch import Buffer
 from raftlog.types import GroupId, Index, NodeId, TopicPartition
 
@@ -36,6 +38,7 @@ class LocalReplicas:
         node_id: NodeId,
         replicas: Mapping[tuple[str, int], PartitionReplica],
         calls: Calls,
+        relay: Relay,
         *,
         bytes_in_flight_max: int,
         why_offline: Callable[[TopicPartition], str],
@@ -46,19 +49,26 @@ class LocalReplicas:
         self._node_id = node_id
         self.replicas = replicas
         self._calls = calls
+        self._relay = relay
         self._bytes_in_flight_max = bytes_in_flight_max
         self._why_offline = why_offline
         self._awaiting_archive = awaiting_archive
         self._consumed = consumed
         self.bytes_in_flight = 0
-        calls.serve(rpc.APPEND, self._serve_append)
-        calls.serve(rpc.MARK, self._serve_mark)
-        calls.serve(rpc.DELETE_BEFORE, self._serve_delete_before)
-        calls.serve(rpc.SET_ARCHIVED, self._serve_set_archived)
-        calls.serve(rpc.FETCH, self._serve_fetch)
-        calls.serve(rpc.READ_INDEX, self._serve_read_index)
-        calls.serve(rpc.OFFSET_AT, self._serve_offset_at)
-        calls.serve(rpc.DESCRIBE, self._serve_describe)
+        relay.serve(rpc.APPEND, self._serve_append)
+        relay.serve(rpc.FETCH, self._serve_fetch)
+        relay.serve(rpc.DESCRIBE, handler_of(rpc.Describe, self._describe))
+        for call in CALLS:
+            self.offer(call)
+
+    def offer(self, call: PartitionCall[Request, Answer]) -> None:
+        """Carry out a call for other brokers, too, and pass it on to those that they do not reach."""
+        handler = handler_of(call.request, lambda sender, ask: self.carry_out(call, ask))
+        self._relay.serve(call.service, handler)
+
+    async def carry_out(self, call: PartitionCall[Request, Answer], request: Request) -> Answer:
+        """The answer of this broker's replica. Raises ``NotLeader`` when it has none of this very group."""
+        return await call.carry_out(self.here(request.place), request)
 
     def here(self, place: Place) -> PartitionReplica:
         """This broker's replica. Raises ``NotLeader`` when it has none of this very group."""
@@ -83,11 +93,10 @@ class LocalReplicas:
         """Asks the leader of a partition up to where it is committed."""
 
         async def ask(leader: NodeId) -> Index:
+            question = rpc.ReadIndex(place)
             if leader == self._node_id:
-                return await self.here(place).read_index()
-            head = encode_body(rpc.ReadIndex(place))
-            answer, _ = await self._calls.call(leader, rpc.READ_INDEX, head, timeout_ms=int(PROOF_S * 1000))
-            return decode_body(answer, Index)
+                return await self.carry_out(READ_INDEX, question)
+            return await READ_INDEX.ask(self._calls, leader, question, int(PROOF_S * 1000))
 
         return ask
 
@@ -130,27 +139,6 @@ class LocalReplicas:
             self.bytes_in_flight -= size
         return encode_body(receipt), NO_BYTES
 
-    async def _serve_mark(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        ask = decode_body(head, rpc.Mark)
-        await self.here(ask.place).mark(ask.marker, timeout_ms=ask.timeout_ms)
-        return b"", NO_BYTES
-
-    async def _serve_delete_before(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        ask = decode_body(head, rpc.DeleteBefore)
-        start = await self.here(ask.place).delete_before(ask.offset, timeout_ms=ask.timeout_ms)
-        return encode_body(start), NO_BYTES
-
-    async def _serve_set_archived(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        ask = decode_body(head, rpc.SetArchived)
-        offset = await self.here(ask.place).set_archived(ask.archived, timeout_ms=ask.timeout_ms)
-        return encode_body(offset), NO_BYTES
-
     async def _serve_fetch(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
@@ -159,21 +147,5 @@ class LocalReplicas:
         result = await self.here(ask.place).fetch(request, self.read_index_of(ask.place))
         return encode_body(rpc.Fetched.of(result)), (result.data,)
 
-    async def _serve_read_index(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        ask = decode_body(head, rpc.ReadIndex)
-        return encode_body(await self.here(ask.place).read_index()), NO_BYTES
-
-    async def _serve_offset_at(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        ask = decode_body(head, rpc.OffsetAt)
-        replica = self.here(ask.place)
-        found = await replica.offset_at(ask.position, committed_only=ask.committed_only)
-        return encode_body(found), NO_BYTES
-
-    async def _serve_describe(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        return encode_body(self.statuses(decode_body(head, rpc.Describe).places)), NO_BYTES
+    async def _describe(self, sender: NodeId, ask: rpc.Describe) -> list[PartitionStatus]:
+        return self.statuses(ask.places)

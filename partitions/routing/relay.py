@@ -17,7 +17,6 @@ from typing import Final
 from msgspec import Struct, msgpack
 
 from partitions.metadata.image import MetadataImage
-from partitions.routing import rpc
 from raftlog.errors import ConnectionLost
 from raftlog.node.rpc import Calls, Handler, decode_body, encode_body
 from raftlog.node.rpc_classes import CallClass, Service
@@ -25,16 +24,6 @@ from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 
 RELAYS_MAX: Final = 2  # brokers that are asked: a dead broker, which nobody reaches, costs so many calls
-RELAYED: Final = (
-    rpc.APPEND,
-    rpc.MARK,
-    rpc.DELETE_BEFORE,
-    rpc.SET_ARCHIVED,
-    rpc.FETCH,
-    rpc.OFFSET_AT,
-    rpc.READ_INDEX,
-    rpc.DESCRIBE,
-)
 
 
 class Relayed(Struct, frozen=True, array_like=True):
@@ -55,15 +44,10 @@ class Relay:
         self._node_id = node_id
         self._image = image
         self._calls = calls
-        for service in RELAYED:
-            self._pass_on(service)
 
     def serve(self, service: Service, handler: Handler) -> None:
         """Offer a service, and pass the calls of others to the same service of another broker on."""
         self._calls.serve(service, handler)
-        self._pass_on(service)
-
-    def _pass_on(self, service: Service) -> None:
         self._calls.serve(_relaying(service), partial(self._serve, service))
 
     async def call(

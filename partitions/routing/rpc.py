@@ -3,7 +3,7 @@
 A body is a struct or a value of ``partitions.values`` in msgpack; batches are the raw payload behind it. Each
 request names the partition and its Raft group: the group tells a topic from an earlier one of the same name.
 Brokers are authenticated, but may run another version: ``decode_body`` raises ``InvalidRequest`` for bytes
-that do not fit.
+that do not fit. ``partition_calls`` declares the services that the leader of one partition answers.
 """
 
 from __future__ import annotations
@@ -36,12 +36,7 @@ def _class_of_fetch(head: bytes) -> CallClass:
 
 APPEND: Final = Service("partition.append", CallClass.PRODUCE)
 FETCH: Final = Service("partition.fetch", CallClass.FETCH, _class_of_fetch)
-READ_INDEX: Final = Service("partition.read_index", CallClass.READ)
 DESCRIBE: Final = Service("partition.describe", CallClass.READ)
-MARK: Final = Service("partition.mark", CallClass.PRODUCE)
-DELETE_BEFORE: Final = Service("partition.delete_before", CallClass.PRODUCE)
-SET_ARCHIVED: Final = Service("partition.set_archived", CallClass.PRODUCE)
-OFFSET_AT: Final = Service("partition.offset_at", CallClass.READ)
 TRANSFER: Final = Service("partition.transfer", CallClass.REPLICAS)
 PREPARED: Final = Service("partition.prepared", CallClass.REPLICAS)
 METADATA_PREPARED: Final = Service("metadata.prepared", CallClass.REPLICAS)

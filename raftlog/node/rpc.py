@@ -255,3 +255,16 @@ def decode_body(head: bytes, kind: type[Body]) -> Body:
         raise InvalidRequest(
             f"a broker of another version has sent a {name} that is not understood here: {error}"
         ) from None
+
+
+def handler_of(kind: type[Body], answer: Callable[[NodeId, Body], Awaitable[object]]) -> Handler:
+    """The handler of a service whose questions and answers are bodies without payloads.
+
+    ``answer`` takes the caller and the question; where it gives None, the answer is empty.
+    """
+
+    async def handle(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+        found = await answer(sender, decode_body(head, kind))
+        return b"" if found is None else encode_body(found), ()
+
+    return handle

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.replica import reads, selection
 from partitions.routing import rpc
+from partitions.routing.partition_calls import READ_INDEX
 from partitions.values import FetchRequest, FetchResult, LastRecords, Start
 from raftlog.errors import (
     InvalidRequest,
@@ -21,7 +21,7 @@ from raftlog.errors import (
     ReplicaNotInSync,
     UnknownTopic,
 )
-from raftlog.records.batch import Buffer
+from raftlog.node.rpc import handler_of
 from raftlog.types import Index, NodeId, Offset
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
@@ -371,11 +371,11 @@ def _count_proofs(leader: ControlledBroker, *, answers_after_s: float = 0.0) -> 
     """The brokers that ask this leader for a read index from now on."""
     asked: list[NodeId] = []
 
-    async def serve(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+    async def read_index(sender: NodeId, ask: rpc.ReadIndex) -> Index:
         asked.append(sender)
-        answer = await leader.gateway.local._serve_read_index(sender, head, payload)
+        index = await leader.gateway.local.carry_out(READ_INDEX, ask)
         await asyncio.sleep(answers_after_s)
-        return answer
+        return index
 
-    leader.host.calls.serve(rpc.READ_INDEX, serve)
+    leader.host.calls.serve(READ_INDEX.service, handler_of(rpc.ReadIndex, read_index))
     return asked

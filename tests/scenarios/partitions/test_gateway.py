@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Mapping
 
 import pytest
+from msgspec import Struct
 
 from partitions.routing import rpc
 from partitions.routing.gateway import Gateway
+from partitions.routing.partition_calls import CALLS, Placed
+from partitions.routing.relay import Relayed
 from partitions.values import QUORUM, Acks, AppendReceipt, AtTime, FetchRequest, LastRecords, Start
 from raftlog.errors import (
     CommitUnknown,
+    ConnectionLost,
     InvalidRequest,
     NoLeader,
     NotLeader,
@@ -21,9 +27,10 @@ from raftlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from raftlog.node.rpc import decode_body, encode_body
-from raftlog.node.rpc_classes import CallClass
+from raftlog.node.rpc import decode_body, encode_body, handler_of
+from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.records.batch import split_batches
+from raftlog.records.control import Archived, Marker
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time_with
@@ -401,6 +408,93 @@ async def test_a_produce_during_a_hand_over_ends_at_the_next_leader(cluster: Par
     receipt = await append(far, batch_of(b"b", producer=PRODUCER, sequence=1))
     assert not receipt.was_duplicate
     assert (await cluster.leader()).node_id == successor.node_id
+
+
+PLACE = ORDERS, GroupId(7)
+PLACED = "9282a5746f706963a66f7264657273a9706172746974696f6e0007"
+ENDED = Marker(1, 0, is_commit=True, coordinator_epoch=1, log_start=0)
+WIRE: Mapping[Service, tuple[Struct, str]] = {
+    Service("partition.mark", CallClass.PRODUCE): (
+        rpc.Mark(PLACE, marker=ENDED, timeout_ms=900),
+        f"93{PLACED}950100c30100cd0384",
+    ),
+    Service("partition.delete_before", CallClass.PRODUCE): (
+        rpc.DeleteBefore(PLACE, offset=Offset(5), timeout_ms=900),
+        f"93{PLACED}05cd0384",
+    ),
+    Service("partition.set_archived", CallClass.PRODUCE): (
+        rpc.SetArchived(PLACE, archived=Archived(5), timeout_ms=900),
+        f"93{PLACED}9205c2cd0384",
+    ),
+    Service("partition.offset_at", CallClass.READ): (
+        rpc.OffsetAt(PLACE, position=AtTime(9), committed_only=True),
+        f"93{PLACED}92a474696d6509c3",
+    ),
+    Service("partition.read_index", CallClass.READ): (rpc.ReadIndex(PLACE), f"91{PLACED}"),
+    Service("partition.transfer", CallClass.REPLICAS): (
+        rpc.Transfer(PLACE, to=NodeId(2), timeout_ms=900),
+        f"93{PLACED}02cd0384",
+    ),
+    Service("partition.log_end", CallClass.REPLICAS): (rpc.LogEndOf(PLACE), f"91{PLACED}"),
+}
+
+
+def test_brokers_of_other_releases_know_the_names_and_bodies_of_calls() -> None:
+    # requirement: P4
+    assert [encode_body(body).hex() for body, _ in WIRE.values()] == [wire for _, wire in WIRE.values()]
+    declared = {call.service: call.request for call in CALLS}
+    assert declared == {service: type(WIRE[service][0]) for service in declared}
+    assert WIRE.keys() == {*declared, rpc.TRANSFER, rpc.LOG_END}
+
+
+@in_virtual_time_with(lambda: PartitionCluster(3))
+async def test_every_broker_serves_every_call_and_passes_it_on(cluster: PartitionCluster) -> None:
+    # requirement: P4
+    unreadable = b"\xc1"
+    for asker, third, node in itertools.permutations(cluster.nodes):
+        calls = cluster.brokers[asker].host.calls
+        for service, (body, _) in WIRE.items():
+            with pytest.raises(InvalidRequest, match=type(body).__name__):
+                await calls.call(node, service, unreadable, timeout_ms=1_000)
+            relayed = Service(f"relayed.{service.name}", service.kind)
+            question = encode_body(Relayed(node, unreadable, 1_000))
+            with pytest.raises(InvalidRequest, match=type(body).__name__):
+                await calls.call(third, relayed, question, timeout_ms=1_000)
+
+
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_a_call_whose_answers_are_lost_is_repeated_and_then_in_doubt(cluster: PartitionCluster) -> None:
+    # requirement: D2
+    await cluster.leader()
+    gateway = cluster.brokers[NodeId(4)].gateway
+    asked: list[Placed] = []
+
+    async def lose(sender: NodeId, ask: Placed) -> None:
+        asked.append(ask)
+        raise ConnectionLost("lost", sent=True)
+
+    for broker in cluster:
+        for call in CALLS:
+            broker.host.calls.serve(call.service, handler_of(call.request, lose))
+    lost = f"whether {ORDERS} took the records is not known: lost"
+    for calling, doubt in (
+        (gateway.mark(ORDERS, ENDED, timeout_ms=500), lost),
+        (
+            gateway.delete_before(ORDERS, Offset(5), timeout_ms=500),
+            f"whether the records of {ORDERS} below 5 are deleted is not known; repeat: {lost}",
+        ),
+        (
+            gateway.set_archived(ORDERS, Archived(5), timeout_ms=500),
+            f"whether {ORDERS} is archived up to 5 is not known; repeat: {lost}",
+        ),
+    ):
+        asked.clear()
+        with pytest.raises(CommitUnknown) as unknown:
+            await calling
+        assert str(unknown.value) == doubt
+        assert len(asked) > 3
+    with pytest.raises(NoLeader):  # it changes nothing
+        await gateway.offset_at(ORDERS, Start.LATEST)
 
 
 @pytest.mark.parametrize("position", [Offset(5), Start.EARLIEST, Start.LATEST, AtTime(9), LastRecords(3)])
