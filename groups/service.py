@@ -7,7 +7,7 @@ replies (``coordinator``), finding the coordinator (``raftlog.hosting.coordinato
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from heapq import nsmallest
 from itertools import chain
 from typing import Final, get_args
@@ -19,9 +19,8 @@ from groups.requests import READS, MayWait, Reply, Request, TopicGroup, may_wait
 from raftlog.errors import UnknownGroup
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
 from raftlog.node.deadline import deadline_in, ms_until
-from raftlog.node.rpc import decode_body, encode_body
+from raftlog.node.rpc import decode_body, encode_body, handler_of
 from raftlog.node.rpc_classes import CallClass, Service
-from raftlog.records.batch import Buffer
 from raftlog.records.keys import partition_for_key
 from raftlog.types import NodeId
 
@@ -101,8 +100,8 @@ class GroupService:
             reads=READS,
             refuses=refuses,
         )
-        calls.serve(LIST, self._serve_list)
-        calls.serve(OF_TOPIC, self._serve_of_topic)
+        calls.serve(LIST, handler_of(_List, lambda _, asked: self._summaries(asked)))
+        calls.serve(OF_TOPIC, handler_of(_OfTopic, lambda _, asked: self._of_topic_at(node_id, asked)))
 
     async def ask(self, request: Request, *, timeout_ms: int, creates: bool = False) -> Reply:
         """The reply of the group's coordinator.
@@ -196,13 +195,3 @@ class GroupService:
             return await coordinator.of_topic(asked.topic, asked.topic_id, asked.count_max)
         answer, _ = await self._calls.call(node, OF_TOPIC, encode_body(asked), timeout_ms=LIST_MS)
         return decode_body(answer, tuple[int, list[TopicGroup]])
-
-    async def _serve_of_topic(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        return encode_body(await self._of_topic_at(self._node_id, decode_body(head, _OfTopic))), ()
-
-    async def _serve_list(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        return encode_body(await self._summaries(decode_body(head, _List))), ()

@@ -8,7 +8,7 @@ the metadata does not want it back. A replica that is added there again begins e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from partitions.metadata.image import MetadataImage, PartitionInfo
@@ -17,8 +17,7 @@ from partitions.routing import rpc
 from partitions.values import key_of
 from raftlog.errors import NotLeader, RaftlogError
 from raftlog.node.group.raft_group import RaftGroup
-from raftlog.node.rpc import Calls, decode_body, encode_body
-from raftlog.storage.filesystem import Buffer
+from raftlog.node.rpc import Calls, decode_body, encode_body, handler_of
 from raftlog.types import GroupId, NodeId, TopicPartition
 
 ASK_TIMEOUT_MS: Final = 2000
@@ -38,7 +37,7 @@ class DeletePermits:
         self._image = image
         self._replicas = replicas
         self._calls = calls
-        calls.serve(rpc.MAY_DELETE, self._serve)
+        calls.serve(rpc.MAY_DELETE, handler_of(rpc.MayDelete, self._serve))
 
     async def ask(
         self, target: TopicPartition, partition: PartitionInfo, *, is_added_again: bool = False
@@ -54,14 +53,11 @@ class DeletePermits:
             return answer.is_permitted
         return False
 
-    async def _serve(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        ask = decode_body(head, rpc.MayDelete)
+    async def _serve(self, sender: NodeId, ask: rpc.MayDelete) -> rpc.DeleteAnswer:
         target, group_id = ask.place
         group = await self._led(target, group_id)
         may_go = self._is_gone(sender, target, group, ask.version, is_added_again=ask.is_added_again)
-        return encode_body(rpc.DeleteAnswer(may_go)), ()
+        return rpc.DeleteAnswer(may_go)
 
     async def _led(self, target: TopicPartition, group_id: GroupId) -> RaftGroup[None]:
         """The group, which this broker leads as a quorum says."""

@@ -23,16 +23,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Final, ParamSpec, Protocol
 
 import msgspec
 
 from partitions.metadata.image import MetadataImage
 from raftlog.errors import RaftlogError
-from raftlog.node.rpc import Calls, decode_body, encode_body
+from raftlog.node.rpc import Calls, encode_body, handler_of
 from raftlog.node.rpc_classes import CallClass, Service
-from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 
 SERVICE: Final = Service("peers.addresses", CallClass.METADATA)
@@ -115,7 +114,7 @@ class PeerAddresses:
 
     def begin(self) -> None:
         """Dial the brokers of the settings, and listen to what others tell."""
-        self._peers.calls.serve(SERVICE, self._serve)
+        self._peers.calls.serve(SERVICE, handler_of(Addresses, self._serve))
         self._peers.on_peer_connected = self._connected
         for peer, address in self._configured.items():
             self._dial(peer, address)
@@ -172,10 +171,7 @@ class PeerAddresses:
             if len(addresses) > 1 and not (self._peers.is_linked(peer) and self._peers.is_reachable(peer)):
                 self._dial(peer, addresses[(addresses.index(self._dialled[peer]) + 1) % len(addresses)])
 
-    async def _serve(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        told = decode_body(head, Addresses)
+    async def _serve(self, sender: NodeId, told: Addresses) -> None:
         self._register(told)
         if self._believes(sender, told.own):
             self._dial(sender, self._moved[sender])  # it hears nothing from where it was dialled
@@ -183,7 +179,6 @@ class PeerAddresses:
         for peer, where in told.moved:
             if not self._peers.is_linked(peer) and self._believes(peer, where):
                 self._dial(peer, self._moved[peer])
-        return b"", ()
 
     def _believes(self, peer: NodeId, told: Told) -> bool:
         host, port, disk_id = told

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -40,10 +40,9 @@ from raftlog.hosting.supervisor import Supervisor
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
-from raftlog.node.rpc import decode_body, encode_body
+from raftlog.node.rpc import handler_of
 from raftlog.node.threads import in_thread
 from raftlog.storage.broken_groups import BrokenGroups
-from raftlog.storage.filesystem import Buffer
 from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition
 
 _log = logging.getLogger("raftlog.partitions")
@@ -117,7 +116,7 @@ class ReplicaManager:
             self.hear,
         )
         self._permits = DeletePermits(host.node_id, lambda: metadata.image, self.replicas, host.calls)
-        host.calls.serve(rpc.PREPARED, self._serve_prepared)
+        host.calls.serve(rpc.PREPARED, handler_of(rpc.Prepared, self._serve_prepared))
         supervisor.subscribe(self._settled.set)
 
     @property
@@ -363,11 +362,8 @@ class ReplicaManager:
 
     # What other brokers and new groups ask.
 
-    async def _serve_prepared(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
+    async def _serve_prepared(self, sender: NodeId, ask: rpc.Prepared) -> rpc.PreparedAnswer:
         """Whether a replica is open here, by metadata as new as the leader's that asks."""
-        ask = decode_body(head, rpc.Prepared)
         target, group_id = ask.place
         hosted = self._hosted.get(key_of(target))
         is_open = (
@@ -380,7 +376,7 @@ class ReplicaManager:
         if is_open and ask.is_added and hosted is not None and hosted.must_begin_empty:
             hosted.is_former, is_open = True, False
         reason = "" if is_open else self._why_not_open(group_id, ask.version)
-        return encode_body(rpc.PreparedAnswer(is_open, group is not None and group.is_rejoining, reason)), ()
+        return rpc.PreparedAnswer(is_open, group is not None and group.is_rejoining, reason)
 
     def _why_not_open(self, group_id: GroupId, version: int) -> str:
         if self._seen_version < version:

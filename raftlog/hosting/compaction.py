@@ -25,11 +25,11 @@ from raftlog.hosting.tombstones import Agreement, Clean, old_enough
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
-from raftlog.node.rpc import decode_body
+from raftlog.node.rpc import handler_of
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.compaction import NO_TOMBSTONE, is_due
 from raftlog.storage.compactor import Compactor
-from raftlog.storage.filesystem import Buffer, Filesystem
+from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment_rewriter import RewrittenSegment
 from raftlog.storage.segmented_log import SegmentedLog
@@ -92,7 +92,7 @@ class CompactionManager:
 
     def __post_init__(self) -> None:
         self._openings = count(self.host.clock.wall_ms() << 20)  # another number in each process
-        self.host.calls.serve(SERVICE, self._serve)
+        self.host.calls.serve(SERVICE, handler_of(_Ask, self._serve))
 
     async def run(self, interval_ms: int) -> None:
         """Look at every replica now and then, until cancelled. Nothing is compacted at a rate of 0."""
@@ -220,13 +220,10 @@ class CompactionManager:
             return None
         return Clean(*msgspec.msgpack.decode(answer, type=tuple[int, int]))
 
-    async def _serve(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        ask = decode_body(head, _Ask)
+    async def _serve(self, sender: NodeId, ask: _Ask) -> tuple[int, int]:
         known, group = self._logs.get(ask.group_id), self.host.groups.get(ask.group_id)
         is_here = known is not None and known.group is group and known.group.stopped is None
         if known is None or not is_here or sender not in known.group.membership.members:
             raise InvalidRequest(f"no log of group {ask.group_id} is compacted here")
         known.tombstones_end = max(known.tombstones_end, ask.tombstones_end)
-        return msgspec.msgpack.encode((known.opening, int(known.clean_end))), ()
+        return known.opening, int(known.clean_end)

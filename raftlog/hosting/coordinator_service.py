@@ -8,7 +8,7 @@ others: the replies (``coordinator``), which partition coordinates what (the pac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -17,9 +17,8 @@ from raftlog.errors import CommitUnknown, NoLeader, NotLeader
 from raftlog.hosting.coordinator import Coordinator
 from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.node.leader_search import UNANSWERED, InDoubt, LeaderNotFound, LeaderSearch
-from raftlog.node.rpc import Handler, decode_body, encode_body
+from raftlog.node.rpc import Handler, decode_body, encode_body, handler_of
 from raftlog.node.rpc_classes import Service
-from raftlog.records.batch import Buffer
 from raftlog.types import NodeId
 
 GRACE_MS: Final = 500  # the coordinator's own time-out says more than one here
@@ -104,12 +103,11 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         self._coordinators = coordinators
         self._calls = calls
         self._service = service
-        self._asks = asks
         self._answers = answers
         self._reads = reads
         self._refuses = refuses
         self._leaders: dict[int, NodeId] = {}  # by partition, the broker that has answered last
-        calls.serve(service, self._serve)
+        calls.serve(service, handler_of(asks, self._serve))
 
     async def partition_count(self, timeout_ms: int) -> int:
         """The number of partitions of the topic, created if it is missing. Raises ``RaftlogError``."""
@@ -202,9 +200,5 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
             raise NotLeader(f"this broker has no replica of {self.topic.name}/{partition}", leader=None)
         return found
 
-    async def _serve(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        asked = decode_body(head, self._asks)
-        reply = await self.here(asked.partition).ask(asked.request, asked.timeout_ms)
-        return encode_body(Answered(reply)), ()
+    async def _serve(self, sender: NodeId, asked: Ask[Request]) -> Answered[Reply]:
+        return Answered(await self.here(asked.partition).ask(asked.request, asked.timeout_ms))

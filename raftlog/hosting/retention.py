@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
@@ -25,10 +25,9 @@ from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.hosting.tenant import SnapshotRetention, Tenant
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
-from raftlog.node.rpc import decode_body
+from raftlog.node.rpc import handler_of
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.records.control import log_start_batch
-from raftlog.storage.filesystem import Buffer
 from raftlog.storage.retention import RetentionLimits, first_index_to_keep
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import GroupId, Index, NodeId, Term
@@ -74,7 +73,7 @@ class RetentionManager:
         self._host = host
         self._tenants = tenants
         self._epochs: dict[GroupId, _LeaderEpoch] = {}
-        host.calls.serve(SERVICE, self._serve)
+        host.calls.serve(SERVICE, handler_of(_Cut, self._serve))
 
     def awaiting_archive(self, group_id: GroupId) -> int:
         """The bytes of a log led here that are kept only until they are archived, at the last look."""
@@ -204,14 +203,11 @@ class RetentionManager:
         answer, _ = await self._host.calls.call(peer, SERVICE, head, timeout_ms=CUT_TIMEOUT_MS)
         return msgspec.msgpack.decode(answer, type=Index)
 
-    async def _serve(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        cut = decode_body(head, _Cut)
+    async def _serve(self, sender: NodeId, cut: _Cut) -> Index:
         group = self._host.groups.get(cut.group_id)
         if group is None or sender not in group.membership.members:
             raise InvalidRequest(f"group {cut.group_id} is not here")
-        return msgspec.msgpack.encode(await group.truncate_prefix(cut.first_kept)), ()
+        return await group.truncate_prefix(cut.first_kept)
 
 
 def _segment_start(log: SegmentedLog, limit: Index) -> Index:
