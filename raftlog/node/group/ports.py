@@ -1,4 +1,4 @@
-"""The environment and the listener of a Raft group's driver. Nothing is decided here."""
+"""The environment of a Raft group's driver, by role, and its listener. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -51,8 +51,19 @@ class Elections:
         self.won = 0
 
 
-class GroupEnvironment(Protocol):
-    """The host of a group, as the group uses it."""
+class GroupClock(Protocol):
+    """The time of a group's host."""
+
+    @property
+    def tick_ms(self) -> int:
+        """How long a tick is, for the health of peers."""
+
+    def wall_ms(self) -> int:
+        """For timestamps of control records."""
+
+
+class GroupNetwork(Protocol):
+    """The other brokers."""
 
     @property
     def node_id(self) -> NodeId:
@@ -66,23 +77,29 @@ class GroupEnvironment(Protocol):
     def catch_up(self) -> CatchUpRate:
         """The limit of bytes per second to members that are far behind, for all groups together."""
 
+    def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
+        """Queue a message; False when it was dropped, as all are once the process has failed."""
+
+    def watch_peers(self, peers: frozenset[NodeId]) -> None:
+        """These take part in a group with this broker: let them hear that it is alive, and watch them."""
+
+
+class GroupDisk(Protocol):
+    """The disk that a group shares with others."""
+
     @property
     def read_places(self) -> asyncio.Semaphore:
         """Held by each large read for others, from its beginning until its reader has what it asked for."""
 
-    @property
-    def elections(self) -> Elections:
-        """Counters of the elections of all groups."""
-
-    def wall_ms(self) -> int:
-        """For timestamps of control records."""
-
-    @property
-    def tick_ms(self) -> int:
-        """How long a tick is, for the health of peers."""
-
     def has_room(self) -> bool:
         """Whether the disk has more than its reserve left."""
+
+    def request_sync(self, group: Flushed) -> None:
+        """Have the flusher call ``begin_sync`` and ``end_sync``."""
+
+
+class GroupScheduler(Protocol):
+    """Work of a group that is done later, on the event loop."""
 
     def schedule(self, group: GroupId) -> None:
         """Call ``drain`` at the end of this loop turn."""
@@ -93,20 +110,23 @@ class GroupEnvironment(Protocol):
     def append_soon(self, group: GroupId) -> None:
         """Call ``append_written`` once the frames of this loop turn have left."""
 
-    def request_sync(self, group: Flushed) -> None:
-        """Have the flusher call ``begin_sync`` and ``end_sync``."""
-
-    def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
-        """Queue a message; False when it was dropped, as all are once the process has failed."""
-
-    def watch_peers(self, peers: frozenset[NodeId]) -> None:
-        """These take part in a group with this broker: let them hear that it is alive, and watch them."""
-
     def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
         """Run this beside the rest; the caller keeps the task. What it raises ends the process."""
+
+
+class GroupReports(Protocol):
+    """What the host hears of its groups."""
+
+    @property
+    def elections(self) -> Elections:
+        """Counters of the elections of all groups."""
 
     def replica_failed(self, group: GroupId, error: BaseException) -> None:
         """A replica of this group has ended for this reason."""
 
     def fail(self, error: BaseException, group: GroupId | None = None) -> None:
         """A broken invariant, of this group: the process must end."""
+
+
+class GroupEnvironment(GroupClock, GroupNetwork, GroupDisk, GroupScheduler, GroupReports, Protocol):
+    """The host of a group, as the driver uses it: its parts take only the roles that they need."""

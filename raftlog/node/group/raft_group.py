@@ -94,7 +94,7 @@ class RaftGroup(LeaderRequests[Reply]):
         self._was_rejoining = core.is_rejoining
         self._recent: RecentEntries[Reply] = RecentEntries(log, uncommitted)
         self._applier = Applier(log, machine, self._recent)
-        self._replication = Replication(self, self._recent, environment, self._step)
+        self._replication = Replication(self, self._recent, environment, environment, self._step)
         self._writer = LogWriter(log, self._recent, node_id, environment.wall_ms)
         self._changer = LogChanger(log)
         self._is_installing = False  # a snapshot takes the place of the log

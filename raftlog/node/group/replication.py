@@ -17,7 +17,7 @@ from raftlog.core.messages import AppendRequest, Heartbeat, TimeoutNow
 from raftlog.core.ready import Replicate
 from raftlog.errors import LogCorrupt, OffsetOutOfRange, Overloaded
 from raftlog.node.catch_up import FAR_BYTES
-from raftlog.node.group.ports import GroupEnvironment
+from raftlog.node.group.ports import GroupNetwork, GroupScheduler
 from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.node.reading import LogBytes, LogChanged, read_batches
 from raftlog.storage.filesystem import Buffer
@@ -55,12 +55,14 @@ class Replication(Generic[Reply]):
         self,
         group: Leading,
         entries: RecentEntries[Reply],
-        environment: GroupEnvironment,
+        network: GroupNetwork,
+        scheduler: GroupScheduler,
         step: Callable[[AppendCut | AppendDropped], None],
     ) -> None:
         self._group = group
         self._entries = entries
-        self._environment = environment
+        self._network = network
+        self._scheduler = scheduler
         self._step = step
         # Bytes that went to a member since an append to it last reached the end of our log.
         self._behind: dict[NodeId, int] = {}
@@ -76,7 +78,7 @@ class Replication(Generic[Reply]):
             self._send(order, [])
         elif order.to not in self._reading:
             behind = self._behind.get(order.to, 0)
-            if behind > FAR_BYTES and not self._environment.catch_up.has_room():
+            if behind > FAR_BYTES and not self._network.catch_up.has_room():
                 self._step(AppendDropped(order.to))  # the core asks again with the next heartbeat
                 return
             try:
@@ -85,7 +87,7 @@ class Replication(Generic[Reply]):
                 self._step(AppendDropped(order.to))
                 return
             if found is None:
-                self._reading[order.to] = self._environment.begin(
+                self._reading[order.to] = self._scheduler.begin(
                     self._send_from_disk(order), self._group.group_id
                 )
             else:
@@ -116,7 +118,7 @@ class Replication(Generic[Reply]):
             self._step(AppendCut(order.to, last))
             size_bytes = sum(map(len, payload))
             self._behind[order.to] = self._behind.get(order.to, 0) + size_bytes
-            self._environment.catch_up.spend(size_bytes)
+            self._network.catch_up.spend(size_bytes)
         else:
             self._behind.pop(order.to, None)
         return self._send(order, payload)
@@ -125,7 +127,7 @@ class Replication(Generic[Reply]):
         request = AppendRequest(
             term=order.term, previous=order.previous, spans=(), commit_index=order.commit_index
         )
-        is_sent = self._environment.send(self._group.group_id, order.to, request, payload)
+        is_sent = self._network.send(self._group.group_id, order.to, request, payload)
         if not is_sent:
             self._step(AppendDropped(order.to))
         return is_sent
@@ -135,11 +137,11 @@ class Replication(Generic[Reply]):
 
         The one that is furthest stands at once. The others unquiesce, and campaign in time should that fail.
         """
-        others = match_index.keys() - {self._environment.node_id}
+        others = match_index.keys() - {self._network.node_id}
         peers = sorted(sorted(others), key=match_index.__getitem__, reverse=True)
         for peer in peers:
             wake = Heartbeat(term=term, commit_index=Index(-1), round=0)
-            self._environment.send(self._group.group_id, peer, wake)
+            self._network.send(self._group.group_id, peer, wake)
         for peer in peers:
-            if self._environment.send(self._group.group_id, peer, TimeoutNow(term=term)):
+            if self._network.send(self._group.group_id, peer, TimeoutNow(term=term)):
                 return

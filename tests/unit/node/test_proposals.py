@@ -289,7 +289,7 @@ class Story:
         self.leader = Leader(log)
         environment, group = cast("GroupEnvironment", self.links), cast("Leading", self.leader)
         recent: RecentEntries[None] = RecentEntries(log)
-        self.replication = Replication(group, recent, environment, self.inputs.append)
+        self.replication = Replication(group, recent, environment, environment, self.inputs.append)
 
     def order(self, first: int, last: int) -> None:
         """Order the entries for which the core asks."""
@@ -371,7 +371,7 @@ def test_a_leader_that_ends_calls_the_furthest_of_the_others(mine: dict[NodeId, 
     links = Links()
     environment, entries = cast("GroupEnvironment", links), cast("RecentEntries[None]", None)
     group = cast("Leading", Leader(cast("SegmentedLog", None)))
-    replication: Replication[None] = Replication(group, entries, environment, lambda event: None)
+    replication: Replication[None] = Replication(group, entries, environment, environment, lambda event: None)
     replication.call_election(Term(3), {**mine, BEHIND: Index(5), FURTHEST: Index(8)})
     assert links.sent == [(FURTHEST, Heartbeat), (BEHIND, Heartbeat), (FURTHEST, TimeoutNow)]
 
