@@ -19,6 +19,7 @@ from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.hosting.opener import LogOpener, make_durable
 from raftlog.hosting.tenant import NotYet
+from raftlog.storage.log_storage import after, carry_out
 from raftlog.storage.members import batch_of
 from raftlog.storage.recovery import has_lived
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
@@ -74,7 +75,9 @@ class ReplicaOpener:
         before_first = Index(partition.first_offset - 1)
         if log.last_index < before_first and partition.is_initial(self.node_id):
             # All initial replicas begin alike, as after a snapshot of nothing.
-            log.install(EntryId(Term(0), before_first), self.first_membership(partition), b"")
+            first = self.first_membership(partition)
+            change = log.install_change(EntryId(Term(0), before_first), first, b"")
+            carry_out(after(change, log.removal_change))
         return log
 
     def _keep_pace(

@@ -12,13 +12,13 @@ from typing import Final
 from partitions.metadata.image import MetadataImage
 from partitions.metadata.machine import MetadataMachine
 from raftlog.records.batch import split_batches
-from raftlog.storage.log_storage import LogStorage
+from raftlog.storage.log_storage import AppliedLog
 from raftlog.types import Index
 
 READ_BYTES: Final = 1 << 20
 
 
-def image_ahead(log: LogStorage) -> MetadataImage:
+def image_ahead(log: AppliedLog) -> MetadataImage:
     """Waits for the disk. Raises ``LogCorrupt`` and ``OSError``."""
     machine = MetadataMachine()
     index, state = log.load_checkpoint() or (Index(-1), b"")

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 from raftlog.errors import LogCorrupt
 from raftlog.exhaustion import refuse_exhausted
 from raftlog.records.compaction import starting_at
-from raftlog.storage.log_storage import LogPart, LogRange, LogReader, LogStorage
+from raftlog.storage.log_storage import LogPart, LogRange, LogReader, ReadableLog
 from raftlog.types import Index
 
 Result = TypeVar("Result")
@@ -79,7 +79,7 @@ def on_thread(work: Callable[[], Result]) -> Awaitable[Result]:
     return asyncio.get_running_loop().run_in_executor(_threads, work)
 
 
-async def read_part(log: LogStorage, part: LogPart, work: Callable[[LogReader], Result]) -> Result:
+async def read_part(log: ReadableLog, part: LogPart, work: Callable[[LogReader], Result]) -> Result:
     """Run ``work`` on a part of the log on a thread; that part may have left the log by then.
 
     Raises ``LogChanged``, ``Overloaded``, and ``LogCorrupt`` and ``OSError`` where the log is damaged.
@@ -96,7 +96,7 @@ async def read_part(log: LogStorage, part: LogPart, work: Callable[[LogReader], 
     return result
 
 
-def read_recent(log: LogStorage, first: Index, last: Index, *, bytes_max: int) -> LogBytes | None:
+def read_recent(log: ReadableLog, first: Index, last: Index, *, bytes_max: int) -> LogBytes | None:
     """A few of the newest batches, read at once; else None.
 
     Raises ``Overloaded``, ``LogCorrupt`` and ``OSError``.
@@ -112,7 +112,7 @@ def read_recent(log: LogStorage, first: Index, last: Index, *, bytes_max: int) -
 
 
 async def read_batches(
-    log: LogStorage, first: Index, last: Index, *, bytes_max: int, in_pieces: bool = False
+    log: ReadableLog, first: Index, last: Index, *, bytes_max: int, in_pieces: bool = False
 ) -> LogBytes:
     """The bytes of ``log.read(...).read()``, without what a gap batch at their beginning has below ``first``.
 

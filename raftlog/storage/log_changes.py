@@ -241,7 +241,7 @@ class LogChanges(LogReads):
         return LogChange(run) if segments else None
 
     def install_change(self, snapshot: EntryId, membership: Membership, state: bytes) -> LogChange | None:
-        """Empty the log and let it begin after ``snapshot``; see ``LogStorage.install``.
+        """Empty the log and let it begin after ``snapshot``; see ``LogStorage.install_change``.
 
         What conflicts with the snapshot is cut first, as by an append, so that all segments end below the
         new start: whatever a crash leaves of them is removed on opening. Until the slot says where the log

@@ -8,7 +8,6 @@ from __future__ import annotations
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState, Restored
 from raftlog.errors import OffsetOutOfRange
-from raftlog.records.batch import BatchHeader
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import Epochs
 from raftlog.storage.log_part import SegmentsPart
@@ -107,23 +106,23 @@ class LogReads:
         )
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches from the one that contains ``first`` on; see ``LogStorage.read``."""
+        """Whole batches from the one that contains ``first`` on; see ``StoredBatches.read``."""
         self._require(first, last)
         return self._segments.read(first, last, bytes_max, self._epochs.entries(first))
 
     def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
-        """The same without a look at the disk, or None; see ``LogStorage.recent``."""
+        """The same without a look at the disk, or None; see ``ReadableLog.recent``."""
         if not self._first <= first <= last <= self._last:
             return None
         return self._segments.recent(first, last, bytes_max, self._epochs.entries(first))
 
     def part(self, first: Index, bytes_max: int) -> LogPart:
-        """For one reader on another thread; see ``LogStorage.part``."""
+        """For one reader on another thread; see ``ReadableLog.part``."""
         self._require(first, first)
         return self._part(self._segments.part(first, bytes_max))
 
     def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
-        """For one reader on another thread; see ``LogStorage.part_at_time``."""
+        """For one reader on another thread; see ``ReadableLog.part_at_time``."""
         part = self._segments.part_at_time(timestamp_ms, max(first, self._first))
         return None if part is None else self._part(part)
 
@@ -153,16 +152,6 @@ class LogReads:
     def terms(self) -> tuple[EntryId, ...]:
         """The first entry of each term in the log, oldest first."""
         return self._epochs.entries(self._first) if self._last >= self._first else ()
-
-    def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
-        """The batches that end at ``last``, newest first; see ``LogReader``."""
-        self._require(last, last)
-        return self._segments.headers_back(last, count)
-
-    def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
-        """Base index and max timestamp of the first batch that reaches the time; see ``LogReader``."""
-        header = self._segments.find_time(timestamp_ms, max(first, self._first))
-        return None if header is None else (Index(header.base_offset), header.max_timestamp)
 
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
         """The newest sound state of those that the log leads up to; ``LogCorrupt`` when one is damaged."""

@@ -111,12 +111,16 @@ class LogRange(Struct, frozen=True):
             yield from run.pieces(memory)
 
 
-class LogReader(Protocol):
-    """The part of a log that readers use."""
+class StoredBatches(Protocol):
+    """Batches that can be read."""
 
     @property
     def first_index(self) -> Index:
         """The oldest index kept: the log start offset."""
+
+    @property
+    def last_index(self) -> Index:
+        """``first_index - 1`` when there are none."""
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
         """Whole batches from the one that contains ``first`` on: at least one, ending at or before
@@ -126,6 +130,10 @@ class LogReader(Protocol):
         by its ``read``. Raises ``OffsetOutOfRange`` outside ``first_index..last_index`` and ``LogCorrupt``
         when what it meets is not a batch.
         """
+
+
+class LogReader(StoredBatches, Protocol):
+    """The part of a log that readers look at."""
 
     def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
         """Headers of about ``count`` batches, newest first, from the one that contains ``last`` on.
@@ -247,8 +255,11 @@ class States(Protocol):
     def keep(self, at: EntryId, state: bytes) -> None:
         """Keep what everything up to ``at`` led to, durably with the next sync if there is room."""
 
-    def save(self, at: EntryId, state: bytes) -> None:
-        """The same at once. Raises ``OSError``."""
+    def save_checkpoint(self, at: EntryId, state: bytes) -> None:
+        """Let this state, of a durable entry, take the place of the checkpoint. Waits for the disk.
+
+        A crash leaves the old one or the new one. Raises ``OSError``.
+        """
 
     def flush(self) -> None:
         """Make what is kept durable, as far as there is room."""
@@ -264,105 +275,16 @@ class LogPart(LogReader, Protocol):
     ``is_changing`` holds.
     """
 
-    @property
-    def last_index(self) -> Index:
-        """The last index of the part."""
-
     def finished(self) -> None:
         """Back on the log's thread: what was loaded may serve the next reader."""
 
 
-class LogStorage(LogReader, Protocol):
-    """One group's log, hard state and epochs. Everything but ``DiskWork.run`` belongs to one thread.
-
-    ``truncate_suffix``, ``truncate_prefix``, ``install``, ``save_checkpoint`` and ``close`` wait for the disk
-    where they are called. A caller that must not wait takes the same changes as ``LogChange``.
-    """
-
-    @property
-    def last_index(self) -> Index:
-        """``first_index - 1`` when the log is empty."""
-
-    @property
-    def durable_index(self) -> Index:
-        """Everything up to here survives a crash of this node."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all segments."""
-
-    def store_initial_membership(self, membership: Membership) -> None:
-        """Keep the membership before the first entry, unless one is kept; durable with the next sync."""
-
-    def restored(self, membership: Membership) -> Restored:
-        """The state found on opening, after the torn tail was cut off.
-
-        ``membership`` counts only for a log without an earlier ``store_initial_membership``.
-        """
-
-    def append(self, batches: Sequence[Batch]) -> None:
-        """Put batches at the end; their base offset and leader epoch are already stamped.
-
-        The first must begin at ``last_index + 1``. Raises ``OSError`` (ENOSPC) with some of them in the
-        log, from the first on, as ``last_index`` says, and ``InvariantViolated`` when the offsets do not
-        follow or a change waits for the disk.
-        """
+class ReadableLog(StoredBatches, Protocol):
+    """A log for readers beside its owner."""
 
     @property
     def is_changing(self) -> bool:
         """Whether a change waits for the disk, or for being begun: nothing can be appended."""
-
-    def cut(self, first_removed: Index) -> None:
-        """Forget this entry and all after it; the disk does so with ``cut_change``."""
-
-    def cut_change(self) -> LogChange | None:
-        """The work that ``cut`` has left for the disk, if any."""
-
-    def prefix_change(self, first_kept: Index) -> LogChange | None:
-        """``truncate_prefix`` as a change."""
-
-    def removal_change(self) -> LogChange | None:
-        """Files that other changes have left behind, if there are any."""
-
-    def install_change(self, snapshot: EntryId, membership: Membership, state: bytes) -> LogChange | None:
-        """``install`` as a change."""
-
-    def checkpoint_change(self, index: Index, state: bytes) -> LogChange | None:
-        """``save_checkpoint`` as a change, of what is durable."""
-
-    def rewrite_change(self) -> LogChange | None:
-        """Write damaged small files again, from memory."""
-
-    def close_change(self, checkpoint: tuple[Index, bytes] | None) -> LogChange | None:
-        """``close`` as a change, with a checkpoint of what is durable then; a full disk does without."""
-
-    def truncate_suffix(self, first_removed: Index) -> None:
-        """Forget this entry and all after it, as a new leader demands. It begins a batch."""
-
-    def truncate_prefix(self, first_kept: Index) -> Index:
-        """Delete the closed segments that end below ``first_kept``; return the new ``first_index``.
-
-        Only whole segments go, never the active one, so the answer may be lower than asked.
-        """
-
-    def save_hard_state(self, hard_state: HardState) -> None:
-        """Durable once the next sync has run; the older slot survives until then."""
-
-    def note_commit_index(self, commit_index: Index) -> None:
-        """Keep a hint, written when it costs nothing and at ``close``. Losing it is harmless."""
-
-    @property
-    def owes_end(self) -> bool:
-        """Whether more is durable than was noted for recovery: a sync notes it, also of an unchanged log."""
-
-    def tick(self) -> None:
-        """The next sync may note the durable end again."""
-
-    def take_sync(self) -> Sync | None:
-        """The flush for everything changed since the last call, or None."""
-
-    def sync_finished(self, sync: Sync) -> None:
-        """Move ``durable_index`` forward, back on the owner's thread."""
 
     @property
     def removals(self) -> int:
@@ -385,31 +307,117 @@ class LogStorage(LogReader, Protocol):
         Where no batch of the part fits, the search goes on behind its ``last_index``.
         """
 
-    def term_at(self, index: Index) -> Term:
-        """The term of an entry, or of the one just before the log."""
 
-    def terms(self) -> tuple[EntryId, ...]:
-        """The first entry of each term in the log, oldest first."""
+class AppliedLog(StoredBatches, Protocol):
+    """A log for its state machine: the batches, and the states that those before them led to."""
 
     @property
     def states(self) -> States:
         """The machine's states where the log begins or may begin."""
 
-    def base_from(self, index: Index) -> Index | None:
-        """Where the first segment begins that begins at ``index`` or later, if one does."""
-
-    def install(self, snapshot: EntryId, membership: Membership, state: bytes) -> None:
-        """Empty the log and let it begin after ``snapshot``, durably on return; ``state`` goes with it.
-
-        No sync may be under way. A crash leaves the old log or the new one. Raises ``OSError`` with the
-        old log (but for what conflicts with the snapshot) when there is no room.
-        """
-
-    def save_checkpoint(self, index: Index, state: bytes) -> None:
-        """Keep the state machine's snapshot as of ``index``, atomically and with a checksum."""
-
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
         """The newest checkpoint or state that is whole and not above ``last_index``."""
 
-    def close(self) -> None:
-        """Write the commit hint, sync and close the files."""
+    def term_at(self, index: Index) -> Term:
+        """The term of an entry, or of the one just before the log."""
+
+    def base_from(self, index: Index) -> Index | None:
+        """Where the first segment begins that begins at ``index`` or later, if one does."""
+
+    def prefix_change(self, first_kept: Index) -> LogChange | None:
+        """Delete the closed segments that end below ``first_kept``, as far as they are durable.
+
+        Only whole segments go, never the active one, so the log may begin lower than asked.
+        """
+
+
+class WritableLog(Protocol):
+    """A log for the one that appends to it, cuts it and syncs it."""
+
+    @property
+    def last_index(self) -> Index:
+        """``first_index - 1`` when the log is empty."""
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change waits for the disk, or for being begun: nothing can be appended."""
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """Put batches at the end; their base offset and leader epoch are already stamped.
+
+        The first must begin at ``last_index + 1``. Raises ``OSError`` (ENOSPC) with some of them in the
+        log, from the first on, as ``last_index`` says, and ``InvariantViolated`` when the offsets do not
+        follow or a change waits for the disk.
+        """
+
+    def cut(self, first_removed: Index) -> None:
+        """Forget this entry and all after it, as a new leader demands; the disk does so with ``cut_change``.
+
+        The entry begins a batch.
+        """
+
+    def save_hard_state(self, hard_state: HardState) -> None:
+        """Durable once the next sync has run; the older slot survives until then."""
+
+    @property
+    def owes_end(self) -> bool:
+        """Whether more is durable than was noted for recovery: a sync notes it, also of an unchanged log."""
+
+    def take_sync(self) -> Sync | None:
+        """The flush for everything changed since the last call, or None."""
+
+    def sync_finished(self, sync: Sync) -> None:
+        """Move ``durable_index`` forward, back on the owner's thread."""
+
+
+class ChangeableLog(Protocol):
+    """A log for the one that finishes on the disk what others have begun."""
+
+    def cut_change(self) -> LogChange | None:
+        """The work that ``cut`` has left for the disk, if any."""
+
+    def removal_change(self) -> LogChange | None:
+        """Files that other changes have left behind, if there are any."""
+
+
+class LogStorage(ReadableLog, AppliedLog, WritableLog, ChangeableLog, Protocol):
+    """One group's log, hard state and epochs: all of it, for its owner.
+
+    Everything but ``DiskWork.run`` and ``LogChange.run`` belongs to one thread, and waits for no disk.
+    """
+
+    @property
+    def durable_index(self) -> Index:
+        """Everything up to here survives a crash of this node."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+
+    def store_initial_membership(self, membership: Membership) -> None:
+        """Keep the membership before the first entry, unless one is kept; durable with the next sync."""
+
+    def restored(self, membership: Membership) -> Restored:
+        """The state found on opening, after the torn tail was cut off.
+
+        ``membership`` counts only for a log without an earlier ``store_initial_membership``.
+        """
+
+    def note_commit_index(self, commit_index: Index) -> None:
+        """Keep a hint, written when it costs nothing and with the close. Losing it is harmless."""
+
+    def tick(self) -> None:
+        """The next sync may note the durable end again."""
+
+    def install_change(self, snapshot: EntryId, membership: Membership, state: bytes) -> LogChange | None:
+        """Empty the log and let it begin after ``snapshot``; ``state`` goes with it.
+
+        No sync may be under way. A crash leaves the old log or the new one. Without room the log is the old
+        one (but for what conflicts with the snapshot).
+        """
+
+    def close_change(self, checkpoint: tuple[Index, bytes] | None) -> LogChange | None:
+        """Write the commit hint, sync and close the files.
+
+        ``checkpoint`` is of what is durable then; a full disk does without it.
+        """

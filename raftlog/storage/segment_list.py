@@ -102,7 +102,7 @@ class SegmentList:
         return self.read(first, last, bytes_max, terms) if first >= self.active.recent_from else None
 
     def read(self, first: int, last: int, bytes_max: int, terms: Sequence[EntryId]) -> LogRange:
-        """See ``LogReader.read``; both indexes are in the log. ``terms`` are those from ``first`` on."""
+        """See ``StoredBatches.read``; both indexes are in the log. ``terms`` are those from ``first`` on."""
         at = len(self._segments) - 1 if first >= self.active.base else self.position_of(first)
         segment = self._segments[at]
         file = segment.open_file()

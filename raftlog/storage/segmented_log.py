@@ -221,11 +221,6 @@ class SegmentedLog(LogChanges):
         while self._syncs and self._syncs[0].is_finished:
             self._durable = max(self._durable, self._syncs.pop(0).covers)
 
-    def checkpoint_change(self, index: Index, state: bytes) -> LogChange:
-        """Keep the state machine's snapshot of what is durable."""
-        at = EntryId(self.term_at(index), index)
-        return LogChange(partial(self.states.save_checkpoint, at, state))
-
     def rewrite_change(self) -> LogChange:
         """Slots and epochs on the disk were damaged behind our back: what is known here is the truth."""
 
@@ -288,33 +283,6 @@ class SegmentedLog(LogChanges):
             if not is_disk_full(error):
                 raise
 
-    # For callers that may wait.
-
-    def truncate_suffix(self, first_removed: Index) -> None:
-        """Forget this entry and all after it, durably."""
-        self.cut(first_removed)
-        carry_out(self.cut_change())
-
-    def truncate_prefix(self, first_kept: Index) -> Index:
-        """Delete the closed segments that end below ``first_kept``; return ``first_index``."""
-        carry_out(self.prefix_change(first_kept))
-        carry_out(self.removal_change())
-        return self.first_index
-
-    def install(self, snapshot: EntryId, membership: Membership, state: bytes) -> None:
-        """Empty the log and let it begin after ``snapshot``."""
-        carry_out(self.install_change(snapshot, membership, state))
-        carry_out(self.removal_change())
-
-    def save_checkpoint(self, index: Index, state: bytes) -> None:
-        """Keep the state machine's snapshot; the log up to it is made durable first."""
-        if index > self._durable:
-            self.take_sync()
-            self._syncs[-1].run()
-            for sync in tuple(self._syncs):
-                self.sync_finished(sync)
-        carry_out(self.checkpoint_change(index, state))
-
     def close(self) -> None:
-        """Sync, write the commit hint, close the files."""
+        """Sync, write the commit hint, close the files. Blocks."""
         carry_out(self.close_change())

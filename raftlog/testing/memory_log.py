@@ -1,7 +1,7 @@
 """A log in memory that keeps the contract of ``LogStorage``: the slow, obvious twin for tests.
 
 A list of batches and a few numbers. ``segment_batches`` closes a segment every so many batches, so that
-``truncate_prefix`` has something to delete. It ends with the process.
+``prefix_change`` has something to delete. It ends with the process.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ class MemoryStates:
     """See ``States``."""
 
     def __init__(self) -> None:
+        self.checkpoint: tuple[Index, bytes] | None = None
         self._kept: dict[Index, bytes] = {}
 
     @property
@@ -111,9 +112,9 @@ class MemoryStates:
         """Remember it."""
         self._kept[Index(at.index + 1)] = state
 
-    def save(self, at: EntryId, state: bytes) -> None:
+    def save_checkpoint(self, at: EntryId, state: bytes) -> None:
         """Remember it."""
-        self.keep(at, state)
+        self.checkpoint = (at.index, state)
 
     def flush(self) -> None:
         """Nothing to do."""
@@ -138,7 +139,6 @@ class MemoryLog:
         self._syncs: list[MemorySync] = []
         self._dirty = False
         self._base: Membership | None = None
-        self._checkpoint: tuple[Index, bytes] | None = None
 
     @property
     def first_index(self) -> Index:
@@ -170,7 +170,7 @@ class MemoryLog:
             hard_state=self._hard_state,
             membership=self._base or membership,
             memberships=tuple(self._memberships(self._batches)),
-            terms=self.terms(),
+            terms=self._terms(),
             snapshot=self._before,
             last=EntryId(self.term_at(self.last_index), self.last_index),
             commit_hint=Index(min(self._commit, self._durable)),
@@ -183,45 +183,10 @@ class MemoryLog:
         self._batches += batches
         self._dirty = True
 
-    def truncate_suffix(self, first_removed: Index) -> None:
-        """Forget this entry and all after it."""
-        if first_removed > self.last_index:
-            return
-        at = next((at for at, batch in enumerate(self._batches) if batch.base_offset == first_removed), None)
-        if at is None:
-            raise InvariantViolated(f"cut at {first_removed}, where no batch begins")
-        self.removals += 1
-        del self._batches[at:]
-        for sync in self._syncs:
-            sync.covers = Index(min(sync.covers, first_removed - 1))
-        self._durable = min(self._durable, first_removed - 1)
-
-    def truncate_prefix(self, first_kept: Index) -> Index:
-        """Delete whole runs of ``segment_batches`` that end below ``first_kept``, never the last run."""
-        while len(self._batches) > self._segment_batches:
-            last = self._batches[self._segment_batches - 1]
-            if last.last_offset >= min(first_kept, self._durable):
-                break
-            self._before = EntryId(Term(last.leader_epoch), Index(last.last_offset))
-            for entry in self._memberships(self._batches[: self._segment_batches]):
-                self._base = entry.membership
-            del self._batches[: self._segment_batches]
-            self.removals += 1
-        return self.first_index
-
     def base_from(self, index: Index) -> Index | None:
         """Where the first run begins that begins at ``index`` or later."""
         bases = [batch.base_offset for batch in self._batches[:: self._segment_batches]] or [self.first_index]
         return next((Index(base) for base in bases if base >= index), None)
-
-    def install(self, snapshot: EntryId, membership: Membership, state: bytes) -> None:
-        """Begin anew after the snapshot."""
-        self.removals += 1
-        self._batches.clear()
-        self._before, self._base = snapshot, membership
-        self._durable = snapshot.index
-        self._commit = max(self._commit, snapshot.index)
-        self.states.save(snapshot, state)
 
     def save_hard_state(self, hard_state: HardState) -> None:
         """Remember it."""
@@ -256,7 +221,7 @@ class MemoryLog:
             self._durable = max(self._durable, self._syncs.pop(0).covers)
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches from the one that contains ``first`` on; see ``LogStorage.read``."""
+        """Whole batches from the one that contains ``first`` on; see ``StoredBatches.read``."""
         if not self.first_index <= first <= last <= self.last_index:
             raise self._out_of_range(f"{first}..{last}")
         found: list[Batch] = []
@@ -302,13 +267,6 @@ class MemoryLog:
                 return Term(batch.leader_epoch)
         raise self._out_of_range(str(index))
 
-    def terms(self) -> tuple[EntryId, ...]:
-        """The first entry of each term in the log, oldest first."""
-        first: dict[int, int] = {}
-        for batch in self._batches:
-            first.setdefault(batch.leader_epoch, batch.base_offset)
-        return tuple(EntryId(Term(term), Index(start)) for term, start in first.items())
-
     def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
         """The batches that end at ``last``, newest first; see ``LogReader``."""
         if not self.first_index <= last <= self.last_index:
@@ -322,21 +280,12 @@ class MemoryLog:
                 return Index(batch.base_offset), batch.header.max_timestamp
         return None
 
-    def save_checkpoint(self, index: Index, state: bytes) -> None:
-        """Remember it; the log counts as synced up to it."""
-        if index > self._durable:
-            self._durable = self.last_index
-        self._checkpoint = (index, state)
-
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
         """The newest checkpoint or state that is not above ``last_index``."""
         states = [(Index(base - 1), self.states.load(base) or b"") for base in self.states.standing]
-        found = [*states, *([self._checkpoint] if self._checkpoint else [])]
+        found = [*states, *([self.states.checkpoint] if self.states.checkpoint else [])]
         usable = [state for state in found if self._before.index <= state[0] <= self.last_index]
         return max(usable, key=lambda state: state[0], default=None)
-
-    def close(self) -> None:
-        """Nothing to do."""
 
     # All changes happen at once.
 
@@ -347,14 +296,31 @@ class MemoryLog:
 
     def cut(self, first_removed: Index) -> None:
         """Forget this entry and all after it."""
-        self.truncate_suffix(first_removed)
+        if first_removed > self.last_index:
+            return
+        at = next((at for at, batch in enumerate(self._batches) if batch.base_offset == first_removed), None)
+        if at is None:
+            raise InvariantViolated(f"cut at {first_removed}, where no batch begins")
+        self.removals += 1
+        del self._batches[at:]
+        for sync in self._syncs:
+            sync.covers = Index(min(sync.covers, first_removed - 1))
+        self._durable = min(self._durable, first_removed - 1)
 
     def cut_change(self) -> LogChange | None:
         """Nothing is left to be done."""
 
     def prefix_change(self, first_kept: Index) -> LogChange | None:
-        """Delete what is to go."""
-        self.truncate_prefix(first_kept)
+        """Delete whole runs of ``segment_batches`` that end below ``first_kept``, never the last run."""
+        while len(self._batches) > self._segment_batches:
+            last = self._batches[self._segment_batches - 1]
+            if last.last_offset >= min(first_kept, self._durable):
+                break
+            self._before = EntryId(Term(last.leader_epoch), Index(last.last_offset))
+            for entry in self._memberships(self._batches[: self._segment_batches]):
+                self._base = entry.membership
+            del self._batches[: self._segment_batches]
+            self.removals += 1
         return None
 
     def removal_change(self) -> LogChange | None:
@@ -362,22 +328,28 @@ class MemoryLog:
 
     def install_change(self, snapshot: EntryId, membership: Membership, state: bytes) -> LogChange | None:
         """Begin anew after the snapshot."""
-        self.install(snapshot, membership, state)
+        self.removals += 1
+        self._batches.clear()
+        self._before, self._base = snapshot, membership
+        self._durable = snapshot.index
+        self._commit = max(self._commit, snapshot.index)
+        self.states.keep(snapshot, state)
         return None
-
-    def checkpoint_change(self, index: Index, state: bytes) -> LogChange | None:
-        """Remember it."""
-        self.save_checkpoint(index, state)
-        return None
-
-    def rewrite_change(self) -> LogChange | None:
-        """There are no files."""
 
     def close_change(self, checkpoint: tuple[Index, bytes] | None) -> LogChange | None:
-        """Remember the checkpoint."""
+        """Remember the checkpoint; the log counts as synced up to it."""
         if checkpoint is not None:
-            self.save_checkpoint(*checkpoint)
+            index, state = checkpoint
+            if index > self._durable:
+                self._durable = self.last_index
+            self.states.save_checkpoint(EntryId(self.term_at(index), index), state)
         return None
+
+    def _terms(self) -> tuple[EntryId, ...]:
+        first: dict[int, int] = {}
+        for batch in self._batches:
+            first.setdefault(batch.leader_epoch, batch.base_offset)
+        return tuple(EntryId(Term(term), Index(start)) for term, start in first.items())
 
     def _memberships(self, batches: Sequence[Batch]) -> Iterator[MembershipEntry]:
         for batch in batches:

@@ -7,10 +7,11 @@ import pytest
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import InvariantViolated, OffsetOutOfRange
-from raftlog.storage.log_storage import LogStorage
+from raftlog.storage.log_storage import LogStorage, carry_out
 from raftlog.storage.segmented_log import LogSettings
+from raftlog.testing.log_changes import save_checkpoint, truncate_prefix, truncate_suffix
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
-from tests.helpers.log_files import sync_written
+from tests.helpers.log_files import index_at_time, sync_written
 from tests.helpers.storage_batches import leader_change, storage_batch
 
 BATCH = len(storage_batch(0).data)
@@ -23,9 +24,9 @@ class LogSuite:
 
     def test_a_new_log_is_empty(self, log: LogStorage) -> None:
         assert (log.first_index, log.last_index, log.durable_index, log.size_bytes) == (0, -1, -1, 0)
-        assert log.terms() == ()
+        assert log.restored(NOBODY).terms == ()
         assert log.term_at(Index(-1)) == 0
-        assert log.index_at_time(0) is None
+        assert index_at_time(log, 0) is None
         restored = log.restored(NOBODY)
         assert (restored.snapshot, restored.last, restored.commit_hint) == (BEFORE_LOG, BEFORE_LOG, -1)
 
@@ -115,7 +116,7 @@ class LogSuite:
         fill(log, 10)
         flush = log.take_sync()
         assert flush is not None
-        log.truncate_suffix(Index(4))
+        truncate_suffix(log, Index(4))
         fill(log, 3, epoch=2)
         flush.run()
         log.sync_finished(flush)
@@ -130,23 +131,23 @@ class LogSuite:
         fill(log, 10, epoch=3)
         sync_written(log)
         before = content(log)
-        log.truncate_suffix(Index(cut))
+        truncate_suffix(log, Index(cut))
         assert log.last_index == cut - 1
         assert log.durable_index == cut - 1
         assert log.size_bytes == cut * BATCH
-        assert log.terms() == tuple(
+        assert log.restored(NOBODY).terms == tuple(
             EntryId(Term(term), Index(start)) for term, start in ((1, 0), (2, 10), (3, 20)) if start < cut
         )
         fill(log, 12, epoch=4)
         assert content(log)[: cut * BATCH] == before[: cut * BATCH]
         assert log.term_at(Index(cut)) == 4
-        assert log.index_at_time(cut * 10) == (cut, cut * 10)
+        assert index_at_time(log, cut * 10) == (cut, cut * 10)
 
     def test_a_suffix_is_cut_between_batches_only(self, log: LogStorage) -> None:
         fill(log, 3, records=5)
         with pytest.raises(InvariantViolated):
-            log.truncate_suffix(Index(7))
-        log.truncate_suffix(Index(15))
+            truncate_suffix(log, Index(7))
+        truncate_suffix(log, Index(15))
         assert log.last_index == 14
 
     # requirement: RT4, L1
@@ -154,14 +155,14 @@ class LogSuite:
         fill(log, 10, epoch=1)
         fill(log, 10, epoch=2)
         sync_written(log)
-        assert log.truncate_prefix(Index(7)) == 0
-        assert log.truncate_prefix(Index(9)) == 8
+        assert truncate_prefix(log, Index(7)) == 0
+        assert truncate_prefix(log, Index(9)) == 8
         assert log.term_at(Index(7)) == 1
-        assert log.terms() == (EntryId(Term(1), Index(8)), EntryId(Term(2), Index(10)))
-        assert log.truncate_prefix(Index(100)) == 16
+        assert log.restored(NOBODY).terms == (EntryId(Term(1), Index(8)), EntryId(Term(2), Index(10)))
+        assert truncate_prefix(log, Index(100)) == 16
         assert log.first_index == 16
         assert log.term_at(Index(15)) == 2
-        assert log.terms() == (EntryId(Term(2), Index(16)),)
+        assert log.restored(NOBODY).terms == (EntryId(Term(2), Index(16)),)
         with pytest.raises(OffsetOutOfRange) as caught:
             log.read(Index(15), Index(19), bytes_max=100)
         assert caught.value.details == {"start": 16, "end": 20}
@@ -170,15 +171,15 @@ class LogSuite:
 
     def test_what_is_not_durable_is_not_deleted_from_the_front(self, log: LogStorage) -> None:
         fill(log, 20)
-        assert log.truncate_prefix(Index(100)) == 0
+        assert truncate_prefix(log, Index(100)) == 0
         sync_written(log)
-        assert log.truncate_prefix(Index(100)) == 16
+        assert truncate_prefix(log, Index(100)) == 16
 
     def test_terms_are_known_for_every_entry(self, log: LogStorage) -> None:
         for epoch in (1, 3, 7):
             fill(log, 4, records=2, epoch=epoch)
         assert [log.term_at(Index(index)) for index in (-1, 0, 7, 8, 15, 16, 23)] == [0, 1, 1, 3, 3, 7, 7]
-        assert log.terms() == (
+        assert log.restored(NOBODY).terms == (
             EntryId(Term(1), Index(0)),
             EntryId(Term(3), Index(8)),
             EntryId(Term(7), Index(16)),
@@ -193,7 +194,7 @@ class LogSuite:
             log.append([storage_batch(base, timestamp_ms=timestamp_ms)])
         for wanted in range(0, 310, 5):
             first = next(((at, time) for at, time in enumerate(times) if time >= wanted), None)
-            assert log.index_at_time(wanted) == first
+            assert index_at_time(log, wanted) == first
 
     @pytest.mark.parametrize("count", [1, 3, 30])
     def test_headers_go_back_to_the_beginning(self, log: LogStorage, count: int) -> None:
@@ -209,25 +210,25 @@ class LogSuite:
     def test_a_time_is_not_found_below_the_first_index(self, log: LogStorage) -> None:
         for base, timestamp_ms in enumerate([90, *[10] * 18, 80]):
             log.append([storage_batch(base, timestamp_ms=timestamp_ms)])
-        assert log.index_at_time(70) == (0, 90)
-        assert log.index_at_time(70, Index(1)) == (19, 80)
-        assert log.index_at_time(85, Index(1)) is None
+        assert index_at_time(log, 70) == (0, 90)
+        assert index_at_time(log, 70, Index(1)) == (19, 80)
+        assert index_at_time(log, 85, Index(1)) is None
         sync_written(log)
-        assert log.truncate_prefix(Index(19)) > 0
-        assert log.index_at_time(70) == (19, 80)
+        assert truncate_prefix(log, Index(19)) > 0
+        assert index_at_time(log, 70) == (19, 80)
 
     # requirement: L6
     def test_no_time_is_that_of_what_brokers_write_for_themselves(self, log: LogStorage) -> None:
         for base, timestamp_ms in enumerate([900, 10, 20, 900, 30, 900, 40]):
             of_user = storage_batch(base, timestamp_ms=timestamp_ms)
             log.append([leader_change(base, timestamp_ms) if timestamp_ms == 900 else of_user])
-        assert [log.index_at_time(wanted) for wanted in (5, 15, 25, 35)] == [
+        assert [index_at_time(log, wanted) for wanted in (5, 15, 25, 35)] == [
             (1, 10),
             (2, 20),
             (4, 30),
             (6, 40),
         ]
-        assert log.index_at_time(41) is None
+        assert index_at_time(log, 41) is None
 
     def test_hard_state_and_commit_hint_are_restored(self, log: LogStorage) -> None:
         fill(log, 4)
@@ -250,11 +251,11 @@ class LogSuite:
     def test_the_newest_checkpoint_is_kept_and_none_above_the_log_is_given(self, log: LogStorage) -> None:
         assert log.load_checkpoint() is None
         fill(log, 4)
-        log.save_checkpoint(Index(1), b"old")
-        log.save_checkpoint(Index(3), b"new")
+        sync_written(log)
+        save_checkpoint(log, Index(1), b"old")
+        save_checkpoint(log, Index(3), b"new")
         assert log.load_checkpoint() == (3, b"new")
-        assert log.durable_index == 3
-        log.truncate_suffix(Index(3))
+        truncate_suffix(log, Index(3))
         assert log.load_checkpoint() is None
 
     def test_an_empty_append_changes_nothing(self, log: LogStorage) -> None:
@@ -263,8 +264,8 @@ class LogSuite:
 
     def test_close_is_idempotent(self, log: LogStorage) -> None:
         fill(log, 1)
-        log.close()
-        log.close()
+        carry_out(log.close_change(None))
+        carry_out(log.close_change(None))
 
 
 def fill(log: LogStorage, batches: int, *, records: int = 1, epoch: int = 1) -> None:

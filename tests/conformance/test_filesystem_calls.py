@@ -16,6 +16,7 @@ from raftlog.core.ready import HardState
 from raftlog.storage.log_storage import LogStorage
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.log_changes import truncate_suffix
 from raftlog.types import Index, Term, TopicPartition
 from tests.conformance.filesystem_suite import FilesystemSuite, Place
 from tests.conformance.log_suite import SETTINGS as LOG_SETTINGS
@@ -150,7 +151,7 @@ def test_what_a_log_calls_durable_is_there_after_a_power_loss(
                 [storage_batch(log.last_index + 1, 3, epoch=term, body=rng.randbytes(rng.choice((40, 400))))]
             )
         if rng.random() < 0.2 and log.last_index > log.durable_index + 3:
-            log.truncate_suffix(Index(log.durable_index + 1))
+            truncate_suffix(log, Index(log.durable_index + 1))
         flush = log.take_sync()
         if flush is not None:
             flush.run()

@@ -14,6 +14,7 @@ from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.log_changes import truncate_suffix
 from raftlog.types import Index, Term
 from tests.helpers.storage_batches import storage_batch
 
@@ -117,7 +118,7 @@ def test_cuts_and_rolls_of_logs_whose_files_were_closed(tmp_path: Path) -> None:
             sync(log)
     for log in logs:
         assert len(log.closed_segments) == 1
-        log.truncate_suffix(Index(2))  # in the closed one
+        truncate_suffix(log, Index(2))  # in the closed one
         log.append([storage_batch(2)])
         sync(log)
         assert log.read(Index(0), Index(2), bytes_max=1 << 20).last >= 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.core.ready import HardState
-from raftlog.storage.log_storage import LogStorage
+from raftlog.storage.log_storage import LogStorage, carry_out
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
@@ -36,7 +36,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogStorage]:
     opened = make(tmp_path)
     opened.save_hard_state(HardState(Term(9), None))
     yield opened
-    opened.close()
+    carry_out(opened.close_change(None))
 
 
 class TestLogs(LogSuite):

@@ -26,6 +26,7 @@ from raftlog.repair.verify import examine
 from raftlog.storage.log_storage import LogChange
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.log_changes import truncate_prefix
 from raftlog.types import METADATA_GROUP, Index
 from tests.helpers.compacting import compact
 from tests.helpers.synced_logs import log_of
@@ -178,7 +179,7 @@ def test_a_scrub_beside_appends_truncations_and_retention_finds_no_damage() -> N
             changes.append(log.cut_change() or LogChange(lambda: None))
             changes[0].run()
 
-        for while_checked, act in ((log.first_index, lambda: log.truncate_prefix(second)), (newest, cut)):
+        for while_checked, act in ((log.first_index, lambda: truncate_prefix(log, second)), (newest, cut)):
             checks[:] = [(while_checked, act)]
             removals = log.removals
             await broker.scrubber.cycle()

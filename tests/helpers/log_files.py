@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
-from raftlog.storage.log_storage import LogStorage
+from raftlog.storage.log_storage import LogStorage, ReadableLog
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
-from raftlog.types import NodeId, Term
+from raftlog.types import FIRST_INDEX, Index, NodeId, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
 
@@ -54,6 +54,18 @@ def sync_written(log: LogStorage) -> None:
     if flush is not None:
         flush.run()
         log.sync_finished(flush)
+
+
+def index_at_time(
+    log: ReadableLog, timestamp_ms: int, first: Index = FIRST_INDEX
+) -> tuple[Index, int] | None:
+    """See ``LogReader.index_at_time``: of the whole log, segment by segment."""
+    while (part := log.part_at_time(timestamp_ms, first)) is not None:
+        found = part.index_at_time(timestamp_ms, first)
+        if found is not None:
+            return found
+        first = Index(part.last_index + 1)
+    return None
 
 
 def segment(base: int, suffix: str = "log") -> str:

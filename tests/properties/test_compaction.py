@@ -20,7 +20,7 @@ from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import Index, Term
 from tests.helpers import compacting
 from tests.helpers.compacting import compactor, records_in, stored, survivors
-from tests.helpers.log_files import DIRECTORY, sync
+from tests.helpers.log_files import DIRECTORY, index_at_time, sync
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import leader_change
 
@@ -196,7 +196,7 @@ def test_reads_and_times_step_over_gaps(shapes: Shapes, first: int, time: int) -
             assert batch in whole
     reached = [b for b in whole if b.header.newest_ms >= time]
     wanted = (reached[0].base_offset, reached[0].header.max_timestamp) if reached else None
-    assert log.index_at_time(time) == wanted
+    assert index_at_time(log, time) == wanted
 
 
 @pytest.mark.parametrize("joined_bytes_max", [0, 4_000])

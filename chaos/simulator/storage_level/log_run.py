@@ -39,6 +39,7 @@ from raftlog.storage.log_storage import Sync, carry_out
 from raftlog.storage.segment_rewriter import RewrittenSegment
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.testing.log_changes import install, save_checkpoint, truncate_prefix, truncate_suffix
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
 DIRECTORY: Final = "/data/topic/Partition-0"
@@ -172,7 +173,7 @@ class LogRun:
         model.allowed.append(model.line)
         model.line = model.line.cut(first_removed)
         model.durable = min(model.durable, first_removed - 1)
-        self.log.truncate_suffix(Index(first_removed))
+        truncate_suffix(self.log, Index(first_removed))
         model.allowed.clear()
 
     def take_sync(self) -> None:
@@ -221,7 +222,7 @@ class LogRun:
         model.applied, model.committed = until, max(model.committed, until)
         self.trace.note(None, f"applied up to {until}")
         if self.rng.random() < 0.1:
-            self.log.save_checkpoint(Index(until), state_below(until + 1))
+            save_checkpoint(self.log, Index(until), state_below(until + 1))
 
     def _keep_a_state_ahead(self) -> None:
         """A majority holds entries that this disk lacks: a crash may remove entries whose state is stored."""
@@ -239,7 +240,7 @@ class LogRun:
         wanted = self.rng.choice([model.first, *(base for base in bases if log.base_from(base) == base)])
         closed = [segment for segment in log.closed_segments if segment.last < min(wanted, model.durable)]
         model.firsts_possible = {model.first, *(segment.last + 1 for segment in closed)}
-        first = int(log.truncate_prefix(Index(wanted)))
+        first = int(truncate_prefix(log, Index(wanted)))
         if first != model.first:
             checker.require(first == wanted, checker.D6, f"begins at {first}, {wanted} is asked for")
             self.trace.note(None, f"begins at {first}")
@@ -295,7 +296,7 @@ class LogRun:
         model.line = Line(origin, MembershipEntry(index, members_then))
         model.firsts_possible = {model.first, index + 1}
         try:
-            self.log.install(origin, members_then, state_below(index + 1))
+            install(self.log, origin, members_then, state_below(index + 1))
         except OSError as error:
             if not is_disk_full(error):
                 raise

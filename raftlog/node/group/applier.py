@@ -6,6 +6,7 @@ segment begins, and now and then in between; what was committed after it is appl
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
@@ -15,7 +16,7 @@ from raftlog.node.group.recent_entries import Entry, RecentEntries
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.compaction import cut_gap
 from raftlog.state_machine import StateMachine
-from raftlog.storage.log_storage import LogChange, LogStorage, after
+from raftlog.storage.log_storage import AppliedLog, LogChange
 from raftlog.types import EntryId, Index
 
 Reply = TypeVar("Reply")
@@ -32,7 +33,7 @@ class Applier(Generic[Reply]):
     """The way from the log into one state machine."""
 
     def __init__(
-        self, log: LogStorage, machine: StateMachine[Batch, Reply], recent: RecentEntries[Reply]
+        self, log: AppliedLog, machine: StateMachine[Batch, Reply], recent: RecentEntries[Reply]
     ) -> None:
         self._log = log
         self._machine = machine
@@ -106,10 +107,13 @@ class Applier(Generic[Reply]):
         if checkpoint is None:
             return None
 
-        def kept() -> None:
-            self._checkpoint_index = checkpoint[0]
+        index, state = checkpoint
+        at = EntryId(self._log.term_at(index), index)
 
-        return after(self._log.checkpoint_change(*checkpoint), kept)
+        def kept() -> None:
+            self._checkpoint_index = index
+
+        return LogChange(partial(self._log.states.save_checkpoint, at, state), kept)
 
     def prefix_change(self, first_kept: Index, durable_index: Index) -> LogChange:
         """Let the log begin at the last segment up to ``first_kept`` whose state is on the disk.

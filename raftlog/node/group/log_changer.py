@@ -11,13 +11,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from raftlog.storage.log_storage import LogChange, LogStorage
+from raftlog.storage.log_storage import ChangeableLog, LogChange
 
 
 class LogChanger:
     """Carries out the changes of one log. All methods belong to the event loop's thread."""
 
-    def __init__(self, log: LogStorage) -> None:
+    def __init__(self, log: ChangeableLog) -> None:
         self._log = log
         self._waiting: deque[tuple[Callable[[], LogChange | None], asyncio.Future[None]]] = deque()
         self._running: tuple[LogChange, asyncio.Future[None] | None] | None = None

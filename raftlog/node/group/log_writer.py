@@ -20,7 +20,7 @@ from raftlog.records.batch import Batch
 from raftlog.records.compaction import cut_gap
 from raftlog.records.control import leader_change_batch
 from raftlog.storage.filesystem import is_disk_full
-from raftlog.storage.log_storage import LogStorage, Sync
+from raftlog.storage.log_storage import Sync, WritableLog
 from raftlog.storage.members import batch_of
 from raftlog.types import Index, NodeId, WriteId
 
@@ -48,7 +48,7 @@ class LogWriter(Generic[Reply]):
     """Appends to one group's log and truncates it."""
 
     def __init__(
-        self, log: LogStorage, recent: RecentEntries[Reply], node_id: NodeId, wall_ms: Callable[[], int]
+        self, log: WritableLog, recent: RecentEntries[Reply], node_id: NodeId, wall_ms: Callable[[], int]
     ) -> None:
         self._log = log
         self._recent = recent

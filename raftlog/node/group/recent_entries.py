@@ -24,7 +24,7 @@ from raftlog.node.reading import read_recent
 from raftlog.records.batch import Batch
 from raftlog.records.compaction import cut_gap
 from raftlog.storage.filesystem import Buffer
-from raftlog.storage.log_storage import LogStorage
+from raftlog.storage.log_storage import ReadableLog
 from raftlog.types import Index
 
 Reply = TypeVar("Reply")
@@ -54,7 +54,7 @@ class RecentEntries(Generic[Reply]):
     must go on where partitions wait.
     """
 
-    def __init__(self, log: LogStorage, shared: UncommittedBytes | None = None) -> None:
+    def __init__(self, log: ReadableLog, shared: UncommittedBytes | None = None) -> None:
         self._log = log
         self._shared = shared or UncommittedBytes(UNCOMMITTED_BYTES_MAX)
         self._entries: deque[Entry[Reply]] = deque()

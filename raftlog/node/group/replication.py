@@ -21,7 +21,7 @@ from raftlog.node.group.ports import GroupNetwork, GroupScheduler
 from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.node.reading import LogBytes, LogChanged, read_batches
 from raftlog.storage.filesystem import Buffer
-from raftlog.storage.log_storage import LogStorage
+from raftlog.storage.log_storage import ReadableLog
 from raftlog.types import GroupId, Index, NodeId, Term
 
 Reply = TypeVar("Reply")
@@ -34,7 +34,10 @@ class Leading(Protocol):
     """The group that replicates."""
 
     group_id: GroupId
-    log: LogStorage
+
+    @property
+    def log(self) -> ReadableLog:
+        """Its log."""
 
     @property
     def term(self) -> Term:

@@ -18,6 +18,7 @@ from raftlog.repair.verify import examine
 from raftlog.storage.members import MEMBERS_NAME
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.testing.log_changes import truncate_prefix
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.log_files import BATCH, DIRECTORY, open_log, segment, sync
 from tests.helpers.repair_cluster import GROUP, TERMS, Cluster, Leader, log_of, members
@@ -35,7 +36,7 @@ def begins_at(start: int, *terms: int, membership: Membership = MEMBERS) -> Fake
     log.store_initial_membership(membership)
     before = Index(start - 1)
     log.states.save(EntryId(log.term_at(before), before), f"state at {start}".encode())
-    assert log.truncate_prefix(Index(start)) == start
+    assert truncate_prefix(log, Index(start)) == start
     log.close()
     filesystem.restart()
     return filesystem

@@ -29,6 +29,7 @@ from raftlog.storage.durable_state import DurableState
 from raftlog.storage.members import MEMBERS_NAME, load_members
 from raftlog.storage.slots import SLOT_BYTES, UNKNOWN_TERMS, DurableEnd
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.log_changes import truncate_prefix
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.compacting import compact, records_in, stored, survivors
 from tests.helpers.log_files import BATCH, DIRECTORY, open_log, segment, sync, write_raw
@@ -224,7 +225,7 @@ def test_who_took_part_is_said_by_who_is_that_far_only() -> None:
     log = open_log(one)
     log.store_initial_membership(right)
     log.states.save(EntryId(log.term_at(Index(7)), Index(7)), b"state")
-    log.truncate_prefix(Index(8))
+    truncate_prefix(log, Index(8))
     sync(log)
     log.close()
     one.restart()

@@ -16,8 +16,9 @@ from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.sparse_index import NOT_DATED
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.log_changes import truncate_prefix, truncate_suffix
 from raftlog.types import Index, Term
-from tests.helpers.log_files import sync
+from tests.helpers.log_files import index_at_time, sync
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
 
@@ -182,7 +183,7 @@ def test_a_reader_whose_file_was_cut_is_told_so() -> None:
     log = open_log(FakeFilesystem())
     append(log, 3)
     found = log.read(Index(0), Index(2), bytes_max=1 << 20)
-    log.truncate_suffix(Index(1))
+    truncate_suffix(log, Index(1))
     with pytest.raises(LogCorrupt, match="cut under a reader"):
         found.read()
 
@@ -193,7 +194,7 @@ def test_a_reader_of_a_deleted_segment_finishes_undisturbed(tmp_path: Path) -> N
     append(log, 12)
     sync(log)
     found = log.read(Index(0), Index(5), bytes_max=1 << 20)
-    assert log.truncate_prefix(Index(8)) == 8
+    assert truncate_prefix(log, Index(8)) == 8
     assert [batch.base_offset for batch in split_batches(found.read())] == [0, 1, 2, 3, 4, 5]
     assert sorted(path.name for path in tmp_path.glob("*.log"))[0] == f"{8:020d}.log"
     log.close()
@@ -209,7 +210,7 @@ def test_a_sync_on_another_thread_runs_beside_appends_rolls_and_cuts(tmp_path: P
         thread.start()
         append(log, 2)
         if turn % 5 == 4:
-            log.truncate_suffix(Index(log.last_index - 6))
+            truncate_suffix(log, Index(log.last_index - 6))
         thread.join()
         log.sync_finished(flush)
     last = log.last_index
@@ -225,7 +226,7 @@ def test_an_idle_log_keeps_no_file_open_but_its_active_segment(tmp_path: Path) -
     append(log, 30)
     sync(log)
     log.read(Index(0), Index(29), bytes_max=1 << 20).read()
-    log.index_at_time(0)
+    index_at_time(log, 0)
     open_files = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     assert [path.name for path in open_files if path.parent == tmp_path] == [f"{28:020d}.log"]
     log.close()

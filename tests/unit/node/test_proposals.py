@@ -24,6 +24,7 @@ from raftlog.records.batch import split_batches
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.log_changes import truncate_prefix
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
@@ -34,7 +35,7 @@ def in_log(recent: RecentEntries[str], base: int, count: int = 1, term: int = 1)
     """A proposal that the core has appended, and has had written."""
     proposal = staged(recent, base, count, term)
     recent.name(EntrySpan(Term(term), proposal.first, proposal.last))
-    recent._log.append(recent.unwritten())
+    cast("MemoryLog", recent._log).append(recent.unwritten())
     return proposal
 
 
@@ -120,7 +121,7 @@ async def test_old_entries_are_dropped_unless_somebody_waits_or_the_log_lacks_th
     recent.name(EntrySpan(Term(1), Index(0), Index(0)))
     recent.drop_written()
     assert recent.first_index == 0  # the log lacks it
-    recent._log.append(recent.unwritten())
+    cast("MemoryLog", recent._log).append(recent.unwritten())
     in_log(recent, 1)
     recent.drop_written()
     assert recent.first_index == 1  # somebody waits for it
@@ -360,7 +361,7 @@ async def test_damaged_entries_are_not_sent_and_end_the_leader() -> None:
 async def test_entries_that_retention_removes_while_they_are_read_are_asked_for_again() -> None:
     story = Story()
     story.order(0, 5)
-    story.leader.log.truncate_prefix(Index(4))
+    truncate_prefix(story.leader.log, Index(4))
     await story.settle()
     assert (story.sent, story.inputs) == ([], [AppendDropped(BEHIND)])
     assert story.leader.failures == []

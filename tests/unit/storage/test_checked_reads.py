@@ -15,8 +15,9 @@ from raftlog.storage.filesystem import Buffer, File
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.sparse_index import INDEX_INTERVAL_BYTES
 from raftlog.testing.fake_filesystem import FakeFile, FakeFilesystem
+from raftlog.testing.log_changes import truncate_prefix, truncate_suffix
 from raftlog.types import Index, NodeId, Term
-from tests.helpers.log_files import sync
+from tests.helpers.log_files import index_at_time, sync
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.profiled import profiled
 from tests.helpers.storage_batches import storage_batch
@@ -90,10 +91,10 @@ def test_a_damaged_timestamp_hides_no_record_from_a_search_by_time(path: str) ->
     disk = FakeFilesystem()
     log = log_of(disk)
     sought = 20 if path == CLOSED else 50
-    assert log.index_at_time(sought) == (sought // 10, sought)
+    assert index_at_time(log, sought) == (sought // 10, sought)
     disk.flip_bit(path, (BATCH if path == ACTIVE else 2 * BATCH) + 42, 4)  # 16 earlier
     with pytest.raises(LogCorrupt):
-        log.index_at_time(sought)
+        index_at_time(log, sought)
 
 
 def test_a_scrub_reads_the_active_segment_as_far_as_it_is_durable() -> None:
@@ -146,9 +147,9 @@ def test_a_part_reads_what_was_there_whatever_becomes_of_the_log() -> None:
         log.append([storage_batch(base, epoch=2)])  # the active segment closes
     assert part.read(Index(0), Index(6), bytes_max=1 << 20).read() == whole
     before = log.removals
-    log.truncate_suffix(Index(9))
+    truncate_suffix(log, Index(9))
     assert log.removals == before + 1
-    log.truncate_suffix(Index(7))  # into a segment that was closed: it is the active one again
+    truncate_suffix(log, Index(7))  # into a segment that was closed: it is the active one again
     assert part.read(Index(0), Index(6), bytes_max=1 << 20).read() == whole
     log.close()
     assert part.read(Index(0), Index(6), bytes_max=1 << 20).read() == whole
@@ -159,13 +160,13 @@ def test_a_part_of_what_is_removed_gives_an_error_and_never_other_bytes() -> Non
     log = log_of(disk)
     part, newest = log.part(Index(0), 1 << 20), log.part(Index(5), 1 << 20)
     before = log.removals
-    log.truncate_suffix(Index(5))
+    truncate_suffix(log, Index(5))
     log.append([storage_batch(5, epoch=2, body=b"else"), storage_batch(6, epoch=2, body=b"else")])
-    assert log.truncate_prefix(Index(4)) == 4
+    assert truncate_prefix(log, Index(4)) == 4
     assert log.removals == before + 2
     with pytest.raises(LogCorrupt):
         part.read(Index(0), Index(3), bytes_max=1 << 20)
-    log.truncate_suffix(Index(6))
+    truncate_suffix(log, Index(6))
     with pytest.raises(LogCorrupt):
         newest.read(Index(5), Index(6), bytes_max=1 << 20).read()
     with pytest.raises(OffsetOutOfRange):

@@ -21,9 +21,10 @@ from raftlog.storage.retention import ClosedSegment, RetentionLimits, first_inde
 from raftlog.storage.segment_rewriter import RewrittenSegment, SegmentRewriter
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.log_changes import truncate_prefix, truncate_suffix
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.compacting import compact, compactor, records_in, stored
-from tests.helpers.log_files import DIRECTORY, NOBODY, append, open_log, segment, sync
+from tests.helpers.log_files import DIRECTORY, NOBODY, append, index_at_time, open_log, segment, sync
 from tests.helpers.manual_wall_clock import ManualWallClock
 
 SETTINGS = LogSettings(segment_bytes=300, index_interval_bytes=100)
@@ -80,7 +81,7 @@ def test_a_segment_that_retention_has_deleted_does_not_come_back(filesystem: Fak
     rewritten = first_rewritten(compactor(filesystem, log))
     state_at = log.closed_segments[1].base
     log.states.save(EntryId(Term(1), Index(state_at - 1)), b"state")
-    assert log.truncate_prefix(state_at) == state_at
+    assert truncate_prefix(log, state_at) == state_at
     carry_out(log.replace_change(rewritten))
     assert not filesystem.exists(segment(0))
     assert not filesystem.exists(rewritten.path)
@@ -256,10 +257,10 @@ def test_the_newest_time_of_a_batch_is_that_of_a_record_that_is_left(filesystem:
     log._roll()
     sync(log)
     log.note_commit_index(log.last_index)
-    assert log.index_at_time(500) == (0, 900)
+    assert index_at_time(log, 500) == (0, 900)
     compact(filesystem, log)
-    assert log.index_at_time(500) is None
-    assert log.index_at_time(150) == (2, 200)
+    assert index_at_time(log, 500) is None
+    assert index_at_time(log, 150) == (2, 200)
 
 
 def test_a_half_written_file_is_removed_when_the_log_is_opened(filesystem: FakeFilesystem) -> None:
@@ -492,7 +493,7 @@ def test_readers_and_cuts_find_their_way_in_a_joined_log(filesystem: FakeFilesys
     assert log.removals > removals, "the reader looks again"
     cut = int(log.closed_segments[-1].last)
     last = stored(log)[-1]
-    log.truncate_suffix(Index(last.base_offset))
+    truncate_suffix(log, Index(last.base_offset))
     assert log.last_index == last.base_offset - 1 >= cut
 
 
@@ -504,7 +505,7 @@ def test_a_join_that_another_change_overtook_changes_nothing(filesystem: FakeFil
             carry_out(log.replace_change(step))
     second = step.old[1].base
     log.states.save(EntryId(Term(1), Index(second - 1)), b"state")
-    assert log.truncate_prefix(second) == second
+    assert truncate_prefix(log, second) == second
     carry_out(log.replace_change(step))
     assert log.first_index == second
     names = filesystem.list_directory(DIRECTORY)

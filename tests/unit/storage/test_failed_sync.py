@@ -10,10 +10,11 @@ from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import InvariantViolated
 from raftlog.node.group.log_changer import LogChanger
-from raftlog.storage.log_storage import LogChange
+from raftlog.storage.log_storage import LogChange, carry_out
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_NAMES
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.log_changes import truncate_prefix, truncate_suffix
 from raftlog.types import Index, NodeId, Term
 from tests.helpers.log_files import append, sync
 from tests.helpers.storage_batches import storage_batch
@@ -72,7 +73,7 @@ def test_a_cut_whose_sync_failed_is_made_again(filesystem: FakeFilesystem) -> No
     log = log_of(filesystem, 3)
     filesystem.fails_sync = lambda path: path.endswith(".log")
     with pytest.raises(OSError, match="on purpose"):
-        log.truncate_suffix(Index(1))
+        truncate_suffix(log, Index(1))
     log = started_anew(filesystem)
     assert log.last_index == 0
     append(log, 1, epoch=2)
@@ -87,10 +88,10 @@ def test_a_cut_whose_sync_failed_is_the_end_of_all_syncs(filesystem: FakeFilesys
     log = log_of(filesystem, 3)
     filesystem.fails_sync = lambda path: path.endswith((suffix, *SLOT_NAMES) if suffix != ".log" else suffix)
     with pytest.raises(OSError, match="on purpose"):
-        log.truncate_suffix(Index(1))
+        truncate_suffix(log, Index(1))
     filesystem.fails_sync = lambda path: False
     with pytest.raises(OSError, match="never tried again"):
-        log.truncate_suffix(Index(1))
+        truncate_suffix(log, Index(1))
     log.save_hard_state(HardState(Term(5), None))
     with pytest.raises(OSError, match="never tried again"):
         sync(log)
@@ -104,7 +105,7 @@ def test_a_log_start_that_cannot_be_saved_keeps_the_segments_and_ends_all_syncs(
     log.save_hard_state(HardState(Term(3), NodeId(1)))
     filesystem.fails_sync = lambda path: True
     with pytest.raises(OSError, match="on purpose"):
-        log.truncate_prefix(Index(5))
+        truncate_prefix(log, Index(5))
     filesystem.fails_sync = lambda path: False
     with pytest.raises(OSError, match="never tried again"):
         sync(log)
@@ -124,12 +125,13 @@ def test_a_sync_promises_nothing_that_an_earlier_one_has_yet_to_bring_to_the_dis
     assert open_log(filesystem).last_index == 6
 
 
-def test_a_checkpoint_waits_for_a_sync_that_was_taken_and_has_not_run(filesystem: FakeFilesystem) -> None:
+def test_a_close_with_a_checkpoint_waits_for_a_sync_that_was_taken(
+    filesystem: FakeFilesystem,
+) -> None:
     log = log_of(filesystem, 1)
     append(log, 2)
     assert log.take_sync() is not None
-    log.save_checkpoint(Index(2), b"state")
-    assert log.durable_index == 2
+    carry_out(log.close_change((Index(2), b"state")))
     log = after_power_loss(filesystem)
     assert log.load_checkpoint() == (2, b"state")
 

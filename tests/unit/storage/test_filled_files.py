@@ -14,6 +14,7 @@ from raftlog.storage.inspect import inspect_segment
 from raftlog.storage.segment import FILL_BYTES_MAX, FILL_BYTES_MIN, FILL_FOR_BYTES_MAX
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.log_changes import truncate_suffix
 from raftlog.types import Index, NodeId, Term
 from tests.helpers.log_files import DIRECTORY, SETTINGS, append, log_with, open_log, segment, sync
 from tests.helpers.manual_wall_clock import ManualWallClock
@@ -209,7 +210,7 @@ def test_the_file_is_filled_again_behind_a_cut(filesystem: FakeFilesystem) -> No
     log = opened(filesystem)
     append(log, 10)
     sync(log)
-    log.truncate_suffix(Index(2))
+    truncate_suffix(log, Index(2))
     assert size_of(filesystem) == 2 * BATCH
     append(log, 10, epoch=1)
     assert size_of(filesystem) > 12 * BATCH

@@ -24,6 +24,7 @@ from raftlog.storage.log_storage import LogStorage, carry_out
 from raftlog.storage.members import MEMBERS_NAME, batch_of, membership_in
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.testing.log_changes import install, save_checkpoint, truncate_prefix, truncate_suffix
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.log_files import sync_written
@@ -86,12 +87,12 @@ def test_the_log_tells_its_memberships(kind: str) -> None:
     log.store_initial_membership(NOBODY)
     fill(log, None, WITH_LEARNER, None, None, JOINT, None, None)
     assert found(log) == (BIRTH, [(1, WITH_LEARNER), (4, JOINT)])
-    log.truncate_suffix(Index(4))
+    truncate_suffix(log, Index(4))
     assert found(log) == (BIRTH, [(1, WITH_LEARNER)])
     fill(log, JOINT, None, None, None)
-    assert log.truncate_prefix(Index(3)) > 1
+    assert truncate_prefix(log, Index(3)) > 1
     assert found(log) == (WITH_LEARNER, [(4, JOINT)])
-    log.truncate_prefix(Index(7))
+    truncate_prefix(log, Index(7))
     assert found(log) == (JOINT, [])
 
 
@@ -107,7 +108,7 @@ def test_memberships_are_found_again_also_without_the_epochs_file(lost: str | No
         filesystem.remove(f"{DIRECTORY}/{lost}")
     again = open_log(filesystem)
     assert found(again) == (BIRTH, [(1, WITH_LEARNER), (4, JOINT)])
-    again.truncate_suffix(Index(4))
+    truncate_suffix(again, Index(4))
     again.close()
     assert found(open_log(filesystem)) == (BIRTH, [(1, WITH_LEARNER)])
 
@@ -145,7 +146,7 @@ def test_a_crash_at_any_moment_of_a_cut_leaves_the_right_membership(seed: int) -
         fill(log, None, WITH_LEARNER, None, None, JOINT, None, JOINT.leave_joint(), None, None, None)
         filesystem.crash_after_changes = crash_after
         with contextlib.suppress(PowerLost):
-            log.truncate_prefix(Index(6))
+            truncate_prefix(log, Index(6))
         filesystem.lose_power(random.Random(seed))
         again = open_log(filesystem)
         base, inside = found(again)
@@ -154,7 +155,7 @@ def test_a_crash_at_any_moment_of_a_cut_leaves_the_right_membership(seed: int) -
         assert inside == [(at, membership) for at, membership in known if at >= again.first_index]
         filesystem.crash_after_changes = crash_after  # the next cut fares no better
         with contextlib.suppress(PowerLost):
-            again.truncate_prefix(Index(9))
+            truncate_prefix(again, Index(9))
         filesystem.lose_power(random.Random(seed))
         third = open_log(filesystem)
         assert found(third)[0] == [membership for at, membership in known if at < third.first_index][-1]
@@ -170,10 +171,10 @@ def test_a_full_disk_lets_votes_be_saved_and_keeps_the_old_start(filesystem: Fak
     fill(log, None, WITH_LEARNER, None, None, JOINT, None)
     filesystem.capacity_bytes = 0
     with pytest.raises(OSError, match="no room"):
-        log.truncate_prefix(Index(5))
+        truncate_prefix(log, Index(5))
     assert (log.first_index, *found(log)) == (0, BIRTH, [(1, WITH_LEARNER), (4, JOINT)])
     filesystem.capacity_bytes = None
-    assert log.truncate_prefix(Index(5)) > 0
+    assert truncate_prefix(log, Index(5)) > 0
 
 
 LATER = members(2, 3, 4)
@@ -211,7 +212,7 @@ def test_a_state_stands_with_the_next_sync_and_the_newest_sound_one_counts() -> 
     sync_written(log)
     assert log.states.standing == (6, 12)
     assert log.load_checkpoint() == (11, b"at 12")
-    log.save_checkpoint(Index(13), b"close")
+    save_checkpoint(log, Index(13), b"close")
     assert log.load_checkpoint() == (13, b"close")
     filesystem.flip_bit(f"{DIRECTORY}/snapshot", 15)
     assert log.load_checkpoint() == (11, b"at 12")
@@ -233,7 +234,7 @@ def test_states_below_the_log_start_go_and_a_full_disk_only_puts_states_off() ->
     filesystem.capacity_bytes = None
     for base in (6, 12, 18):
         log.states.save(at(base - 1), b"at %d" % base)
-    assert log.truncate_prefix(Index(12)) == 12
+    assert truncate_prefix(log, Index(12)) == 12
     assert log.states.standing == (12, 18)
     sync_written(log)
     log.close()
@@ -249,7 +250,7 @@ def test_states_below_the_log_start_go_and_a_full_disk_only_puts_states_off() ->
 def test_a_snapshot_replaces_the_whole_log(filesystem: FakeFilesystem, entries: int) -> None:
     log = log_with(filesystem, entries)
     snapshot = EntryId(Term(3), Index(22))
-    log.install(snapshot, LATER, b"state")
+    install(log, snapshot, LATER, b"state")
     for found in (log, open_small_log(filesystem)):
         assert (found.first_index, found.last_index, found.durable_index) == (23, 22, 22)
         assert found.load_checkpoint() == (22, b"state")
@@ -264,7 +265,7 @@ def test_a_snapshot_replaces_the_whole_log(filesystem: FakeFilesystem, entries: 
 def test_the_log_goes_on_behind_a_snapshot_also_in_an_earlier_term_than_what_was_cut() -> None:
     filesystem = FakeFilesystem()
     log = log_with(filesystem, 30, epoch=5)
-    log.install(EntryId(Term(3), Index(22)), LATER, b"state")
+    install(log, EntryId(Term(3), Index(22)), LATER, b"state")
     log.append([storage_batch(23, 3, epoch=3), storage_batch(26, 3, epoch=6)])
     sync_written(log)
     filesystem.lose_power(random.Random(1))
@@ -278,7 +279,7 @@ def test_an_epochs_file_from_before_a_snapshot_says_nothing_of_what_follows() ->
     filesystem = FakeFilesystem()
     log = log_with(filesystem, 18, epoch=5)
     stale = filesystem.read_file(f"{DIRECTORY}/{EPOCHS_NAME}")
-    log.install(EntryId(Term(3), Index(22)), LATER, b"state")
+    install(log, EntryId(Term(3), Index(22)), LATER, b"state")
     log.append([storage_batch(23, 3, epoch=3)])
     sync_written(log)
     filesystem.restart()
@@ -298,7 +299,7 @@ def test_a_crash_at_any_moment_of_an_install_leaves_the_old_log_or_the_new_one(
         log = log_with(filesystem, entries)
         filesystem.crash_after_changes = crash_after
         with contextlib.suppress(PowerLost):
-            log.install(EntryId(Term(6), Index(22)), LATER, b"state")
+            install(log, EntryId(Term(6), Index(22)), LATER, b"state")
             log.append([storage_batch(23, 3, epoch=6)])
             sync_written(log)
         is_done = filesystem.crash_after_changes is not None and filesystem.crash_after_changes >= 0
@@ -331,7 +332,7 @@ def test_a_state_counts_only_where_the_log_holds_its_entry() -> None:
     for filesystem, epoch in ((one, 5), (other, 4)):
         log = log_with(filesystem, 30, epoch=epoch)
         log.states.save(at(11, epoch), b"state")
-        log.save_checkpoint(Index(14), b"state")
+        save_checkpoint(log, Index(14), b"state")
         log.close()
     names = [f"{DIRECTORY}/{name}" for name in (f"{12:020d}.state", "snapshot")]
     for name in names:
@@ -376,7 +377,7 @@ def test_superseded_states_are_gone_from_the_disk_and_those_that_count_stay() ->
     for index in (5, 11, 17):
         log.states.keep(at(index), b"at %d" % (index + 1))
     sync_written(log)
-    log.save_checkpoint(Index(14), b"at 15")
+    save_checkpoint(log, Index(14), b"at 15")
     carry_out(log.superseded_states_change(Index(24)))
     filesystem.lose_power(random.Random(1))
     filesystem.restart()
@@ -387,7 +388,7 @@ def test_superseded_states_are_gone_from_the_disk_and_those_that_count_stay() ->
     carry_out(log.superseded_states_change(Index(24)))
     log.states.flush()
     assert log.states.standing == (24,)
-    log.save_checkpoint(Index(26), b"at 27")
+    save_checkpoint(log, Index(26), b"at 27")
     carry_out(log.superseded_states_change(Index(24)))
     assert log.states.standing == (24,)
     assert open_small_log(filesystem).load_checkpoint() == (26, b"at 27")
@@ -397,7 +398,7 @@ def test_the_state_at_the_log_start_is_never_superseded(filesystem: FakeFilesyst
     log = log_with(filesystem, 30)
     log.states.keep(at(11), b"at 12")
     sync_written(log)
-    log.truncate_prefix(Index(12))
+    truncate_prefix(log, Index(12))
     assert log.first_index == 12
     carry_out(log.superseded_states_change(Index(24)))
     assert open_small_log(filesystem).load_checkpoint() == (11, b"at 12")

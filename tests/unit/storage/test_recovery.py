@@ -14,12 +14,14 @@ from raftlog.storage.durable_state import SlotsInDoubt
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_BYTES
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.testing.log_changes import save_checkpoint, truncate_prefix, truncate_suffix
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.log_files import (
     BATCH,
     DIRECTORY,
     NOBODY,
     append,
+    index_at_time,
     log_with,
     open_log,
     segment,
@@ -152,7 +154,7 @@ def test_an_index_whose_entries_rotted_is_built_again_by_the_read_that_needs_it(
     filesystem.flip_bit(path, len(filesystem.read_file(path)) - 1)
     log = open_log(filesystem)
     assert [log.read(Index(at), Index(at), bytes_max=1).first for at in range(20)] == list(range(20))
-    assert log.index_at_time(0) == (0, 0)
+    assert index_at_time(log, 0) == (0, 0)
 
 
 def test_a_lost_epochs_file_is_built_again_from_the_batches(filesystem: FakeFilesystem) -> None:
@@ -197,7 +199,7 @@ def test_the_log_start_survives_a_power_loss_at_any_moment_of_a_deletion(crash_a
         log = log_with(filesystem, 40)
         filesystem.crash_after_changes = crash_after
         with contextlib.suppress(PowerLost):
-            log.truncate_prefix(Index(30))
+            truncate_prefix(log, Index(30))
         filesystem.lose_power(random.Random(seed))
         log = open_log(filesystem)
         assert log.first_index in (0, 24)
@@ -245,10 +247,10 @@ def test_two_slots_that_are_gone_are_no_birth_once_the_replica_may_have_voted() 
 def test_a_damaged_checkpoint_is_corruption_and_a_full_disk_keeps_the_old_one() -> None:
     filesystem = FakeFilesystem()
     log = log_with(filesystem, 3)
-    log.save_checkpoint(Index(1), b"state")
+    save_checkpoint(log, Index(1), b"state")
     filesystem.capacity_bytes = 0
     with pytest.raises(OSError, match="no room"):
-        log.save_checkpoint(Index(2), b"newer")
+        save_checkpoint(log, Index(2), b"newer")
     assert log.load_checkpoint() == (1, b"state")
     filesystem.flip_bit(f"{DIRECTORY}/snapshot", 15)
     with pytest.raises(LogCorrupt, match="snapshot"):
@@ -268,7 +270,7 @@ def test_an_older_log_is_not_mistaken_for_ours_when_the_terms_of_entries_go_down
             old = [storage_batch(at, epoch=5) for at in (2, 3, 4)]
             filesystem.crash_after_changes = crash_after
             with contextlib.suppress(PowerLost):
-                log.truncate_suffix(Index(2))
+                truncate_suffix(log, Index(2))
                 log.append(new)
             filesystem.lose_power(random.Random(seed))
             found = tail(open_log(filesystem), 2)

@@ -19,6 +19,7 @@ from raftlog.storage.replica_progress import PROGRESS_FILE, Progress, ReplicaPro
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.testing.log_changes import install
 from raftlog.types import METADATA_GROUP, EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
@@ -220,7 +221,7 @@ def test_a_log_without_what_was_noted_is_an_older_copy(noted: Progress, lost: st
 
 def test_an_entry_that_was_deleted_since_is_not_missing() -> None:
     log = filled(FakeFilesystem())
-    log.install(EntryId(Term(3), Index(9)), NOBODY, b"")
+    install(log, EntryId(Term(3), Index(9)), NOBODY, b"")
     assert note(3, ONE, 3, 4).missing_in(log) == ""
     assert note(3, ONE, 3, 9).missing_in(log) == ""
     assert "ends at 9" in note(3, ONE, 2, 9).missing_in(log)

@@ -30,6 +30,7 @@ from raftlog.storage.slots import (
 )
 from raftlog.storage.state_files import StateFiles
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.testing.log_changes import truncate_prefix
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.log_files import BATCH, DIRECTORY, append, log_with, open_log, segment, sync, write_raw
 
@@ -169,7 +170,7 @@ def test_what_was_promised_is_compared_after_the_log_start_has_moved(filesystem:
     log.save_hard_state(HardState(Term(2), None))
     append(log, 12, epoch=2)
     sync(log)
-    log.truncate_prefix(Index(16))
+    truncate_prefix(log, Index(16))
     append(log, 3, epoch=2)
     sync(log)
     filesystem.restart()

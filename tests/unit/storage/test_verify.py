@@ -15,6 +15,7 @@ from raftlog.repair.verify import MissingRange, VerifyReport, examine
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.inspect import inspect_segment
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
+from raftlog.testing.log_changes import save_checkpoint, truncate_suffix
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.log_files import (
     BATCH,
@@ -208,7 +209,7 @@ def test_a_log_opens_again_whichever_segments_were_lost(lost: tuple[int, ...]) -
     while not seen(filesystem).is_clean:
         repair(filesystem)
     log = open_log(filesystem)
-    log.truncate_suffix(Index(12))
+    truncate_suffix(log, Index(12))
     filesystem.lose_power(random.Random(1))
     assert open_log(filesystem).last_index == 11
 
@@ -255,7 +256,7 @@ def test_new_values_in_the_slots_survive_a_power_loss_between_any_two_changes() 
 def test_a_damaged_state_goes_where_an_older_one_reaches_the_log() -> None:
     filesystem = filled()
     log = open_log(filesystem)
-    log.save_checkpoint(Index(12), b"state")
+    save_checkpoint(log, Index(12), b"state")
     log.close()
     filesystem.flip_bit(f"{DIRECTORY}/snapshot", 15)
     found = seen(filesystem)

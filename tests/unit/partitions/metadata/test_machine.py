@@ -41,6 +41,7 @@ from raftlog.errors import (
 )
 from raftlog.records.batch import stamp
 from raftlog.records.control import leader_change_batch
+from raftlog.testing.log_changes import save_checkpoint
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import Index, NodeId, Term, TopicId
 from tests.helpers.metadata_images import (
@@ -448,10 +449,7 @@ def test_what_is_not_known_to_be_committed_counts() -> None:
 def test_it_begins_with_the_newest_state_that_was_kept() -> None:
     log = log_of(LOGGED)
     kept, _ = applied(register(7), to=MetadataImage())
-    change = log.checkpoint_change(Index(2), encode_image(kept))
-    assert change is None or change.run() is None
-    if change is not None:
-        change.finish()
+    save_checkpoint(log, Index(2), encode_image(kept))
     assert {*image_ahead(log).brokers} == {7, 3}
 
 
