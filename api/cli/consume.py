@@ -33,8 +33,8 @@ from raftlog.units import counted
 
 if TYPE_CHECKING:
     from api.cli.message_format import Render
+    from raftlog.client.consumer.options import ConsumerSettings
     from raftlog.client.partition import AsyncPartition, Position, Undecodable
-    from raftlog.client.worker.options import ConsumerSettings
     from raftlog.wire.bodies import SkippedRange
 
 PartitionOption = Annotated[

@@ -7,28 +7,35 @@ the caller's thread and uses the loop only for a full buffer or a new topic.
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
-from raftlog.assignors.values import Assignor
 from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.blocking_producer import Producer
 from raftlog.client.blocking_queue import Queue
 from raftlog.client.client import AsyncClient, rack_from, url_from
 from raftlog.client.consumer.faces import Consumer
 from raftlog.client.consumer.handing import Making
-from raftlog.client.consumer.options import TopicNames, consumer_options
+from raftlog.client.consumer.options import ConsumerSettings, TopicNames, consumer_options
 from raftlog.client.dead_letters import AsyncDeadLetters
 from raftlog.client.delayed import AsyncDelayed
 from raftlog.client.groups import AsyncGroups
-from raftlog.client.messages import Chunk, Decoder, Decoders, Message
-from raftlog.client.options import URL_DEFAULT, Duration, Partitioner
-from raftlog.client.partition import AsyncPartition, Position, Undecodable
+from raftlog.client.messages import Chunk, Decoder, Message
+from raftlog.client.options import (
+    URL_DEFAULT,
+    ClientSettings,
+    Duration,
+    ProducerSettings,
+    TimeoutSettings,
+    producer_options,
+)
+from raftlog.client.partition import AsyncPartition, Position, TailSettings
 from raftlog.client.portal import Portal, SyncProxy, blocking
 from raftlog.client.producer import HURRIED_CLOSE, AsyncProducer
 from raftlog.client.replicas import AsyncReplicas
 from raftlog.client.schedules import AsyncSchedules
+from raftlog.client.settings import settings_of
 from raftlog.client.transactions import AsyncTransactions
 from raftlog.client.worker.calls import Calls, ThreadCalls, check_function
 from raftlog.client.worker.options import WorkerSettings, worker_options
@@ -144,56 +151,16 @@ class Partition(SyncProxy[AsyncPartition]):
     read = blocking(AsyncPartition.read)
     offsets = blocking(AsyncPartition.offsets)
 
-    def tail(
-        self,
-        offset: Position = "latest",
-        *,
-        preset: str | None = None,
-        linger: Duration | None = None,
-        max_bytes: int | None = None,
-        undecodable: Undecodable = "fail",
-        tags: Sequence[str] | None = None,
-        tags_all: Sequence[str] | None = None,
-        tags_none: Sequence[str] | None = None,
-    ) -> Iterator[Message]:
+    @settings_of(TailSettings, AsyncPartition.chunks)
+    def tail(self, offset: Position = "latest", **settings: Unpack[TailSettings]) -> Iterator[Message]:
         """Every message from a position on, without end; by default new messages only."""
-        source = self.chunks(
-            offset,
-            preset=preset,
-            linger=linger,
-            max_bytes=max_bytes,
-            undecodable=undecodable,
-            tags=tags,
-            tags_all=tags_all,
-            tags_none=tags_none,
-        )
-        for chunk in source:
+        for chunk in self.chunks(offset, **settings):
             yield from chunk.messages
 
-    def chunks(
-        self,
-        offset: Position = "latest",
-        *,
-        preset: str | None = None,
-        linger: Duration | None = None,
-        max_bytes: int | None = None,
-        undecodable: Undecodable = "fail",
-        tags: Sequence[str] | None = None,
-        tags_all: Sequence[str] | None = None,
-        tags_none: Sequence[str] | None = None,
-    ) -> Iterator[Chunk]:
-        """The same in chunks, each with messages or with skipped offsets."""
-        source = self._core.chunks(
-            offset,
-            preset=preset,
-            linger=linger,
-            max_bytes=max_bytes,
-            undecodable=undecodable,
-            tags=tags,
-            tags_all=tags_all,
-            tags_none=tags_none,
-        )
-        yield from self._portal.iterated(source)
+    @settings_of(TailSettings, AsyncPartition.chunks)
+    def chunks(self, offset: Position = "latest", **settings: Unpack[TailSettings]) -> Iterator[Chunk]:
+        """The messages of ``tail`` in chunks, each with messages or with skipped offsets."""
+        yield from self._portal.iterated(self._core.chunks(offset, **settings))
 
 
 class Client(SyncProxy[AsyncClient]):
@@ -206,22 +173,11 @@ class Client(SyncProxy[AsyncClient]):
     as long as it knows what was committed ``max_staleness`` ago (10 s by default), and else from the leader.
     """
 
+    @settings_of(ClientSettings, AsyncClient.__init__)
     def __init__(
-        self,
-        bootstrap: str | Sequence[str] = URL_DEFAULT,
-        *,
-        request_timeout: Duration = "10s",
-        retry_timeout: Duration = "30s",
-        rack: str | None = None,
-        max_staleness: Duration | None = None,
+        self, bootstrap: str | Sequence[str] = URL_DEFAULT, **settings: Unpack[ClientSettings]
     ) -> None:
-        core = AsyncClient(
-            bootstrap,
-            request_timeout=request_timeout,
-            retry_timeout=retry_timeout,
-            rack=rack,
-            max_staleness=max_staleness,
-        )
+        core = AsyncClient(bootstrap, **settings)
         super().__init__(core, Portal())
         self._portal.call(core.open)
         # buffered records are not lost if the client is never closed
@@ -285,39 +241,16 @@ class Client(SyncProxy[AsyncClient]):
         return self._core.rack
 
     @classmethod
-    def from_url(
-        cls,
-        url: str,
-        *,
-        request_timeout: Duration = "10s",
-        retry_timeout: Duration = "30s",
-        rack: str | None = None,
-        max_staleness: Duration | None = None,
-    ) -> Self:
+    @settings_of(ClientSettings, AsyncClient.__init__)
+    def from_url(cls, url: str, **settings: Unpack[ClientSettings]) -> Self:
         """A client for a URL."""
-        return cls(
-            url,
-            request_timeout=request_timeout,
-            retry_timeout=retry_timeout,
-            rack=rack,
-            max_staleness=max_staleness,
-        )
+        return cls(url, **settings)
 
     @classmethod
-    def from_env(
-        cls,
-        environ: Mapping[str, str] | None = None,
-        *,
-        request_timeout: Duration = "10s",
-        retry_timeout: Duration = "30s",
-    ) -> Self:
+    @settings_of(TimeoutSettings, AsyncClient.__init__)
+    def from_env(cls, environ: Mapping[str, str] | None = None, **settings: Unpack[TimeoutSettings]) -> Self:
         """A client for the environment variables ``RAFTLOG_URL`` and ``RAFTLOG_RACK``."""
-        return cls(
-            url_from(environ),
-            request_timeout=request_timeout,
-            retry_timeout=retry_timeout,
-            rack=rack_from(environ),
-        )
+        return cls(url_from(environ), rack=rack_from(environ), **settings)
 
     def __enter__(self) -> Self:
         return self
@@ -339,24 +272,8 @@ class Client(SyncProxy[AsyncClient]):
         finally:
             self._portal.close()
 
-    def producer(
-        self,
-        topic: str | None = None,
-        *,
-        delivery: str | None = None,
-        acks: str | int | None = None,
-        linger: Duration | None = None,
-        batch_bytes: int | None = None,
-        buffer_bytes: int | None = None,
-        compression: str = "none",
-        partitioner: Partitioner | str | None = None,
-        idempotent: bool | None = None,
-        delivery_timeout: Duration = "30s",
-        preset: str | None = None,
-        transactional_id: str | None = None,
-        transaction_timeout: Duration = "60s",
-        run_epoch: int | None = None,
-    ) -> Producer:
+    @settings_of(ProducerSettings, producer_options)
+    def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer:
         """A producer for one topic, or for any if each send names it. Options are checked here.
 
         ``delivery`` sets what belongs together, and refuses what contradicts it: ``at_most_once`` sends once
@@ -368,51 +285,13 @@ class Client(SyncProxy[AsyncClient]):
         """
 
         async def make() -> AsyncProducer:
-            return self._core.producer(
-                topic,
-                delivery=delivery,
-                acks=acks,
-                linger=linger,
-                batch_bytes=batch_bytes,
-                buffer_bytes=buffer_bytes,
-                compression=compression,
-                partitioner=partitioner,
-                idempotent=idempotent,
-                delivery_timeout=delivery_timeout,
-                preset=preset,
-                transactional_id=transactional_id,
-                transaction_timeout=transaction_timeout,
-                run_epoch=run_epoch,
-            )
+            return self._core.producer(topic, **settings)
 
         return Producer(self._portal.call(make), self._portal)
 
+    @settings_of(ConsumerSettings, consumer_options)
     def consumer(
-        self,
-        group: str | None,
-        topics: TopicNames = (),
-        *,
-        assign: Iterable[tuple[str, int]] | None = None,
-        topics_refresh: Duration = "30s",
-        missing: str = "wait",
-        delivery: str = "at_least_once",
-        reset: str = "earliest",
-        strategies: Sequence[str | Assignor] = ("range",),
-        member_id: str | None = None,
-        instance_id: str | None = None,
-        session_timeout: Duration = "10s",
-        rebalance_timeout: Duration = "60s",
-        commit_interval: Duration | None = None,
-        preset: str | None = None,
-        linger: Duration | None = None,
-        max_records: int | None = None,
-        prefetch_bytes: int | None = None,
-        transaction_timeout: Duration | None = None,
-        tags: Sequence[str] | None = None,
-        tags_all: Sequence[str] | None = None,
-        tags_none: Sequence[str] | None = None,
-        key: Decoder | None = None,
-        value: Decoder | None = None,
+        self, group: str | None, topics: TopicNames = (), **settings: Unpack[ConsumerSettings]
     ) -> Consumer:
         """Join a group, in the background, and consume its topics.
 
@@ -422,32 +301,11 @@ class Client(SyncProxy[AsyncClient]):
         ``exactly_once`` the ``transaction()`` of ``batches()`` commits what is sent and the offset.
         ``strategies`` are names, or objects with ``name`` and ``assign``. Other tags raise ``Conflict``.
         """
-        options = consumer_options(
-            group,
-            topics,
-            assign=assign,
-            topics_refresh=topics_refresh,
-            missing=missing,
-            delivery=delivery,
-            reset=reset,
-            strategies=strategies,
-            member_id=member_id,
-            instance_id=instance_id,
-            session_timeout=session_timeout,
-            rebalance_timeout=rebalance_timeout,
-            commit_interval=commit_interval,
-            preset=preset,
-            linger=linger,
-            max_records=max_records,
-            prefetch_bytes=prefetch_bytes,
-            transaction_timeout=transaction_timeout,
-            tags=tags,
-            tags_all=tags_all,
-            tags_none=tags_none,
-        )
-        core = Making(lambda: self._core.consumer_core(options, Decoders(key, value))).called(self._portal)
+        options = consumer_options(group, topics, **settings)
+        core = Making(lambda: self._core.consumer_core(options)).called(self._portal)
         return Consumer(core, self._portal)
 
+    @settings_of(WorkerSettings, worker_options, consumer_options)
     def worker(
         self, topics: Sequence[str] | str, **settings: Unpack[WorkerSettings]
     ) -> Callable[[Handler], Handler]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
+from typing import Unpack
 
 from raftlog.client.messages import Message
 from raftlog.client.options import Duration
 from raftlog.client.portal import SyncProxy, blocking
-from raftlog.client.queue import AsyncJob, AsyncQueue
+from raftlog.client.queue import AsyncJob, AsyncQueue, JobSettings, wanted_jobs
+from raftlog.client.settings import settings_of
 
 
 class Job(SyncProxy[AsyncJob]):
@@ -73,56 +75,15 @@ class Queue(SyncProxy[AsyncQueue]):
         """Its group."""
         return self._core.group
 
-    def poll(
-        self,
-        *,
-        max: int = 1,
-        wait: Duration = 0,
-        visibility: Duration = "30s",
-        ordered_by_key: bool = False,
-        max_deliveries: int = 10,
-        tags: Sequence[str] | None = None,
-        tags_all: Sequence[str] | None = None,
-        tags_none: Sequence[str] | None = None,
-    ) -> list[Job]:
+    @settings_of(JobSettings, wanted_jobs)
+    def poll(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[Job]:
         """Up to ``max`` jobs; none after ``wait``. See ``raftlog.aio.Queue.poll``."""
-        found = self._portal.call(
-            lambda: self._core.poll(
-                max=max,
-                wait=wait,
-                visibility=visibility,
-                ordered_by_key=ordered_by_key,
-                max_deliveries=max_deliveries,
-                tags=tags,
-                tags_all=tags_all,
-                tags_none=tags_none,
-            )
-        )
+        found = self._portal.call(lambda: self._core.poll(wait=wait, **settings))
         return [Job(each, self._portal) for each in found]
 
-    def receive(
-        self,
-        *,
-        max: int = 1,
-        visibility: Duration = "30s",
-        ordered_by_key: bool = False,
-        max_deliveries: int = 10,
-        idle: Duration | None = None,
-        tags: Sequence[str] | None = None,
-        tags_all: Sequence[str] | None = None,
-        tags_none: Sequence[str] | None = None,
-    ) -> Iterator[Job]:
+    @settings_of(JobSettings, wanted_jobs)
+    def receive(self, *, idle: Duration | None = None, **settings: Unpack[JobSettings]) -> Iterator[Job]:
         """Jobs without end, or until there was none for ``idle``. See ``raftlog.aio.Queue.receive``."""
-        source = self._core.receive(
-            max=max,
-            visibility=visibility,
-            ordered_by_key=ordered_by_key,
-            max_deliveries=max_deliveries,
-            idle=idle,
-            tags=tags,
-            tags_all=tags_all,
-            tags_none=tags_none,
-        )
-        with closing(self._portal.iterated(source)) as jobs:
+        with closing(self._portal.iterated(self._core.receive(idle=idle, **settings))) as jobs:
             for job in jobs:
                 yield Job(job, self._portal)

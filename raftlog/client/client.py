@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
-from raftlog.assignors.values import Assignor
 from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import AsyncConsumer
 from raftlog.client.consumer.handing import Making
-from raftlog.client.consumer.options import ConsumerOptions, TopicNames, consumer_options
+from raftlog.client.consumer.options import (
+    ConsumerOptions,
+    ConsumerSettings,
+    TopicNames,
+    consumer_options,
+)
 from raftlog.client.dead_letters import AsyncDeadLetters
 from raftlog.client.delayed import AsyncDelayed
 from raftlog.client.environment import Environment
@@ -24,8 +28,10 @@ from raftlog.client.messages import Decoder, Decoders, Message
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import (
     URL_DEFAULT,
+    ClientSettings,
     Duration,
-    Partitioner,
+    ProducerSettings,
+    TimeoutSettings,
     broker_urls,
     positive_seconds,
     producer_options,
@@ -39,6 +45,7 @@ from raftlog.client.receipts import Receipt
 from raftlog.client.replicas import AsyncReplicas
 from raftlog.client.schedules import AsyncSchedules
 from raftlog.client.session import Session
+from raftlog.client.settings import settings_of
 from raftlog.client.transactions import AsyncTransactions
 from raftlog.client.worker.calls import Calls, CoroutineCalls, check_function
 from raftlog.client.worker.options import WorkerSettings, worker_options
@@ -47,7 +54,6 @@ from raftlog.types import TopicPartition
 
 URL_VARIABLE = "RAFTLOG_URL"
 RACK_VARIABLE = "RAFTLOG_RACK"
-NO_DECODERS = Decoders()
 Handler = TypeVar("Handler", bound=Callable[[Message], Awaitable[object]])
 
 
@@ -151,39 +157,16 @@ class AsyncClient:
         return None if self._place is None else self._place.rack
 
     @classmethod
-    def from_url(
-        cls,
-        url: str,
-        *,
-        request_timeout: Duration = "10s",
-        retry_timeout: Duration = "30s",
-        rack: str | None = None,
-        max_staleness: Duration | None = None,
-    ) -> Self:
+    @settings_of(ClientSettings, __init__)
+    def from_url(cls, url: str, **settings: Unpack[ClientSettings]) -> Self:
         """A client for a URL."""
-        return cls(
-            url,
-            request_timeout=request_timeout,
-            retry_timeout=retry_timeout,
-            rack=rack,
-            max_staleness=max_staleness,
-        )
+        return cls(url, **settings)
 
     @classmethod
-    def from_env(
-        cls,
-        environ: Mapping[str, str] | None = None,
-        *,
-        request_timeout: Duration = "10s",
-        retry_timeout: Duration = "30s",
-    ) -> Self:
+    @settings_of(TimeoutSettings, __init__)
+    def from_env(cls, environ: Mapping[str, str] | None = None, **settings: Unpack[TimeoutSettings]) -> Self:
         """A client for the environment variables ``RAFTLOG_URL`` and ``RAFTLOG_RACK``."""
-        return cls(
-            url_from(environ),
-            request_timeout=request_timeout,
-            retry_timeout=retry_timeout,
-            rack=rack_from(environ),
-        )
+        return cls(url_from(environ), rack=rack_from(environ), **settings)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -216,24 +199,8 @@ class AsyncClient:
         await self._metadata.close()
         await self._session.close()
 
-    def producer(
-        self,
-        topic: str | None = None,
-        *,
-        delivery: str | None = None,
-        acks: str | int | None = None,
-        linger: Duration | None = None,
-        batch_bytes: int | None = None,
-        buffer_bytes: int | None = None,
-        compression: str = "none",
-        partitioner: Partitioner | str | None = None,
-        idempotent: bool | None = None,
-        delivery_timeout: Duration = "30s",
-        preset: str | None = None,
-        transactional_id: str | None = None,
-        transaction_timeout: Duration = "60s",
-        run_epoch: int | None = None,
-    ) -> AsyncProducer:
+    @settings_of(ProducerSettings, producer_options)
+    def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> AsyncProducer:
         """A producer for one topic, or for any if each send names it. Options are checked here.
 
         ``delivery`` sets what belongs together, and refuses what contradicts it: ``at_most_once`` sends once
@@ -243,22 +210,7 @@ class AsyncClient:
         ``transaction_timeout`` is over. The id belongs to one producer that runs, and to its restarts.
         ``run_epoch`` is for tasks of a sink (``transactions.begin_run``).
         """
-        options = producer_options(
-            delivery=delivery,
-            acks=acks,
-            linger=linger,
-            batch_bytes=batch_bytes,
-            buffer_bytes=buffer_bytes,
-            compression=compression,
-            partitioner=partitioner,
-            idempotent=idempotent,
-            delivery_timeout=delivery_timeout,
-            preset=preset,
-            transactional_id=transactional_id,
-            transaction_timeout=transaction_timeout,
-            run_epoch=run_epoch,
-        )
-        made = AsyncProducer(self._session, self._metadata, topic, options)
+        made = AsyncProducer(self._session, self._metadata, topic, producer_options(**settings))
         self._producers = [producer for producer in self._producers if not producer.is_closed] + [made]
         return made
 
@@ -288,12 +240,12 @@ class AsyncClient:
             )
         )
 
-    def consumer_core(self, options: ConsumerOptions, decoders: Decoders = NO_DECODERS) -> ConsumerCore:
+    def consumer_core(self, options: ConsumerOptions) -> ConsumerCore:
         """A consumer that runs on this client's loop: what both faces stand on."""
 
         def open_partition(target: TopicPartition) -> AsyncPartition:
             where = target.topic, target.partition
-            return AsyncPartition(self._session, self._metadata, *where, decoders, self._place)
+            return AsyncPartition(self._session, self._metadata, *where, options.decoders, self._place)
 
         def make_producer(transactional_id: str) -> AsyncProducer:
             return self.producer(
@@ -305,59 +257,14 @@ class AsyncClient:
         core.start()
         return core
 
+    @settings_of(ConsumerSettings, consumer_options)
     async def consumer(
-        self,
-        group: str | None,
-        topics: TopicNames = (),
-        *,
-        assign: Iterable[tuple[str, int]] | None = None,
-        topics_refresh: Duration = "30s",
-        missing: str = "wait",
-        delivery: str = "at_least_once",
-        reset: str = "earliest",
-        strategies: Sequence[str | Assignor] = ("range",),
-        member_id: str | None = None,
-        instance_id: str | None = None,
-        session_timeout: Duration = "10s",
-        rebalance_timeout: Duration = "60s",
-        commit_interval: Duration | None = None,
-        preset: str | None = None,
-        linger: Duration | None = None,
-        max_records: int | None = None,
-        prefetch_bytes: int | None = None,
-        transaction_timeout: Duration | None = None,
-        tags: Sequence[str] | None = None,
-        tags_all: Sequence[str] | None = None,
-        tags_none: Sequence[str] | None = None,
-        key: Decoder | None = None,
-        value: Decoder | None = None,
+        self, group: str | None, topics: TopicNames = (), **settings: Unpack[ConsumerSettings]
     ) -> AsyncConsumer:
         """Join a group, in the background; the options are those of ``raftlog.Client.consumer``."""
-        options = consumer_options(
-            group,
-            topics,
-            assign=assign,
-            topics_refresh=topics_refresh,
-            missing=missing,
-            delivery=delivery,
-            reset=reset,
-            strategies=strategies,
-            member_id=member_id,
-            instance_id=instance_id,
-            session_timeout=session_timeout,
-            rebalance_timeout=rebalance_timeout,
-            commit_interval=commit_interval,
-            preset=preset,
-            linger=linger,
-            max_records=max_records,
-            prefetch_bytes=prefetch_bytes,
-            transaction_timeout=transaction_timeout,
-            tags=tags,
-            tags_all=tags_all,
-            tags_none=tags_none,
-        )
+        options = consumer_options(group, topics, **settings)
         portal, second = await self._background()
-        making = Making(lambda: second.consumer_core(options, Decoders(key, value)))
+        making = Making(lambda: second.consumer_core(options))
         return AsyncConsumer(await making.awaited(portal), portal)
 
     async def _background(self) -> tuple[Portal, AsyncClient]:
@@ -375,6 +282,7 @@ class AsyncClient:
             await self._portal.awaited(self._second.open)
         return self._portal, self._second
 
+    @settings_of(WorkerSettings, worker_options, consumer_options)
     def worker(
         self, topics: Sequence[str] | str, **settings: Unpack[WorkerSettings]
     ) -> Callable[[Handler], Handler]:

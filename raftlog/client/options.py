@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from raftlog.acks import acks_word
 from raftlog.client.delivery import of_producer
@@ -67,6 +67,50 @@ READER_PRESETS: Mapping[str, ReaderPreset] = {
     "throughput": ReaderPreset(linger="20ms", max_records=5_000, max_bytes=4 << 20),
 }
 """``latency`` fetches little at a time, so that no record waits for many; ``throughput`` fetches much."""
+
+
+class TimeoutSettings(TypedDict, total=False):
+    """Options of ``Client.from_env``: time limits of requests. The defaults are those of ``AsyncClient``."""
+
+    request_timeout: Duration  # "10s": of one request; a produce sends it to the broker
+    retry_timeout: Duration  # "30s": of a call with all its retries
+
+
+class PlaceSettings(TypedDict, total=False):
+    """Options of readers with a place. ``reader_place`` checks them."""
+
+    rack: str | None  # None: readers read from leaders, else from the replicas in this rack
+    max_staleness: Duration | None  # None: "10s"; how old the knowledge of a replica in the rack may be
+
+
+class ClientSettings(TimeoutSettings, PlaceSettings, total=False):
+    """Options of ``Client`` and ``Client.from_url``."""
+
+
+class TagSettings(TypedDict, total=False):
+    """Options of what selects records by their tags."""
+
+    tags: Sequence[str] | None  # None: all records; else those with any of these tags
+    tags_all: Sequence[str] | None  # None: all records; else those with all of these tags
+    tags_none: Sequence[str] | None  # None: all records; else those with none of these tags
+
+
+class ProducerSettings(TypedDict, total=False):
+    """Options of ``client.producer``. ``producer_options`` checks them and has the defaults."""
+
+    delivery: str | None  # None: as acks says; else "at_most_once", "at_least_once" or "exactly_once"
+    acks: str | int | None  # None: "quorum", or as delivery says; else 0, 1, "every" or a number of replicas
+    linger: Duration | None  # None: "5ms", or of the preset; how long a batch waits for more records
+    batch_bytes: int | None  # None: 256 KiB, or of the preset; a larger record is sent alone
+    buffer_bytes: int | None  # None: 32 MiB, or of the preset; above it ``send`` waits
+    compression: str  # "none": no compression; else "gzip", "snappy", "lz4" or "zstd"
+    partitioner: Partitioner | str | None  # None: "sticky"; else "round_robin" or a function
+    idempotent: bool | None  # None: True, unless acks is 0; whether repetitions are stored once
+    delivery_timeout: Duration  # "30s": from ``send`` of a record to its outcome
+    preset: str | None  # None: none; "latency" and "throughput" have other defaults of the sizes and linger
+    transactional_id: str | None  # None: no transactions; of one producer that runs, and of its restarts
+    transaction_timeout: Duration  # "60s": a transaction that is open for longer is aborted
+    run_epoch: int | None  # None: no task of a sink; else the epoch of its run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

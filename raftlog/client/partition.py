@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Unpack
 from urllib.parse import quote
 
 from raftlog import tracing
@@ -24,6 +24,7 @@ from raftlog.client.options import (
     BATCH_BYTES_MAX,
     Duration,
     ReaderPreset,
+    TagSettings,
     milliseconds,
     positive,
     reader_preset,
@@ -33,6 +34,7 @@ from raftlog.client.reader_place import ReaderPlace
 from raftlog.client.replies import Reply
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Session
+from raftlog.client.settings import settings_of
 from raftlog.client.values import timestamp_ms
 from raftlog.errors import RaftlogError, UnknownTopic
 from raftlog.records.batch import parse_header
@@ -50,6 +52,15 @@ Position = int | str | datetime
 """An offset, ``"earliest"``, ``"latest"``, a time with a zone, or ``-100`` for the last 100."""
 Undecodable = Literal["fail", "skip"]
 Isolation = Literal["committed", "uncommitted"]
+
+
+class TailSettings(TagSettings, total=False):
+    """Options of ``tail`` and ``chunks`` of a partition. ``AsyncPartition.chunks`` has the defaults."""
+
+    preset: str | None  # None: none; "latency" and "throughput" have other defaults of the next two
+    linger: Duration | None  # None: 0, or of the preset; a wait at the end of the partition for more records
+    max_bytes: int | None  # None: 1 MiB, or of the preset; of one fetch
+    undecodable: Undecodable  # "fail": an error for a stored batch that cannot be decoded; "skip" skips it
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,33 +179,6 @@ class AsyncPartition:
             count_left = None if limit is None else limit - len(read.chunk)
             wait_ms = 0 if read.has_content else max(0, round((ends_at - clock.monotonic()) * 1_000))
 
-    async def tail(
-        self,
-        offset: Position = "latest",
-        *,
-        preset: str | None = None,
-        linger: Duration | None = None,
-        max_bytes: int | None = None,
-        undecodable: Undecodable = "fail",
-        tags: Sequence[str] | None = None,
-        tags_all: Sequence[str] | None = None,
-        tags_none: Sequence[str] | None = None,
-    ) -> AsyncGenerator[Message, None]:
-        """Every message from a position on, without end; by default new messages only."""
-        source = self.chunks(
-            offset,
-            preset=preset,
-            linger=linger,
-            max_bytes=max_bytes,
-            undecodable=undecodable,
-            tags=tags,
-            tags_all=tags_all,
-            tags_none=tags_none,
-        )
-        async for chunk in source:
-            for message in chunk.messages:
-                yield message
-
     async def chunks(
         self,
         offset: Position = "latest",
@@ -207,7 +191,7 @@ class AsyncPartition:
         tags_all: Sequence[str] | None = None,
         tags_none: Sequence[str] | None = None,
     ) -> AsyncGenerator[Chunk, None]:
-        """The same in chunks, each with messages or with skipped offsets."""
+        """The messages of ``tail`` in chunks, each with messages or with skipped offsets."""
         skips = _is_skipping(undecodable)
         base = reader_preset(preset, linger=linger, max_bytes=max_bytes)
         bytes_max, linger_s = positive("max_bytes", base.max_bytes), seconds("linger", base.linger)
@@ -220,6 +204,15 @@ class AsyncPartition:
                 yield chunk
             if linger_s and chunk.is_up_to_date:
                 await asyncio.sleep(linger_s)
+
+    @settings_of(TailSettings, chunks)
+    async def tail(
+        self, offset: Position = "latest", **settings: Unpack[TailSettings]
+    ) -> AsyncGenerator[Message, None]:
+        """Every message from a position on, without end; by default new messages only."""
+        async for chunk in self.chunks(offset, **settings):
+            for message in chunk.messages:
+                yield message
 
     async def offsets(self, at: Position = "latest") -> int:
         """The offset of a position: for a time, of the first message since.

@@ -11,14 +11,15 @@ import base64
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from typing import TypedDict
+from typing import Unpack
 
 from msgspec import UNSET, Raw
 
 from raftlog.client.messages import Message
-from raftlog.client.options import Duration, milliseconds
+from raftlog.client.options import Duration, TagSettings, milliseconds
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Session, in_doubt
+from raftlog.client.settings import settings_of
 from raftlog.errors import ConnectionLost, LeaseLost, RaftlogError
 from raftlog.records.tags import TAG_RECORD_HEADER
 from raftlog.wire import paths
@@ -30,10 +31,41 @@ GIVE_BACK_S = 2.0  # at the end of a loop
 MARGIN_S = 10.0  # of a request, beyond the wait at the broker
 
 
-class _Lists(TypedDict):
-    tags: list[str]
-    tags_all: list[str]
-    tags_none: list[str]
+class JobSettings(TagSettings, total=False):
+    """Options of ``poll`` and ``receive`` of a queue, which ``wanted_jobs`` checks.
+
+    All workers of a queue have the same order and tags.
+    """
+
+    max: int  # 1: how many jobs are leased at a time
+    visibility: Duration  # "30s": how long a lease is
+    ordered_by_key: bool  # False: in any order; True delivers one job of a key at a time, in order
+    max_deliveries: int  # 10: a job whose lease ends after so many goes to the dead-letter topic
+
+
+def wanted_jobs(
+    wait_ms: int,
+    *,
+    max: int = 1,
+    visibility: Duration = "30s",
+    ordered_by_key: bool = False,
+    max_deliveries: int = 10,
+    tags: Sequence[str] | None = None,
+    tags_all: Sequence[str] | None = None,
+    tags_none: Sequence[str] | None = None,
+) -> wire.ReceiveJobs:
+    """The body of a receive. Raises ``ValueError`` that names the option."""
+    checked_selection(tags, tags_all, tags_none)
+    return wire.ReceiveJobs(
+        max=max,
+        wait=wait_ms,
+        visibility=milliseconds("visibility", visibility),
+        ordered_by_key=ordered_by_key,
+        max_deliveries=max_deliveries,
+        tags=[*(tags or ())],
+        tags_all=[*(tags_all or ())],
+        tags_none=[*(tags_none or ())],
+    )
 
 
 class AsyncJob:
@@ -92,17 +124,9 @@ class AsyncQueue:
         self.topic = topic
         self.group = group
 
+    @settings_of(JobSettings, wanted_jobs)
     async def receive(
-        self,
-        *,
-        max: int = 1,
-        visibility: Duration = "30s",
-        ordered_by_key: bool = False,
-        max_deliveries: int = 10,
-        idle: Duration | None = None,
-        tags: Sequence[str] | None = None,
-        tags_all: Sequence[str] | None = None,
-        tags_none: Sequence[str] | None = None,
+        self, *, idle: Duration | None = None, **settings: Unpack[JobSettings]
     ) -> AsyncGenerator[AsyncJob, None]:
         """Jobs without end, or until there was none for ``idle``, 50 seconds at most.
 
@@ -110,14 +134,7 @@ class AsyncQueue:
         handed out when the loop ends go back, and count as not delivered. While no broker can answer it tries
         again. See ``poll``.
         """
-        wanted = wire.ReceiveJobs(
-            max=max,
-            wait=POLL_MS if idle is None else milliseconds("idle", idle),
-            visibility=milliseconds("visibility", visibility),
-            ordered_by_key=ordered_by_key,
-            max_deliveries=max_deliveries,
-            **_lists(tags, tags_all, tags_none),
-        )
+        wanted = wanted_jobs(POLL_MS if idle is None else milliseconds("idle", idle), **settings)
         ahead: deque[AsyncJob] = deque()
         with self._session.before_close(lambda: self._give_back(ahead)):
             try:
@@ -151,18 +168,8 @@ class AsyncQueue:
                 async with asyncio.timeout(GIVE_BACK_S):
                     await self._settle(paths.QUEUE_NACK, wire.NackJobs(receipts, undelivered=True))
 
-    async def poll(
-        self,
-        *,
-        max: int = 1,
-        wait: Duration = 0,
-        visibility: Duration = "30s",
-        ordered_by_key: bool = False,
-        max_deliveries: int = 10,
-        tags: Sequence[str] | None = None,
-        tags_all: Sequence[str] | None = None,
-        tags_none: Sequence[str] | None = None,
-    ) -> list[AsyncJob]:
+    @settings_of(JobSettings, wanted_jobs)
+    async def poll(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[AsyncJob]:
         """Up to ``max`` jobs; none after ``wait``.
 
         A job whose lease ends after ``max_deliveries`` goes to the dead-letter topic. With
@@ -171,16 +178,7 @@ class AsyncQueue:
         All workers of a queue have the same order and tags. Raises ``UnknownTopic``, and ``Conflict`` for a
         group with members, another order, or other tags.
         """
-        return await self._received(
-            wire.ReceiveJobs(
-                max=max,
-                wait=milliseconds("wait", wait),
-                visibility=milliseconds("visibility", visibility),
-                ordered_by_key=ordered_by_key,
-                max_deliveries=max_deliveries,
-                **_lists(tags, tags_all, tags_none),
-            )
-        )
+        return await self._received(wanted_jobs(milliseconds("wait", wait), **settings))
 
     async def _received(self, wanted: wire.ReceiveJobs) -> list[AsyncJob]:
         assert isinstance(wanted.wait, int)
@@ -240,13 +238,6 @@ class AsyncQueue:
         except ValueError as error:
             raise ConnectionLost(f"the response cannot be read: {error}") from error
         return AsyncJob(self, message, found.receipt, found.deliveries, found.lease_until)
-
-
-def _lists(*given: Sequence[str] | None) -> _Lists:
-    """The fields of a receive with these tags. Raises ``ValueError``."""
-    some, every, no = ([*(names or ())] for names in given)
-    checked_selection(*given)
-    return {"tags": some, "tags_all": every, "tags_none": no}
 
 
 def _message(found: wire.JobBody) -> Message:

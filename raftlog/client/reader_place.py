@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypedDict
 
-from raftlog.client.options import Duration, milliseconds
+from raftlog.client.options import Duration, PlaceSettings, milliseconds
 from raftlog.wire.limits import RACK_CHARACTERS_MAX, STALENESS_MS_DEFAULT, STALENESS_MS_MAX, STALENESS_MS_MIN
-
-
-class PlaceOptions(TypedDict, total=False):
-    """Options of a client."""
-
-    rack: str
-    max_staleness: Duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +17,7 @@ class ReaderPlace:
     max_staleness_ms: int
 
     @property
-    def options(self) -> PlaceOptions:
+    def options(self) -> PlaceSettings:
         """The options of a client with readers here."""
         return {"rack": self.rack, "max_staleness": timedelta(milliseconds=self.max_staleness_ms)}
 

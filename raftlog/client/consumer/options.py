@@ -6,13 +6,15 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, TypedDict, TypeVar
 
 from raftlog.assignors import ASSIGNORS
 from raftlog.assignors.values import Assignor
 from raftlog.client.delivery import Delivery, checked
+from raftlog.client.messages import Decoder, Decoders
 from raftlog.client.options import (
     Duration,
+    TagSettings,
     milliseconds,
     positive,
     positive_seconds,
@@ -31,6 +33,39 @@ Missing = Literal["wait", "raise"]
 MISSING: Final[tuple[Missing, ...]] = ("wait", "raise")
 RESETS: Final[tuple[Reset, ...]] = ("earliest", "latest", "fail")
 TRANSACTIONAL_ID_MAX: Final = 249
+
+
+class DecoderSettings(TypedDict, total=False):
+    """Options of what decodes records, on the thread of the client's event loop."""
+
+    key: Decoder | None  # None: keys are bytes; else a function of bytes, such as ``bytes.decode``
+    value: Decoder | None  # None: values are bytes; else a function of bytes, such as ``json.loads``
+
+
+class MemberSettings(TagSettings, total=False):
+    """Options of consumers and workers. ``consumer_options`` checks them and has the defaults."""
+
+    topics_refresh: Duration  # "30s": how often topics of a pattern are looked for
+    missing: str  # "wait": waits for topics that do not exist; "raise" is an error
+    delivery: str  # "at_least_once": or "at_most_once", and for a consumer "exactly_once"
+    reset: str  # "earliest": where a partition without a committed offset begins; "latest" or "fail"
+    strategies: Sequence[str | Assignor]  # ["range"]: all members need one in common
+    member_id: str | None  # None: chosen at random
+    instance_id: str | None  # None: no static member
+    session_timeout: Duration  # "10s": a process that is silent for so long has lost its partitions
+    rebalance_timeout: Duration  # "60s": how long a rebalance waits for this member
+    commit_interval: Duration | None  # None: "1s"; how often acknowledged messages are committed
+    preset: str | None  # None: none; "latency" and "throughput" have other defaults of the next three
+    linger: Duration | None  # None: 0, or of the preset; a wait at the end of a partition for more records
+    max_records: int | None  # None: 500, or of the preset; how much is handed out at once
+    prefetch_bytes: int | None  # None: 8 MiB, or of the preset; how much is read ahead
+
+
+class ConsumerSettings(MemberSettings, DecoderSettings, total=False):
+    """All options of ``client.consumer(group, topics, ...)``."""
+
+    assign: Iterable[tuple[str, int]] | None  # None: see topics; else partitions, read without membership
+    transaction_timeout: Duration | None  # None: "60s"; of a batch, with "exactly_once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +96,7 @@ class ConsumerOptions:
     prefetch_bytes: int
     transaction_timeout: Duration
     selection: TagSelection | None
+    decoders: Decoders
 
     @property
     def is_exactly_once(self) -> bool:
@@ -91,15 +127,12 @@ def consumer_options(
     tags: Sequence[str] | None = None,
     tags_all: Sequence[str] | None = None,
     tags_none: Sequence[str] | None = None,
+    key: Decoder | None = None,
+    value: Decoder | None = None,
 ) -> ConsumerOptions:
     """Check the options. Raises ``ValueError`` and ``TypeError`` that name the option and its choices."""
     names, pattern = _subscription(topics)
-    assigned = frozenset(TopicPartition(*each) for each in assign or ())
-    if bool(assigned) == bool(names or pattern):
-        raise ValueError(
-            f"topics is {topics!r} and assign is {assign!r}; give either the topics of a group, or "
-            "partitions such as assign=[('orders', 0)]"
-        )
+    assigned = _assigned(assign, topics, names or pattern)
     how = checked(delivery)
     _check_delivery(how, group, is_assigned=bool(assigned))
     _check_contradictions(how, commit_interval, transaction_timeout)
@@ -127,6 +160,7 @@ def consumer_options(
         prefetch_bytes=positive("prefetch_bytes", base.prefetch_bytes),
         transaction_timeout="60s" if transaction_timeout is None else transaction_timeout,
         selection=checked_selection(tags, tags_all, tags_none),
+        decoders=Decoders(key, value),
     )
 
 
@@ -169,6 +203,19 @@ def _names_of(strategies: Sequence[str | Assignor], own: dict[str, Assignor]) ->
         return words
     known = ", ".join(map(repr, ASSIGNORS))
     raise ValueError(f"strategies is {strategies!r}; choose {known}, or give an object with name and assign")
+
+
+def _assigned(
+    assign: Iterable[tuple[str, int]] | None, topics: TopicNames, subscription: object
+) -> frozenset[TopicPartition]:
+    """The partitions that were chosen, if no topics were. Raises ``ValueError``."""
+    assigned = frozenset(TopicPartition(*each) for each in assign or ())
+    if bool(assigned) == bool(subscription):
+        raise ValueError(
+            f"topics is {topics!r} and assign is {assign!r}; give either the topics of a group, or "
+            "partitions such as assign=[('orders', 0)]"
+        )
+    return assigned
 
 
 def _subscription(topics: TopicNames) -> tuple[tuple[str, ...], re.Pattern[str] | None]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Required, TypedDict, Unpack
+from typing import Final, Literal, Required, Unpack
 
-from raftlog.assignors.values import Assignor
-from raftlog.client.consumer.options import ConsumerOptions, consumer_options
+from raftlog.client.consumer.options import (
+    ConsumerOptions,
+    DecoderSettings,
+    MemberSettings,
+    consumer_options,
+)
 from raftlog.client.messages import Decoder, Decoders
 from raftlog.client.options import Duration, milliseconds, positive, positive_seconds
 from raftlog.records.failures import retry_topic
@@ -51,37 +55,15 @@ class Backoff:
         return min(milliseconds("max", self.max), milliseconds("first", self.first) << min(attempts - 1, 40))
 
 
-class ConsumerSettings(TypedDict, total=False):
-    """Options that a worker has in common with ``client.consumer``."""
-
-    delivery: str
-    missing: str
-    reset: str
-    strategies: Sequence[str | Assignor]
-    instance_id: str | None
-    session_timeout: Duration
-    rebalance_timeout: Duration
-    commit_interval: Duration
-    preset: str | None
-    linger: Duration
-    max_records: int
-    prefetch_bytes: int
-    tags: Sequence[str] | None
-    tags_all: Sequence[str] | None
-    tags_none: Sequence[str] | None
-
-
-class WorkerSettings(ConsumerSettings, total=False):
-    """All options of ``client.worker(topics, ...)``, as ``worker_options`` has them."""
+class WorkerSettings(MemberSettings, DecoderSettings, total=False):
+    """All options of ``client.worker(topics, ...)``. ``worker_options`` checks them and has the defaults."""
 
     group: Required[str]
-    concurrency: int
-    order: str
-    retry: Backoff | None
-    dead_letter: bool
-    close_timeout: Duration
-    key: Decoder | None
-    value: Decoder | None
+    concurrency: int  # 1: how many calls run at a time
+    order: str  # "key": calls of a key are made one at a time, in order; "partition" or "none"
+    retry: Backoff | None  # None: ``run`` raises the error; else when a message is tried again
+    dead_letter: bool  # False: ``run`` raises the error; True puts a message aside that is not tried again
+    close_timeout: Duration  # "30s": how long the end waits for calls that have begun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +96,7 @@ def worker_options(
     close_timeout: Duration = "30s",
     key: Decoder | None = None,
     value: Decoder | None = None,
-    **consumer: Unpack[ConsumerSettings],
+    **consumer: Unpack[MemberSettings],
 ) -> WorkerOptions:
     """Check the options. Raises ``ValueError`` and ``TypeError`` that name the option and its choices."""
     names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))

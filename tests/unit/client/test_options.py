@@ -17,6 +17,7 @@ from raftlog.client.options import PRESETS, broker_urls, producer_options, secon
 from raftlog.client.values import encode_headers, encode_value
 from raftlog.errors import InvalidRecord, InvalidRequest
 from raftlog.records.batch import Codec
+from tests.helpers.misused_options import misspelt, misspelt_of_aio, of_wrong_types
 from tests.helpers.virtual_client import VirtualClient
 
 
@@ -236,6 +237,27 @@ def test_an_unknown_option_is_a_type_error() -> None:
         AioClient("raftlog://localhost").producer("orders", linger_ms=5)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="broker"):
         Client(broker="localhost")  # type: ignore[call-arg]
+
+
+def test_a_misspelt_option_is_refused_at_the_call_with_the_nearest_name() -> None:
+    with Client("raftlog://localhost:1") as client:
+        for name, call in misspelt(client).items():
+            with pytest.raises(TypeError, match=rf"has no option '{name}'; did you mean '\w+'\?"):
+                call()
+
+
+async def test_a_misspelt_option_of_the_async_client_is_refused_before_it_is_awaited() -> None:
+    async with VirtualClient("raftlog://localhost:1") as client:
+        for name, call in misspelt_of_aio(client).items():
+            with pytest.raises(TypeError, match=rf"has no option '{name}'; did you mean '\w+'\?"):
+                call()
+
+
+def test_a_value_of_a_wrong_type_is_refused_and_the_option_is_named() -> None:
+    with Client("raftlog://localhost:1") as client:
+        for name, call in of_wrong_types(client).items():
+            with pytest.raises(ValueError, match=f"{name} is"):
+                call()
 
 
 def test_what_is_chosen_is_what_holds() -> None:

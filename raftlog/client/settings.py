@@ -1,0 +1,56 @@
+"""Methods whose options are keys of a TypedDict: ``**settings: Unpack[ProducerSettings]``.
+
+A type checker reads the names and types of the options there; the comment of an option begins with its
+default. The function that checks the options has the defaults. The methods of both clients pass the options
+on, so that none repeats them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from inspect import Parameter
+from typing import TypeVar, cast
+
+Method = TypeVar("Method", bound=Callable[..., object])
+
+
+def settings_of(kind: type, *checks: Callable[..., object]) -> Callable[[Method], Method]:
+    """Decorate a method with ``**settings`` of a kind, a TypedDict; ``checks`` have the defaults.
+
+    ``help`` lists the settings with their defaults. An unknown setting is a ``TypeError`` at the call, also
+    where the method is a coroutine or a generator.
+    """
+    known = kind.__annotations__
+    defaults = {
+        name: parameter
+        for check in checks
+        for name, parameter in inspect.signature(check).parameters.items()
+        if name in known and parameter.kind is Parameter.KEYWORD_ONLY
+    }
+
+    def decorate(method: Method) -> Method:
+        signature = inspect.signature(method)
+        own = [each for each in signature.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+        signature = signature.replace(parameters=[*own, *defaults.values()])
+
+        @functools.wraps(method)
+        def call(*args: object, **given: object) -> object:
+            if not given.keys() <= signature.parameters.keys():
+                raise TypeError(_unknown(method, given, signature.parameters))
+            return method(*args, **given)
+
+        vars(call)["__signature__"] = signature
+        return cast("Method", call)
+
+    return decorate
+
+
+def _unknown(method: Callable[..., object], given: Iterable[str], known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    name = next(name for name in given if name not in known)
+    close = get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"its options are {', '.join([*known][1:])}"
+    return f"{method.__qualname__}() has no option {name!r}; {hint}"
