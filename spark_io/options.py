@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from raftlog.client.options import Duration, broker_urls, positive_seconds, producer_options
+from raftlog.client.options import (
+    Duration,
+    ProducerSettings,
+    broker_urls,
+    positive_seconds,
+    producer_options,
+)
 from raftlog.client.reader_place import ReaderPlace, reader_place
 from spark_io.errors import InvalidOption
 from spark_io.positions import Positions, Subscription, ending, starting, subscription
@@ -87,6 +93,7 @@ _SECRET: Final = re.compile(r"password|secret|token|credential", re.IGNORECASE)
 _USER: Final = re.compile(r"//[^/@,]*@")
 _APP_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,180}")
 _SEQUENCE_MAX: Final = (1 << 53) - 1
+_LINGER: Final = "100ms"  # nobody waits for single rows, and a task ends with a flush
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,21 +131,18 @@ class ReadOptions:
 class WriteOptions:
     """The checked options of a sink. ``version`` belongs to ``app_id``; both are of batch writes.
 
-    ``sink_id`` is of streams; without it the id of the query is that of the sink.
+    ``producer`` has those of the producers of its tasks. ``sink_id`` is of streams; without it the id of the
+    query is that of the sink.
     """
 
     servers: tuple[str, ...]
     topic: str | None
     delivery: Delivery
-    acks: str
-    compression: str
-    transaction_timeout: Duration
+    producer: ProducerSettings
     staged_timeout: Duration
     commit_timeout_s: float
     app_id: str | None
     version: int
-    linger: Duration | None
-    batch_bytes: int | None
     sink_id: str | None
     takes_over: bool
 
@@ -276,38 +280,33 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
     if (app_id is None) != (version is None):
         raise InvalidOption("txnAppId and txnVersion belong together; give both, or neither")
     delivery = _delivery(given)
-    acks = given.text("acks") or "quorum"
-    compression = given.text("compression") or "none"
-    transaction_timeout = given.text("transactionTimeout") or "15m"
-    linger, batch_bytes = given.text("linger"), given.count("batch.bytes")
-    is_transactional = delivery == "exactly_once"
+    linger = given.text("linger")
+    producer: ProducerSettings = {
+        "preset": "throughput",
+        "acks": given.text("acks") or "quorum",
+        "compression": given.text("compression") or "none",
+        "transaction_timeout": given.text("transactionTimeout") or "15m",
+        "linger": _LINGER if linger is None else linger,
+        "batch_bytes": given.count("batch.bytes"),
+    }
+    task: ProducerSettings = {
+        "delivery": delivery,
+        "transactional_id": "sink~task" if delivery == "exactly_once" else None,
+    }
     checked(
         "acks, compression, linger, batch.bytes or transactionTimeout",
-        lambda: producer_options(
-            preset="throughput",
-            delivery=delivery,
-            linger=linger,
-            batch_bytes=batch_bytes,
-            acks=acks,
-            compression=compression,
-            transaction_timeout=transaction_timeout,
-            transactional_id="sink~task" if is_transactional else None,
-        ),
+        lambda: producer_options(**producer | task),
     )
     given.seconds("stagedTimeout", "1h")
     return WriteOptions(
         servers=given.servers(),
         topic=given.name("topic"),
         delivery=delivery,
-        acks=acks,
-        compression=compression,
-        transaction_timeout=transaction_timeout,
+        producer=producer,
         staged_timeout=given.text("stagedTimeout") or "1h",
         commit_timeout_s=given.seconds("commitTimeout", "2m"),
         app_id=app_id,
         version=version or 0,
-        linger=linger,
-        batch_bytes=batch_bytes,
         sink_id=sink_id,
         takes_over=takes_over,
     )

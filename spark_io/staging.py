@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from raftlog.client import Client
     from raftlog.client.blocking_producer import Producer, Transaction
-LINGER: Final = "100ms"  # nobody waits for single rows, and a task ends with a flush
+    from raftlog.client.options import ProducerSettings
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,9 @@ def send_at_once(client: Client, options: WriteOptions, batches: Iterable[pa.Rec
 def _producer(
     client: Client, options: WriteOptions, *, transactional_id: str | None, run: Run | None = None
 ) -> Producer:
-    return client.producer(
-        preset="throughput",
-        acks=options.acks,
-        compression=options.compression,
-        transactional_id=transactional_id,
-        transaction_timeout=options.transaction_timeout,
-        run_epoch=None if run is None else run.epoch,
-        linger=options.linger or LINGER,
-        batch_bytes=options.batch_bytes,
-    )
+    run_epoch = None if run is None else run.epoch
+    task: ProducerSettings = {"transactional_id": transactional_id, "run_epoch": run_epoch}
+    return client.producer(**options.producer | task)
 
 
 def _send_all(target: Producer | Transaction, some: Iterable[Rows]) -> int:

@@ -140,12 +140,13 @@ def test_wrong_options_of_a_sink_are_refused(options: dict[str, str], expected: 
 def test_a_sink_takes_what_spark_adds() -> None:
     options = {"bootstrap.servers": "b1", "checkpointlocation": "/tmp/c", "queryname": "q", "acks": "every"}
     found = write_options({**options, "delivery": "at_least_once"}, is_stream=True)
-    assert (found.delivery, found.acks) == ("at_least_once", "every")
+    assert (found.delivery, found.producer["acks"]) == ("at_least_once", "every")
     assert write_options(options, is_stream=True).delivery == "exactly_once"
     tuned = write_options(
         {**options, "acks": "quorum", "linger": "5ms", "batch.bytes": "65536"}, is_stream=True
     )
-    assert (tuned.linger, tuned.batch_bytes, tuned.sink_id) == ("5ms", 65_536, None)
+    assert (tuned.producer["linger"], tuned.producer["batch_bytes"]) == ("5ms", 65_536)
+    assert tuned.sink_id is None
     with pytest.raises(InvalidOption, match="sinkTakeover belongs to sinkId"):
         write_options({**options, "acks": "quorum", "sinkTakeover": "true"}, is_stream=True)
     with pytest.raises(InvalidOption, match=r"txnVersion is an option of df\.write"):
