@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
 from collections import Counter
+from collections.abc import Callable
+from inspect import Parameter
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,8 @@ from tests.helpers.known_metrics import Known, known_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+OPTIONS = ("options.py", "consumer/options.py", "worker/options.py", "partition.py", "queue.py")
+COMMENTS = "".join((ROOT / "raftlog" / "client" / name).read_text() for name in OPTIONS)
 
 
 def _settings(model: type[BaseModel], prefix: str = "") -> list[str]:
@@ -48,6 +54,44 @@ def test_public_names_are_sorted_whole_and_documented() -> None:
     assert all(hasattr(raftlog, name) for name in raftlog.__all__)
     client = (ROOT / "docs" / "client.md").read_text()
     assert not [name for name in raftlog.__all__ if not re.search(rf"\b{name}\b", client)]
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "method"),
+    [
+        ("client.md", "# The Python client", raftlog.Client),
+        ("client.md", "## Producing", raftlog.Client.producer),
+        ("client.md", "## Consuming in a group", raftlog.Client.consumer),
+        ("client.md", "## Reading", raftlog.Partition.tail),
+        ("client.md", "## Queues", raftlog.Queue.poll),
+        ("client.md", "## Queues", raftlog.Queue.receive),
+        ("workers.md", "# Workers, retries and dead letters", raftlog.Client.worker),
+    ],
+)
+def test_every_option_of_the_client_is_documented_with_its_default(
+    page: str, heading: str, method: Callable[..., object]
+) -> None:
+    """In its section and in its TypedDict. A default of None may be written as what it stands for."""
+    section = (ROOT / "docs" / page).read_text().partition(f"{heading}\n")[2].partition("\n## ")[0]
+    assert section
+    elsewhere = _options(raftlog.Client.consumer) if page == "workers.md" else {}
+    for name, default in _options(method).items():
+        if name in elsewhere:
+            continue
+        written = "" if default in (None, Parameter.empty) else re.escape(_written(default))
+        assert re.search(rf"`{name}(=|` \| `?){written}", section), name
+        if default is not Parameter.empty and name not in ("idle", "wait"):
+            assert re.search(rf"^    {name}: .*  # {re.escape(_written(default))}: ", COMMENTS, re.M), name
+
+
+def _options(method: Callable[..., object]) -> dict[str, object]:
+    """Its options with their defaults."""
+    found = inspect.signature(method).parameters.items()
+    return {name: option.default for name, option in found if option.kind is Parameter.KEYWORD_ONLY}
+
+
+def _written(default: object) -> str:
+    return json.dumps(default) if isinstance(default, str | tuple) else repr(default)
 
 
 def test_the_tree_of_errors_is_that_of_the_classes() -> None:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
+from collections.abc import Callable
 from datetime import timedelta
+from inspect import Parameter
 from typing import Any
 
 import pytest
 
-from raftlog import Client
+from raftlog import Client, Partition, Queue
 from raftlog.aio import Client as AioClient
 from raftlog.client.client import url_from
-from raftlog.client.consumer.options import consumer_options
-from raftlog.client.options import PRESETS, broker_urls, producer_options, seconds
+from raftlog.client.consumer.options import ConsumerSettings, consumer_options
+from raftlog.client.options import (
+    PRESETS,
+    ClientSettings,
+    ProducerSettings,
+    broker_urls,
+    producer_options,
+    seconds,
+)
+from raftlog.client.partition import AsyncPartition, TailSettings
+from raftlog.client.queue import JobSettings, wanted_jobs
 from raftlog.client.values import encode_headers, encode_value
+from raftlog.client.worker.options import WorkerSettings, worker_options
 from raftlog.errors import InvalidRecord, InvalidRequest
 from raftlog.records.batch import Codec
 from tests.helpers.misused_options import misspelt, misspelt_of_aio, of_wrong_types
@@ -237,6 +250,29 @@ def test_an_unknown_option_is_a_type_error() -> None:
         AioClient("raftlog://localhost").producer("orders", linger_ms=5)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="broker"):
         Client(broker="localhost")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "check"),
+    [
+        (Client, ClientSettings, AioClient.__init__),
+        (Client.producer, ProducerSettings, producer_options),
+        (Client.consumer, ConsumerSettings, consumer_options),
+        (Client.worker, WorkerSettings, worker_options),
+        (Partition.tail, TailSettings, AsyncPartition.chunks),
+        (Queue.poll, JobSettings, wanted_jobs),
+        (Queue.receive, JobSettings, wanted_jobs),
+    ],
+)
+def test_help_shows_each_option_with_its_default(
+    method: Callable[..., object], kind: type, check: Callable[..., object]
+) -> None:
+    shown, checked = (
+        {name: each.default for name, each in parameters.items() if each.kind is Parameter.KEYWORD_ONLY}
+        for parameters in (inspect.signature(method).parameters, inspect.signature(check).parameters)
+    )
+    assert kind.__annotations__.keys() <= shown.keys()
+    assert checked.items() - {("environment", None)} <= shown.items()
 
 
 def test_a_misspelt_option_is_refused_at_the_call_with_the_nearest_name() -> None:
