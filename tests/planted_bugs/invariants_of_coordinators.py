@@ -380,8 +380,8 @@ COORDINATORS = (
         "whole brokers: a receive whose coordinator did not answer is refused as not done",
         "J5",
         "raftlog.hosting.coordinator_service:CoordinatorService.ask",
-        "raise CommitUnknown(",
-        "raise NoLeader(",
+        "raise CommitUnknown(lost) from failure",
+        "raise NoLeader(lost) from failure",
         seen_by="brokers-queue:3",
     ),
     PlantedBug(
