@@ -188,7 +188,7 @@ LOGS = (
         "partitions.replica.producers:_expect",
         "if header.producer_epoch < epoch:",
         "if header.producer_epoch < epoch - 1:",
-        seen_by="brokers:6",
+        seen_by="brokers:2",
     ),
     PlantedBug(
         "sequences are checked before the log is applied",
