@@ -143,12 +143,18 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
 
     def needs_room(self, request: Request) -> bool:
         """Whether the request is the first of a group, or has first offsets, or offsets of a transaction."""
-        if isinstance(request, Commit):
-            known = self.state.offsets.get(request.group, {})
-            if any((each.topic, each.partition) not in known for each in request.offsets):
+        match request:
+            case Commit(group=group, offsets=offsets):
+                known = self.state.offsets.get(group, {})
+                for each in offsets:
+                    if (each.topic, each.partition) not in known:
+                        return True
+                return group not in self.state.groups
+            case Join(group=group) | Receive(group=group):
+                return group not in self.state.groups
+            case AddOffsets():
                 return True
-        is_first = isinstance(request, Join | Receive | Commit) and request.group not in self.state.groups
-        return is_first or isinstance(request, AddOffsets)
+        return False
 
     def perform(self, effect: Effect) -> None:
         """What a queue needs, or must be known of topics and transactions, beside everything else."""

@@ -106,7 +106,10 @@ async def read_json(call: Call, kind: type[T]) -> T:
         raise unsupported(media_type, (media_types.JSON,))
     with call.admission.bodies.hold(client_of(call.request), 0) as held:
         body = await read_body(call.request, held, call.services.limits)
-        return await decoded_json(body or b"{}", kind)
+        if len(body) > WHOLE_BYTES_MAX:
+            return await decoded_json(body, kind)
+        check_values(body)
+        return decode_json(body or b"{}", kind)
 
 
 async def decoded_json(text: bytes | bytearray, kind: type[T], prefix: str = "") -> T:

@@ -222,16 +222,16 @@ async def _join_request(state: _Poll) -> Join:
 async def _place(state: _Poll) -> None:
     """Find where to read in partitions whose position is not known yet."""
     is_removed = state.call.services.group_offsets.is_removed
-    targets = [
-        TopicPartition(topic, number)
-        for topic, some in state.assignment.items()
-        for number in some
-        if not is_removed(topic, number)
-    ]
-    given = state.given()
-    missing = [target for target in targets if target not in state.positions]
-    state.positions.update({target: given[target] for target in missing if target in given})
-    missing = [target for target in missing if target not in given]
+    given, missing = state.given(), list[TopicPartition]()
+    for topic, some in state.assignment.items():
+        for number in some:
+            target = TopicPartition(topic, number)
+            if target in state.positions or is_removed(topic, number):
+                continue
+            if target in given:
+                state.positions[target] = given[target]
+            else:
+                missing.append(target)
     if not missing:
         return
     offsets = state.call.services.group_offsets

@@ -230,7 +230,12 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         what its successor has accepted.
         """
         decisions = await self.confirmed() if self.reads_only(request) else self._leading()
-        self._check_room(request)
+        if self.needs_room(request) and not self.has_room():
+            # By itself: refused as an append, it would end all open requests.
+            raise StorageFull(
+                f"the disk of the leader of {self._name} is full; free space or retry later",
+                retry_after_ms=1000,
+            )
         self._guarded(lambda: decisions.expire(self._now_ms(), self._clock.trusted_ms()))
         if decisions is not self.decisions:
             raise NotLeader(f"{self._name} begins again; repeat", leader=None)
@@ -265,14 +270,6 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     def has_room(self) -> bool:
         """Whether this leader's disk has more than its reserve."""
         return self._log is None or self._log.has_room
-
-    def _check_room(self, request: Request) -> None:
-        """Refuse by itself what would be refused as an append, which ends all open requests."""
-        if not self.has_room() and self.needs_room(request):
-            raise StorageFull(
-                f"the disk of the leader of {self._name} is full; free space or retry later",
-                retry_after_ms=1000,
-            )
 
     def _leading(self) -> DecisionsT:
         if self.decisions is None:
