@@ -108,7 +108,7 @@ async def read_json(call: Call, kind: type[T]) -> T:
         body = await read_body(call.request, held, call.services.limits)
         if len(body) > WHOLE_BYTES_MAX:
             return await decoded_json(body, kind)
-        check_values(body)
+        check_values(body)  # as ``decoded_json`` does, with three calls less for each small request
         return decode_json(body or b"{}", kind)
 
 

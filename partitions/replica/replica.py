@@ -432,7 +432,7 @@ class PartitionReplica:
 
     @property
     def has_room(self) -> bool:
-        """See ``DerivedLog.has_room``."""
+        """Whether the disk takes more than what may use its reserve; see ``DerivedLog.has_room``."""
         return self.group.has_room
 
     def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:

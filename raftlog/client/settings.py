@@ -7,8 +7,10 @@ on, so that none repeats them.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from inspect import Parameter
 from typing import TypeVar, cast
@@ -42,9 +44,19 @@ def settings_of(kind: type, *checks: Callable[..., object]) -> Callable[[Method]
             return method(*args, **given)
 
         vars(call)["__signature__"] = signature
+        if inspect.iscoroutinefunction(method):
+            _mark_coroutine_function(call)
         return cast("Method", call)
 
     return decorate
+
+
+def _mark_coroutine_function(call: Callable[..., object]) -> None:
+    """Have ``inspect`` and test doubles know the function as one that returns a coroutine."""
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(call)
+    else:
+        vars(call)["_is_coroutine"] = vars(asyncio.coroutines)["_is_coroutine"]
 
 
 def _unknown(method: Callable[..., object], given: Iterable[str], known: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from raftlog.errors import (
     RaftlogError,
     Rejected,
 )
+from raftlog.tracebacks import release
 from raftlog.types import NodeId
 
 Answer = TypeVar("Answer")
@@ -96,6 +97,7 @@ class LeaderSearch:
                     return await ask(node)
             except UNANSWERED as refusal:
                 last = error = refusal
+                release(refusal)  # it stays in this frame, which its traceback has, and so the request
                 if is_repeatable is not None and may_have_happened(refusal):
                     is_in_doubt = True
                     if refusal.details.get("committed") is True or not is_repeatable():

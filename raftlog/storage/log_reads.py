@@ -111,7 +111,7 @@ class LogReads:
         return self._segments.read(first, last, bytes_max, self._epochs.entries(first))
 
     def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
-        """The same without a look at the disk, or None; see ``ReadableLog.recent``."""
+        """The places of these batches from memory, or None; see ``ReadableLog.recent``."""
         if not self._first <= first <= last <= self._last:
             return None
         return self._segments.recent(first, last, bytes_max, self._epochs.entries(first))

@@ -288,7 +288,7 @@ class ReadableLog(StoredBatches, Protocol):
 
     @property
     def removals(self) -> int:
-        """How often entries were removed, at either end: what was being read from the files may be gone."""
+        """The number of removals of entries, at either end: files that are being read may be gone."""
 
     def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
         """The result of ``read`` from memory; None when ``first`` is not among the newest
@@ -322,7 +322,7 @@ class AppliedLog(StoredBatches, Protocol):
         """The term of an entry, or of the one just before the log."""
 
     def base_from(self, index: Index) -> Index | None:
-        """Where the first segment begins that begins at ``index`` or later, if one does."""
+        """The first index of the first segment that begins at ``index`` or later; None without one."""
 
     def prefix_change(self, first_kept: Index) -> LogChange | None:
         """Delete the closed segments that end below ``first_kept``, as far as they are durable.

@@ -56,10 +56,10 @@ class GroupClock(Protocol):
 
     @property
     def tick_ms(self) -> int:
-        """How long a tick is, for the health of peers."""
+        """The milliseconds of a tick, for the health of peers."""
 
     def wall_ms(self) -> int:
-        """For timestamps of control records."""
+        """The wall-clock time in milliseconds, for timestamps of control records."""
 
 
 class GroupNetwork(Protocol):
@@ -81,7 +81,7 @@ class GroupNetwork(Protocol):
         """Queue a message; False when it was dropped, as all are once the process has failed."""
 
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
-        """These take part in a group with this broker: let them hear that it is alive, and watch them."""
+        """Watch peers in a group with this broker, and let them hear that this broker is alive."""
 
 
 class GroupDisk(Protocol):
@@ -89,7 +89,7 @@ class GroupDisk(Protocol):
 
     @property
     def read_places(self) -> asyncio.Semaphore:
-        """Held by each large read for others, from its beginning until its reader has what it asked for."""
+        """The semaphore that each large read for others holds until its reader has the bytes."""
 
     def has_room(self) -> bool:
         """Whether the disk has more than its reserve left."""
@@ -111,11 +111,11 @@ class GroupScheduler(Protocol):
         """Call ``append_written`` once the frames of this loop turn have left."""
 
     def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
-        """Run this beside the rest; the caller keeps the task. What it raises ends the process."""
+        """Run ``work`` as a task, which the caller keeps. An error of the task ends the process."""
 
 
 class GroupReports(Protocol):
-    """What the host hears of its groups."""
+    """The reports of a group to its host."""
 
     @property
     def elections(self) -> Elections:

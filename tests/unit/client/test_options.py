@@ -9,11 +9,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from inspect import Parameter
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
 from raftlog import Client, Partition, Queue
 from raftlog.aio import Client as AioClient
+from raftlog.aio import Queue as AioQueue
 from raftlog.client.client import url_from
 from raftlog.client.consumer.options import ConsumerSettings, consumer_options
 from raftlog.client.options import (
@@ -273,6 +275,12 @@ def test_help_shows_each_option_with_its_default(
     )
     assert kind.__annotations__.keys() <= shown.keys()
     assert checked.items() - {("environment", None)} <= shown.items()
+
+
+async def test_a_double_of_the_client_is_awaited_as_the_client_is() -> None:
+    client, queue = create_autospec(AioClient, instance=True), create_autospec(AioQueue, instance=True)
+    assert await client.consumer("g", "orders") is client.consumer.return_value
+    assert await queue.poll(max=2) is queue.poll.return_value
 
 
 def test_a_misspelt_option_is_refused_at_the_call_with_the_nearest_name() -> None:
