@@ -73,7 +73,7 @@ from transactions.room import KEYS_BYTES_MAX, STATE_BYTES_MAX, Room
 from transactions.state import TransactionsState
 from transactions.tally import AbortReason, Tally
 
-SWEEP_MS: Final = 600_000  # how often ids that nobody uses are looked for
+SWEEP_MS: Final = 600_000  # how often ids that nobody uses are looked for, at least
 ENDED_MAX: Final = 400  # by their age or their time, in one step: they hold the event loop for some ms
 PAUSE_MS: Final = 10  # after so many, in which they are appended
 PARTITIONS_MAX: Final = 1_000  # of one transaction
@@ -113,7 +113,8 @@ class Decisions:
         self._waits_for: dict[RequestId, str] = {}
         # When an open transaction is aborted.
         self._due: Deadlines[str] = Deadlines(None if before is None else before._due)
-        self._sweep_ms = now_ms + SWEEP_MS
+        self._sweep_every_ms = min(SWEEP_MS, id_retention_ms, key_retention_ms)
+        self._sweep_ms = now_ms + self._sweep_every_ms
         self._aborts_ms = now_ms  # when the next transactions that have exceeded their time are aborted
         self._now_ms, self._wall_ms = now_ms, wall_ms
         self._trusted_ms: int | None = None  # as far as ``expire`` was told
@@ -537,7 +538,7 @@ class Decisions:
         rows = list(islice(self._too_old(self._trusted_ms), ENDED_MAX))
         for row in rows:
             self._outputs.write(row)
-        self._sweep_ms = now_ms + _pause_ms(len(rows), SWEEP_MS)
+        self._sweep_ms = now_ms + _pause_ms(len(rows), self._sweep_every_ms)
 
     def _too_old(self, trusted_ms: int | None) -> Iterator[Row]:
         """Deletions of answers, ids and sinks; none while no time is trusted."""

@@ -75,7 +75,12 @@ AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 
 def _drawn_with_group(rng: random.Random) -> Odds:
     """In some runs groups expire, while clocks jump that run equally fast, with few other faults."""
-    drawn, more = Odds.drawn_with_group(rng), beside(rng)
+    drawn = Odds.drawn_with_group(rng)
+    return _with_expiry(drawn, beside(rng))
+
+
+def _with_expiry(drawn: Odds, more: random.Random) -> Odds:
+    """What nobody uses expires in some runs, with wall clocks that jump and few other faults."""
     expiry = ExpiryOdds.drawn(more)
     if expiry is None:
         return drawn
@@ -90,13 +95,22 @@ def _drawn_with_group(rng: random.Random) -> Odds:
     )
 
 
+def _drawn_with_transactions(rng: random.Random) -> Odds:
+    """In some runs ids, sinks and answers that nobody uses expire, in place of other transactions."""
+    drawn = Odds.drawn_with_transactions(rng)
+    expiring = _with_expiry(drawn, beside(rng))
+    if expiring.expiry is None or drawn.transactions is None:
+        return drawn
+    return replace(expiring, transactions=drawn.transactions.without_producers())
+
+
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS: Odds.drawn,
     BROKERS_LONG: Odds.drawn_long,
     BROKERS_GROUP: _drawn_with_group,
     BROKERS_COMPACTED: Odds.drawn_compacted,
     BROKERS_JOINING: Odds.drawn_joining,
-    BROKERS_TRANSACTIONS: Odds.drawn_with_transactions,
+    BROKERS_TRANSACTIONS: _drawn_with_transactions,
     BROKERS_HEALING: Odds.drawn_healing,
     BROKERS_BALANCING: Odds.drawn_balancing,
     BROKERS_DELETING: Odds.drawn_deleting,

@@ -391,7 +391,7 @@ def _settings(machine: Machine, run: Run) -> BrokerSettings:
                 balancing_moves_max=healing.balancing_moves_max,
             ),
             groups=_groups(odds.offsets_partitions, odds.expiry),
-            transactions=TransactionSettings(partitions=coordinators),
+            transactions=_transactions(coordinators, odds.expiry),
             delayed=DelaySettings(partitions=delays),
             timing=Timing(
                 tick_ms=odds.tick_ms,
@@ -415,3 +415,12 @@ def _groups(partitions: int, expiry: ExpiryOdds | None) -> Groups:
     if expiry is None:
         return groups
     return groups.model_copy(update={"offsets_retention_ms": expiry.retention_ms})
+
+
+def _transactions(partitions: int, expiry: ExpiryOdds | None) -> TransactionSettings:
+    """See ``_groups``."""
+    transactions = TransactionSettings(partitions=partitions)
+    if expiry is None:
+        return transactions
+    shorter = dict.fromkeys(("id_retention_ms", "key_retention_ms"), expiry.retention_ms)
+    return transactions.model_copy(update=shorter)

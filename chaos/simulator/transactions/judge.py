@@ -28,9 +28,12 @@ from groups.records import TOPIC as OFFSETS
 from partitions.values import FetchResult
 from raftlog.errors import RaftlogError
 from raftlog.records.batch import split_batches
-from raftlog.types import GroupId, TopicPartition
-from transactions.records import KINDS, TOPIC, Handle, Participant
+from raftlog.types import GroupId, NodeId, TopicPartition
+from transactions.records import KINDS, TOPIC, Handle, Key, Participant, Value
 from transactions.requests import BeginRun, CommitBatch, RunBegun
+
+OnRow = Callable[[NodeId, float, Key, Value | None], None]
+"""Gets each committed row of ``__transactions``: which leader has appended it, when, its key and value."""
 
 MARKED: Final = "T2 markers follow their decision, in every partition that takes part"
 VISIBLE: Final = "T4 readers of committed records see what is committed, and nothing else"
@@ -67,7 +70,9 @@ class Judge(PatientJudge):
         self.on_decided: Callable[[Handle, Machine], None] = lambda handle, machine: None
         self.on_batch: Callable[[Batch, tuple[Handle, ...]], None] = lambda batch, handles: None
         self.on_marked: Callable[[Handle, Participant], None] = lambda handle, target: None
+        self.on_row: OnRow = lambda writer, at_s, key, value: None
         self._newly_decided: list[Handle] = []
+        self._appended_s: dict[tuple[Participant, int, int], float] = {}  # batches of ``__transactions``
 
     # What is committed.
 
@@ -107,6 +112,10 @@ class Judge(PatientJudge):
             for key, value in known:
                 self._cluster.trace.note(None, f"{key} {value}")
             self.decided.take(known)
+            writer = self.records[target].leaders[batch.entry.term]
+            at_s = self._appended_s.get((target, batch.entry.base, batch.entry.term), self._cluster.loop.now)
+            for key, value in known:
+                self.on_row(writer, at_s, key, value)
             return
         if target[0] == OFFSETS:
             for record in batch.records:
@@ -140,6 +149,8 @@ class Judge(PatientJudge):
     def _appended(self, target: Participant, batch: Original) -> None:
         """Some replica has a new batch: for a marker the decision is committed by now (T2)."""
         marker = batch.marker
+        if target[0] == TOPIC:
+            self._appended_s[target, batch.entry.base, batch.entry.term] = self._cluster.loop.now
         if marker is None:
             return
         numbers = marker.producer_id, marker.producer_epoch

@@ -14,6 +14,7 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from chaos.simulator.transactions.clients import Story
 from chaos.simulator.transactions.ending import Ending
+from chaos.simulator.transactions.idle import FORGOTTEN, IdleUser
 from chaos.simulator.transactions.judge import Judge
 from chaos.simulator.transactions.odds import (
     FIRST,
@@ -58,6 +59,10 @@ class TransactionsLevel:
         self.story = Story.begin(odds, self.judge)
         self.judge.on_batch = partial(check_batch, self.story)
         self.ending = Ending(cluster, self.story)
+        expiry = cluster.odds.expiry
+        self._idle = None if expiry is None else IdleUser(cluster, expiry, self.story)
+        if self._idle is not None:
+            self.judge.on_row = self._idle.committed
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
         """The commit index of a group has changed."""
@@ -74,7 +79,9 @@ class TransactionsLevel:
             for number in range(odds.incarnations)
         ]
         by_hand = [*ids, *tasks, *odds.query_ids]
-        clients += [PlainProducer(cluster, "plain", story), Operator(cluster, story, by_hand)]
+        clients.append(PlainProducer(cluster, "plain", story))
+        clients += [Operator(cluster, story, by_hand)] if by_hand else []
+        clients += [] if self._idle is None else [self._idle]
         clients += [Sink(cluster, story)] if tasks else []
         clients += [Driver(cluster, f"first-{number}", story, FIRST) for number in range(odds.drivers)]
         clients += [Driver(cluster, "second", story, SECOND)] if odds.drivers else []
@@ -99,7 +106,8 @@ class TransactionsLevel:
     @property
     def counts(self) -> dict[str, int]:
         """The number of faults, by kind."""
-        return {REMOVED: len(self.judge.former)}
+        forgotten = {} if self._idle is None else {FORGOTTEN: self._idle.forgotten}
+        return {REMOVED: len(self.judge.former), **forgotten}
 
     async def settled(self) -> None:
         """After the last client: late requests are over, and nothing is open."""

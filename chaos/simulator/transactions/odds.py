@@ -102,6 +102,12 @@ class TransactionOdds:
         """Partitions that go, and one-shot transactions, in some runs."""
         return replace(self, removes_partitions=rng.random() < 0.4, has_one_shots=rng.random() < 0.4)
 
+    def without_producers(self) -> Self:
+        """Nobody writes in transactions: ids are used that expire."""
+        return replace(
+            self, ids=0, sink_tasks=0, drivers=0, removes_partitions=False, has_one_shots=False, offsets=0.0
+        )
+
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         """For one seed."""
