@@ -128,7 +128,7 @@ COORDINATORS = (
         "transactions.coordinator:TransactionCoordinator._send",
         "gather(*partitions, *groups)",
         "gather(*partitions)",
-        seen_by="brokers-transactions:4",
+        seen_by="brokers-transactions:1",
     ),
     PlantedBug(
         "a run is told that the next batch is committed",
