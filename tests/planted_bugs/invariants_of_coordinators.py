@@ -401,13 +401,11 @@ COORDINATORS = (
         seen_by="brokers-group:2",
     ),
     PlantedBug(
-        "a coordinator trusts a wall clock that is far from cluster time",
-        "group C10",
-        "raftlog.node.cluster_time:ClusterTime.trusted_ms",
-        "if not self._is_near(wall_ms, _advanced(own.reading.time_ms, own.at_s, now_s)):",
-        "if False:",
-        seen_by=(
-            "tests/unit/node/test_cluster_time.py::test_a_clock_that_jumps_is_not_trusted_from_that_moment_on"
-        ),
+        "ids, sinks and answers are forgotten by a clock that nobody trusts",
+        "T12",
+        "transactions.decisions:Decisions._forget_some",
+        "self._too_old(self._trusted_ms)",
+        "self._too_old(self._wall_ms)",
+        seen_by="brokers-transactions:21",
     ),
 )
