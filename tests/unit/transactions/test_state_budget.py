@@ -11,7 +11,7 @@ from broker.settings import TransactionSettings
 from raftlog.errors import InvalidRequest, Overloaded, QuotaExceeded, RaftlogError
 from raftlog.hosting.budget import RECHECK_MS
 from tests.helpers.decided_transactions import ID_RETENTION_MS, Coordinator
-from transactions.decisions import ENDED_MAX, GROUPS_MAX, PARTITIONS_MAX, PAUSE_MS, SWEEP_MS
+from transactions.decisions import ENDED_MAX, GROUPS_MAX, PARTITIONS_MAX, PAUSE_MS, SWEEP_MS, Decisions
 from transactions.records import Handle, Sink, SinkKey, State, Transaction, TransactionKey
 from transactions.requests import (
     BeginRun,
@@ -235,3 +235,12 @@ def test_ids_and_sinks_that_nobody_uses_are_forgotten_some_at_a_time() -> None:
     steps = [(coordinator.step(), coordinator.now_ms - ID_RETENTION_MS - 2) for _ in range(3)]
     assert steps == [(ENDED_MAX, 0), (ENDED_MAX, PAUSE_MS), (0, 2 * PAUSE_MS)]
     assert (list(coordinator.committed.transactions), len(coordinator.committed.sinks)) == (["used"], 0)
+
+
+@pytest.mark.parametrize("of_ids_ms", [60_000, 1 << 40])
+@pytest.mark.parametrize("of_keys_ms", [70_000, 1 << 40])
+def test_state_is_looked_at_as_often_as_the_shortest_retention_lasts(of_ids_ms: int, of_keys_ms: int) -> None:
+    made = Decisions(
+        TransactionsState(), now_ms=0, wall_ms=0, id_retention_ms=of_ids_ms, key_retention_ms=of_keys_ms
+    )
+    assert made.next_deadline_ms() == min(of_ids_ms, of_keys_ms, SWEEP_MS)
