@@ -40,6 +40,8 @@ RECORD_OVERHEAD_BYTES = 36  # upper bound of the lengths, deltas and attributes 
 HEADER_OVERHEAD_BYTES = 10
 
 DELAY_MS_MAX = 1 << 50
+BLANKS: Final = b" \t\r\n"
+BLANKS_BYTES: Final = 4096  # that are passed over in one call
 BASE64_BYTES: Final = 1 << 20  # of text that is decoded in one call; every four are three bytes
 _ESCAPE = re.compile(rb"\\")
 
@@ -120,18 +122,17 @@ def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> 
     return decoded(parts, bodies.NewRecord)
 
 
-def _lines(body: bytes | bytearray) -> Iterator[Buffer]:
+def _lines(body: bytes | bytearray) -> Iterator[memoryview]:
     """The lines that are not blank, without the blanks before them."""
     view, start = memoryview(body), 0
     while start < len(body):
+        if body[start] in BLANKS:  # lines of these alone may be as many as there are bytes
+            some = bytes(view[start : start + BLANKS_BYTES])
+            start += len(some) - len(some.lstrip(BLANKS))
+            continue
         end = body.find(b"\n", start)
         end = len(body) if end < 0 else end
-        if end > start:
-            line: Buffer = view[start:end]
-            if body[start] in b" \t\r":
-                line = bytes(line).lstrip()
-            if line:
-                yield line
+        yield view[start:end]
         start = end + 1
 
 

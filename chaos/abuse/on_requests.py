@@ -66,7 +66,7 @@ def many_records_deflated(target: Target) -> Counter[str]:
 def large_texts(target: Target) -> Counter[str]:
     """Compressed JSON of 15 MiB that is no JSON, or one huge value, for operations on and off the loop."""
     texts = (b"x", b"\\u0041", "é".encode(), b"AAAA")
-    bodies = [b" " * BLANK_BYTES, b'{"records":[' + b" " * BLANK_BYTES + b"{}]}"]
+    bodies = [b" " * BLANK_BYTES, b'{"records":[' + b" " * BLANK_BYTES + b"{}]}", b"\n" * BOMB_BYTES]
     for text in texts:
         long = text * (BOMB_BYTES // len(text))
         bodies.append(b'{"records":[{"value":"' + long)  # without an end

@@ -32,6 +32,7 @@ from raftlog.records.reader import DECOMPRESSED_BYTES_MAX, check_records
 from raftlog.wire import media_types
 from raftlog.wire.limits import RECORD_VALUES_MAX, VALUES_MAX
 from tests.helpers.http_server import HttpServer, serve, served
+from tests.helpers.profiled import opcodes_of
 
 PATH = "/v1/topics/orders/partitions/0/records"
 BATCH = {"Content-Type": media_types.BATCH}
@@ -167,8 +168,18 @@ def test_base64_of_any_length_is_decoded_in_parts(size_bytes: int) -> None:
 def test_lines_are_found_with_their_blanks_around_them() -> None:
     lines = b'\r\n  \n\t {"value":1} \r\n\n{"value":2}\n   \r'
     assert len(list(decode_records(lines, media_types.NDJSON, 2))) == 2
-    with pytest.raises(InvalidRecord, match="no records"):
-        list(decode_records(b" \n" * 1_000, media_types.NDJSON, 2))
+    for blank in (b" \n", b"\n", b"\r", b"\t \r\n"):
+        with pytest.raises(InvalidRecord, match="no records"):
+            list(decode_records(blank * 5_000, media_types.NDJSON, 2))
+
+
+def test_blank_lines_cost_little_however_many_they_are() -> None:
+    # requirement: N2
+    def instructions(blanks: bytes) -> int:
+        body = blanks + b'{"value":1}'
+        return opcodes_of(lambda: list(decode_records(body, media_types.NDJSON, 1)))
+
+    assert instructions(b"\n" * 1_000_000) < 100_000
 
 
 def test_headers_that_take_more_than_a_record_should_are_refused_by_name() -> None:
