@@ -82,5 +82,8 @@ class Appends:
         """Tell a follower at once which of its entries are committed; each index once."""
         member = self._member
         if progress.announce(member.commit_index):
-            index = min(progress.match_index, member.commit_index)
-            member.send(to, Heartbeat(term=member.term, commit_index=index, round=heartbeat_round))
+            held = member.terms.entry_at(min(progress.match_index, member.commit_index))
+            announcement = Heartbeat(
+                term=member.term, commit_index=held.index, round=heartbeat_round, commit_term=held.term
+            )
+            member.send(to, announcement)

@@ -20,7 +20,7 @@ from raftlog.core.messages import (
 )
 from raftlog.core.ready import FetchSnapshot, Role
 from raftlog.core.role_state import RoleState
-from raftlog.types import Index, NodeId
+from raftlog.types import EntryId, Index, NodeId
 
 
 class Follower(RoleState):
@@ -91,9 +91,7 @@ class Follower(RoleState):
         """Learn what is committed; become quiescent with the leader if nothing is open here."""
         member = self._member
         self._silent_ticks = 0
-        # A leader goes by what a replica held before it lost a part of it; appends compare the logs.
-        if heartbeat.commit_index > member.commit_index and not member.rejoining:
-            member.commit_to(min(heartbeat.commit_index, member.terms.last_index))
+        self._learn_commit(heartbeat)
         is_current = heartbeat.round > self._newest_round
         if is_current:
             self._newest_round = heartbeat.round
@@ -161,13 +159,25 @@ class Follower(RoleState):
         may_stand = member.is_voter and member.may_vote
         if not may_stand or self.leader != sender:
             return False
-        member.commit_to(min(message.commit_index, member.terms.last_index))
+        self._learn_commit(message)
         return True
 
     def snapshot_installed(self) -> Role | None:
         """Tell the leader, so that it sends what follows the snapshot."""
         self._agree(self._member.commit_index)
         return None
+
+    def _learn_commit(self, told: Heartbeat | TimeoutNow) -> None:
+        """Commit what the leader says, if our log has the leader's entry there, and so all before it.
+
+        A leader goes by what a replica held before it lost a part of it: an older copy of a disk, which may
+        not know that yet, can have other entries in their place. Appends compare the logs.
+        """
+        member = self._member
+        if told.commit_index > member.commit_index and not member.rejoining:
+            committed = EntryId(told.commit_term, told.commit_index)
+            if member.terms.holds(committed):
+                member.commit_to(committed.index)
 
     def _reset_election_timer(self) -> None:
         """Wait a whole election timeout from now on."""

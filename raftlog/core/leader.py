@@ -315,13 +315,20 @@ class Leader(RoleState):
         self._round += 1
         self._reads.round_began(self._round)
         heartbeat = Heartbeat(
-            term=member.term, commit_index=commit_index, round=self._round, quiesces=quiesces
+            term=member.term,
+            commit_index=commit_index,
+            round=self._round,
+            quiesces=quiesces,
+            commit_term=member.terms.term_at(commit_index),
         )
         for peer, progress in self._peers.progress.items():
             if progress.match_index >= commit_index:
                 member.send(peer, heartbeat)
             else:
-                behind = Heartbeat(term=member.term, commit_index=progress.match_index, round=self._round)
+                held = member.terms.entry_at(progress.match_index)
+                behind = Heartbeat(
+                    term=member.term, commit_index=held.index, round=self._round, commit_term=held.term
+                )
                 member.send(peer, behind)
         if self._reads:  # a leader that is a quorum by itself waits for no echo
             self._confirm_reads()
@@ -391,9 +398,13 @@ class Leader(RoleState):
         matches = self._peers.match_index(member.membership.voters)
         if matches:
             successor = max(sorted(matches), key=matches.__getitem__)
-            commit_index = min(member.commit_index, matches[successor])
-            member.send(successor, TimeoutNow(term=member.term, commit_index=commit_index))
+            self._send_timeout_now(successor, min(member.commit_index, matches[successor]))
         return Role.FOLLOWER
+
+    def _send_timeout_now(self, to: NodeId, commit_index: Index) -> None:
+        member = self._member
+        held = member.terms.entry_at(commit_index)
+        member.send(to, TimeoutNow(term=member.term, commit_index=held.index, commit_term=held.term))
 
     def _confirm_reads(self) -> None:
         self._reads.confirm(self._peers.reached_by_quorum(self._round, _ROUND))
@@ -407,4 +418,4 @@ class Leader(RoleState):
             return
         match_index = self._peers.progress[transfer.to].match_index
         if match_index == member.commit_index == member.terms.last_index:
-            member.send(transfer.to, TimeoutNow(term=member.term, commit_index=member.commit_index))
+            self._send_timeout_now(transfer.to, match_index)

@@ -64,15 +64,17 @@ class AppendReply(Struct, frozen=True, kw_only=True, array_like=True):
 class Heartbeat(Struct, frozen=True, kw_only=True):
     """The leader is alive. Of fixed size, so that a node packs those of all its groups into one message.
 
-    ``commit_index`` never passes what the receiver is known to hold. The reply echoes ``round``, which proves
-    leadership for reads (ReadIndex, thesis 6.4). ``quiesces``: nothing is outstanding, and no heartbeat
-    follows until something happens.
+    ``commit_index`` never passes what the receiver was known to hold, and ``commit_term`` is the term of that
+    entry: a receiver that holds another one, or none, has lost what it held. The reply echoes ``round``,
+    which proves leadership for reads (ReadIndex, thesis 6.4). ``quiesces``: nothing is outstanding, and no
+    heartbeat follows until something happens.
     """
 
     term: Term
     commit_index: Index
     round: int
     quiesces: bool = False
+    commit_term: Term = BEFORE_LOG.term
 
 
 class HeartbeatReply(Struct, frozen=True, kw_only=True):
@@ -101,12 +103,13 @@ class RejoinResponse(Struct, frozen=True, kw_only=True, array_like=True):
 class TimeoutNow(Struct, frozen=True, kw_only=True, array_like=True):
     """Hold an election at once: the leader transfers leadership (thesis 3.10).
 
-    ``commit_index`` never passes what the receiver holds. A new leader whose whole log is committed appends
-    no leader change record.
+    ``commit_index`` and ``commit_term`` are as in ``Heartbeat``. A new leader whose whole log is committed
+    appends no leader change record.
     """
 
     term: Term
     commit_index: Index = BEFORE_LOG.index
+    commit_term: Term = BEFORE_LOG.term
 
 
 class SnapshotOffer(Struct, frozen=True, kw_only=True):

@@ -49,6 +49,10 @@ class TermMap:
         run = bisect_right(firsts, index) - 1
         return self._terms[run] if run >= 0 else self.snapshot.term
 
+    def entry_at(self, index: Index) -> EntryId:
+        """The entry at an index up to the last one; the one just before the log for a lower index."""
+        return EntryId(self.term_at(index), index) if index > self.snapshot.index else self.snapshot
+
     def holds(self, entry: EntryId) -> bool:
         """Whether the log holds the entry, or it is the one just before the log."""
         return (

@@ -63,7 +63,7 @@ _PREFIX: Final = struct.Struct(">BI")
 _SENDER: Final = struct.Struct(
     ">qqB"
 )  # wall clock, the time the broker goes by, whether it declines leadership
-_HEARTBEAT: Final = struct.Struct(">QQqQB")  # group, term, commit index, round, falls silent
+_HEARTBEAT: Final = struct.Struct(">QQqQBQ")  # group, term, commit index, round, falls silent, commit term
 _HEARTBEAT_REPLY: Final = struct.Struct(">QQQQ")  # group, term, round, rejoining
 
 
@@ -79,7 +79,9 @@ def encode_heartbeats(
         _PREFIX.pack(FrameKind.HEARTBEATS, _SENDER.size) + _SENDER.pack(*clock, declines_leadership)
     )
     for group, beat in beats:
-        body += _HEARTBEAT.pack(group, beat.term, beat.commit_index, beat.round, beat.quiesces)
+        body += _HEARTBEAT.pack(
+            group, beat.term, beat.commit_index, beat.round, beat.quiesces, beat.commit_term
+        )
     return bytes(body)
 
 
@@ -103,8 +105,14 @@ def decode_heartbeats(payload: memoryview) -> Iterator[tuple[GroupId, Heartbeat]
     """The entries of a ``HEARTBEATS`` frame."""
     if len(payload) % _HEARTBEAT.size:
         raise MalformedFrame("heartbeats of a broken size")
-    for group, term, commit, round_, silent in _HEARTBEAT.iter_unpack(payload):
-        beat = Heartbeat(term=Term(term), commit_index=Index(commit), round=round_, quiesces=bool(silent))
+    for group, term, commit, round_, silent, commit_term in _HEARTBEAT.iter_unpack(payload):
+        beat = Heartbeat(
+            term=Term(term),
+            commit_index=Index(commit),
+            round=round_,
+            quiesces=bool(silent),
+            commit_term=Term(commit_term),
+        )
         yield GroupId(group), beat
 
 

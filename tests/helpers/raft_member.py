@@ -124,9 +124,14 @@ class MemberUnderTest:
             self.forget()
 
     def follow(self, leader: NodeId = TWO, term: int = 1, **fields: int) -> None:
-        """Receive a heartbeat."""
-        commit_index = Index(fields.get("commit_index", -1))
-        self.hear(leader, Heartbeat(term=Term(term), commit_index=commit_index, round=fields.get("round", 1)))
+        """Receive a heartbeat. ``commit_term`` is the leader's term unless given."""
+        beat = Heartbeat(
+            term=Term(term),
+            commit_index=Index(fields.get("commit_index", -1)),
+            round=fields.get("round", 1),
+            commit_term=Term(fields.get("commit_term", term)),
+        )
+        self.hear(leader, beat)
 
     def acknowledge(self, peer: NodeId, index: int) -> None:
         """A peer has everything up to ``index``."""

@@ -367,15 +367,19 @@ def test_leadership_is_handed_over_only_to_a_full_log_thesis_3_10() -> None:
     member.acknowledge(TWO, 3)
     assert member.said(TimeoutNow) == []
     member.acknowledge(THREE, 3)
-    assert member.said(TimeoutNow, THREE) == [TimeoutNow(term=Term(1), commit_index=Index(3))]
+    assert member.said(TimeoutNow, THREE) == [
+        TimeoutNow(term=Term(1), commit_index=Index(3), commit_term=Term(1))
+    ]
 
 
 def test_a_successor_that_was_told_what_is_committed_appends_nothing_of_its_own() -> None:
-    for commit_index, appended in ((-1, 1), (3, 0)):
+    for commit_index, commit_term, appended in ((-1, 0, 1), (3, 1, 0), (3, 2, 1)):
         member = MemberUnderTest()
         member.follow(TWO)
         member.hear(TWO, append(1, BEFORE_LOG, span(1, 0, 3)))
-        member.hear(TWO, TimeoutNow(term=Term(1), commit_index=Index(commit_index)))
+        member.hear(
+            TWO, TimeoutNow(term=Term(1), commit_index=Index(commit_index), commit_term=Term(commit_term))
+        )
         member.hear(THREE, VoteReply(term=Term(2), asked=Term(2), granted=True))
         assert member.core.role is Role.LEADER
         assert member.core.last.index == 3 + appended

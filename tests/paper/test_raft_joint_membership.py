@@ -226,7 +226,9 @@ def test_a_leader_that_steps_down_asks_the_best_voter_to_stand_up_thesis_4_2_2()
     member.acknowledge(THREE, 3)
     member.acknowledge(TWO, 2)
     assert member.core.role is Role.FOLLOWER
-    assert member.said(TimeoutNow, THREE) == [TimeoutNow(term=Term(2), commit_index=Index(2))]
+    assert member.said(TimeoutNow, THREE) == [
+        TimeoutNow(term=Term(2), commit_index=Index(2), commit_term=Term(2))
+    ]
     member.tick(9 * ELECTION_TICKS)
     assert member.core.role is Role.FOLLOWER
 

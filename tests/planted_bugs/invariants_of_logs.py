@@ -7,12 +7,15 @@ from tests.planted_bugs.bug import PlantedBug
 
 LOGS = (
     PlantedBug(
-        "a heartbeat has the full commit index for every follower",
+        "a heartbeat commits other entries than the leader's",
         "I1",
-        "raftlog.core.leader:Leader._broadcast",
-        "commit_index=progress.match_index",
-        "commit_index=commit_index",
-        seen_by="core:12",
+        "raftlog.core.follower:Follower._learn_commit",
+        "if member.terms.holds(committed):",
+        "if committed.index <= member.terms.last_index:",
+        seen_by=(
+            "tests/unit/core/test_rejoin.py"
+            "::test_an_older_copy_that_does_not_know_it_commits_nothing_for_what_it_held[Heartbeat-4]"
+        ),
     ),
     PlantedBug(
         "a snapshot replaces the log while a write is in flight",

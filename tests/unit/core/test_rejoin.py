@@ -419,3 +419,26 @@ def test_it_commits_nothing_by_a_heartbeat_whose_leader_knew_a_longer_log() -> N
     member = rejoining()
     member.hear(TWO, Heartbeat(term=Term(4), commit_index=Index(2), round=1))
     assert member.core.commit_index < 2
+
+
+# requirement: F6
+@pytest.mark.parametrize("commit_index", [3, 4, 9])
+@pytest.mark.parametrize("kind", [Heartbeat, TimeoutNow])
+def test_an_older_copy_that_does_not_know_it_commits_nothing_for_what_it_held(
+    kind: type[Heartbeat | TimeoutNow], commit_index: int
+) -> None:
+    """Its leader goes by what the newer log held. The tail of the copy was never committed."""
+    member = MemberUnderTest(term=2, runs=((1, 2), (2, 3)), commit=1)
+    member.follow(TWO, term=4)
+    committed = {"term": Term(4), "commit_index": Index(commit_index), "commit_term": Term(3)}
+    member.hear(TWO, TimeoutNow(**committed) if kind is TimeoutNow else Heartbeat(**committed, round=2))
+    assert member.core.commit_index == 1
+    member.follow(TWO, term=member.core.term + 1)
+    member.hear(TWO, append(member.core.term, entry(1, 1), span(3, 2, 9), commit=9))
+    assert (member.core.last, member.core.commit_index) == (entry(3, 9), 9)
+
+
+def test_a_sound_log_learns_from_heartbeats_what_is_committed() -> None:
+    member = MemberUnderTest(term=2, runs=((1, 2), (2, 3)), commit=1)
+    member.follow(TWO, term=4, commit_index=3, commit_term=2)
+    assert member.core.commit_index == 3
