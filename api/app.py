@@ -18,7 +18,7 @@ from api.http.access import Access, is_preflight, preflight
 from api.http.admission import Admission
 from api.http.batching import RequestBatcher
 from api.http.disconnects import DisconnectWatcher, has_client
-from api.http.errors import NotAcceptable, problem_response
+from api.http.errors import problem_response
 from api.http.parameters import accepted, query_of
 from api.http.path_table import PathTable
 from api.http.requests import Found, RememberedRequest, Request
@@ -51,7 +51,7 @@ from api.resources import (
 from api.resources.metrics import HttpMetrics
 from broker.ports import Services
 from raftlog import tracing
-from raftlog.errors import CommitUnknown, Overloaded, RaftlogError
+from raftlog.errors import CommitUnknown, NotAcceptable, Overloaded, RaftlogError
 from raftlog.exhaustion import RETRY_MS, exhaustion
 from raftlog.tracebacks import release
 from raftlog.wire import media_types

@@ -6,7 +6,8 @@
     │   │   ├── InvalidRecord           a record of the request is wrong
     │   │   ├── CorruptBatch            checksum, length or count of a batch is wrong
     │   │   ├── RecordTooLarge          above the topic's max.message.bytes
-    │   │   └── UnsupportedMediaType
+    │   │   ├── UnsupportedMediaType
+    │   │   └── MalformedRequest        it is not HTTP; the connection ends
     │   ├── UnknownTopic
     │   ├── UnknownPartition
     │   ├── PartitionDecommissioned the partition takes no more records; send to another
@@ -44,6 +45,15 @@
     │   ├── QuotaExceeded           the share of a client, group or topic is used up; wait and retry
     │   ├── Draining                the broker is stopping; ask another
     │   ├── StorageFull             the disk has no room; reads go on
+    │   ├── UriTooLong              path and query are too long
+    │   ├── HeadersTooLarge         a header is too long, or there are too many
+    │   ├── MisdirectedRequest      the header Host names another server
+    │   ├── OriginNotAllowed        a web page of a foreign origin writes
+    │   ├── PathNotFound            no such path
+    │   ├── MethodNotAllowed        the path has other methods
+    │   ├── NotAcceptable           none of the media types asked for can be given
+    │   ├── RequestTimeout          the body did not arrive in time; retry
+    │   ├── RecordNotFound          the offset is in range and holds no user's record
     │   └── NotSent                 it never left this client
     └── Unknown                 indefinite: it may or may not have happened
         ├── CommitUnknown           deadline or leadership lost while replicating
@@ -130,6 +140,10 @@ class UnsupportedMediaType(InvalidRequest):
     """``supported``: the media types that are understood here."""
 
     code = "unsupported_media_type"
+
+
+class MalformedRequest(InvalidRequest):
+    """The bytes are not HTTP/1.1, so nothing after them can be read either."""
 
 
 class UnknownTopic(Rejected):
@@ -392,6 +406,61 @@ class StorageFull(Rejected):
 
     code = "storage_full"
     retryable = True
+
+
+class UriTooLong(Rejected):
+    """``limit_bytes``: maximum length of path and query together."""
+
+    code = "uri_too_long"
+
+
+class HeadersTooLarge(Rejected):
+    """A header has more than ``limit_bytes``, or there are too many of them."""
+
+    code = "headers_too_large"
+
+
+class MisdirectedRequest(Rejected):
+    """``Host`` is not a name of this broker; ``http.allowed_hosts`` may list it."""
+
+    code = "misdirected_request"
+
+
+class OriginNotAllowed(Rejected):
+    """A web page of another origin writes; ``cors.allowed_origins`` may list it."""
+
+    code = "origin_not_allowed"
+
+
+class PathNotFound(Rejected):
+    """There is no resource at this path; /docs lists all paths."""
+
+    code = "path_not_found"
+
+
+class MethodNotAllowed(Rejected):
+    """``allowed``: the methods of this path."""
+
+    code = "method_not_allowed"
+
+
+class NotAcceptable(Rejected):
+    """``supported``: the media types of this path."""
+
+    code = "not_acceptable"
+
+
+class RequestTimeout(Rejected):
+    """The body did not arrive in time; nothing was done."""
+
+    code = "request_timeout"
+    retryable = True
+
+
+class RecordNotFound(Rejected):
+    """The offset is in the log but has no user record (a control record, or removed by compaction)."""
+
+    code = "record_not_found"
 
 
 class NotSent(Rejected):

@@ -18,8 +18,7 @@ from aiohttp.http import HttpVersion10, HttpVersion11, RawRequestMessage
 from api.app import RequestPipeline
 from api.connections.connection_limit import ConnectionLimit
 from api.connections.fast_path import LINGER_S
-from api.http.errors import HeadersTooLarge, MalformedRequest, UriTooLong
-from raftlog.errors import RaftlogError
+from raftlog.errors import HeadersTooLarge, MalformedRequest, RaftlogError, UriTooLong
 from raftlog.log_limit import LogLimit
 
 TARGET_BYTES_MAX: Final = 8192

@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from api.http.errors import MisdirectedRequest, OriginNotAllowed
 from api.http.requests import Request
 from broker.addresses import names_of
 from broker.ports import Services
+from raftlog.errors import MisdirectedRequest, OriginNotAllowed
 from raftlog.wire import headers
 
 ALL: Final = "*"

@@ -15,14 +15,19 @@ import aiohttp
 from aiohttp import web
 
 from api.http.admission import Hold
-from api.http.errors import MalformedRequest, RequestTimeout
 from api.http.json_bodies import WHOLE_BYTES_MAX, check_values, decode_json
 from api.http.parameters import media_type_of
 from api.http.requests import Request, client_of
 from api.http.routes import Call
 from api.http.whole_body import WholeBody
 from broker.ports import Limits
-from raftlog.errors import InvalidRequest, RecordTooLarge, UnsupportedMediaType
+from raftlog.errors import (
+    InvalidRequest,
+    MalformedRequest,
+    RecordTooLarge,
+    RequestTimeout,
+    UnsupportedMediaType,
+)
 from raftlog.exhaustion import refuse_exhausted
 from raftlog.node.computing import computed
 from raftlog.wire import media_types

@@ -1,19 +1,6 @@
 """Errors as RFC 9457 problems: one table from class to status, title and explanation.
 
-    RaftlogError
-    └── Rejected
-        ├── MalformedRequest        it is not HTTP: an InvalidRequest, and the connection ends
-        ├── UriTooLong              path and query are too long
-        ├── HeadersTooLarge         a header is too long, or there are too many
-        ├── MisdirectedRequest      the header Host names another server
-        ├── OriginNotAllowed        a web page of a foreign origin writes
-        ├── PathNotFound            no such path here
-        ├── MethodNotAllowed        the path has other methods (header Allow)
-        ├── NotAcceptable           none of the media types asked for can be given
-        ├── RequestTimeout          the body did not arrive in time
-        └── RecordNotFound          the offset is in range and holds no user's record
-
-These ten exist in HTTP only. Which status an error has is decided here and nowhere else.
+Which status an error has is decided here and nowhere else.
 """
 
 from __future__ import annotations
@@ -24,68 +11,9 @@ import msgspec
 from aiohttp import web
 
 from raftlog import errors
-from raftlog.errors import RaftlogError, Rejected
+from raftlog.errors import RaftlogError
 from raftlog.wire import media_types
 from raftlog.wire.problems import ProblemBody, problem_body
-
-
-class MalformedRequest(errors.InvalidRequest):
-    """The bytes are not HTTP/1.1, so nothing after them can be read either."""
-
-
-class UriTooLong(Rejected):
-    """``limit_bytes``: maximum length of path and query together."""
-
-    code = "uri_too_long"
-
-
-class HeadersTooLarge(Rejected):
-    """A header has more than ``limit_bytes``, or there are too many of them."""
-
-    code = "headers_too_large"
-
-
-class MisdirectedRequest(Rejected):
-    """``Host`` is not a name of this broker; ``http.allowed_hosts`` may list it."""
-
-    code = "misdirected_request"
-
-
-class OriginNotAllowed(Rejected):
-    """A web page of another origin writes; ``cors.allowed_origins`` may list it."""
-
-    code = "origin_not_allowed"
-
-
-class PathNotFound(Rejected):
-    """There is no resource at this path; /docs lists all paths."""
-
-    code = "path_not_found"
-
-
-class MethodNotAllowed(Rejected):
-    """``allowed``: the methods of this path."""
-
-    code = "method_not_allowed"
-
-
-class NotAcceptable(Rejected):
-    """``supported``: the media types of this path."""
-
-    code = "not_acceptable"
-
-
-class RequestTimeout(Rejected):
-    """The body did not arrive in time; nothing was done."""
-
-    code = "request_timeout"
-    retryable = True
-
-
-class RecordNotFound(Rejected):
-    """The offset is in the log but has no user record (a control record, or removed by compaction)."""
-
-    code = "record_not_found"
 
 
 class Kind(NamedTuple):
@@ -396,56 +324,56 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "Retry a write with the producer headers or an `Idempotency-Key`, so that it is stored once; or read "
         "whether it is stored.",
     ),
-    MalformedRequest: Kind(
+    errors.MalformedRequest: Kind(
         400,
         "The request is not HTTP",
         "The request is not HTTP/1.1, or its body is not framed as its headers say: the connection is "
         "closed. `detail` and the broker's log do not quote such a request.",
         "Send HTTP/1.1; check proxies between client and broker.",
     ),
-    UriTooLong: Kind(
+    errors.UriTooLong: Kind(
         414,
         "The path is too long",
         "The path and the query have more than `limit_bytes`. The connection is closed.",
         "Shorten the query.",
     ),
-    HeadersTooLarge: Kind(
+    errors.HeadersTooLarge: Kind(
         431,
         "The headers are too large",
         "A header has more than `limit_bytes`, or there are too many headers. The connection is closed.",
         "Send fewer and smaller headers.",
     ),
-    MisdirectedRequest: Kind(
+    errors.MisdirectedRequest: Kind(
         421,
         "This broker has another name",
         "The header `Host` names another server.",
         "Add the name to the broker's setting `http.allowed_hosts`, or use a name of the broker.",
     ),
-    OriginNotAllowed: Kind(
+    errors.OriginNotAllowed: Kind(
         403,
         "This web page may not write here",
         "A web page of another origin tried to write.",
         "Add the origin to the broker's setting `cors.allowed_origins`.",
     ),
-    PathNotFound: Kind(
+    errors.PathNotFound: Kind(
         404,
         "No such path",
         "There is no resource at this path. A trailing slash makes another path.",
         "`/docs` lists all paths.",
     ),
-    MethodNotAllowed: Kind(
+    errors.MethodNotAllowed: Kind(
         405,
         "This path has other methods",
         "The path does not support this method.",
         "Use a method in `allowed`, or in the header `Allow`.",
     ),
-    NotAcceptable: Kind(
+    errors.NotAcceptable: Kind(
         406,
         "No acceptable media type",
         "`Accept` has no media type that this path supports.",
         "Accept a media type in `supported`.",
     ),
-    RequestTimeout: Kind(
+    errors.RequestTimeout: Kind(
         408,
         "The body did not arrive",
         "The body did not arrive in time. The connection is closed.",
@@ -457,7 +385,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "No broker of this id has registered.",
         "`GET /v1/brokers` lists all.",
     ),
-    RecordNotFound: Kind(
+    errors.RecordNotFound: Kind(
         404,
         "No such record",
         "The offset is in range, but has a control record, not a user record.",
@@ -506,7 +434,9 @@ def problem_response(error: RaftlogError, *, instance: str, request_id: str) -> 
     after_ms = body.get("retry_after_ms")
     if isinstance(after_ms, int):
         response.headers["Retry-After"] = str(max(1, -(-after_ms // 1000)))
-    if isinstance(error, MethodNotAllowed) and isinstance(allowed := error.details.get("allowed"), list):
+    if isinstance(error, errors.MethodNotAllowed) and isinstance(
+        allowed := error.details.get("allowed"), list
+    ):
         response.headers["Allow"] = ", ".join(allowed)
     if status in _LAST:
         response.force_close()

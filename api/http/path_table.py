@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import unquote
 
-from api.http.errors import MethodNotAllowed, PathNotFound
 from api.http.routes import Route
+from raftlog.errors import MethodNotAllowed, PathNotFound
 
 REMEMBERED_MAX: Final = 1024  # cache: most paths are requested repeatedly
 

@@ -18,25 +18,23 @@ from api.http import pagination, parameters
 from api.http.admission import Admission
 from api.http.batching import RequestBatcher
 from api.http.disconnects import DisconnectWatcher
-from api.http.errors import (
-    HeadersTooLarge,
-    MalformedRequest,
-    MisdirectedRequest,
-    NotAcceptable,
-    OriginNotAllowed,
-    RequestTimeout,
-    UriTooLong,
-)
 from api.http.requests import Found, Request
 from broker.ports import CONFIRM_MS, Limits, Services
 from partitions.metadata.image import MetadataImage, TopicInfo
 from raftlog.errors import (
+    HeadersTooLarge,
     InvalidRequest,
+    MalformedRequest,
+    MisdirectedRequest,
+    NotAcceptable,
+    OriginNotAllowed,
     Overloaded,
     QuotaExceeded,
     RaftlogError,
+    RequestTimeout,
     UnknownPartition,
     UnknownTopic,
+    UriTooLong,
 )
 from raftlog.types import TopicPartition
 from raftlog.wire import headers, media_types

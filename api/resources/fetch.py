@@ -16,7 +16,6 @@ from api.http import parameters
 from api.http.answers_in_flight import Turn
 from api.http.batch_answers import BatchesAnswer, can_send_pieces
 from api.http.disconnects import has_client
-from api.http.errors import RecordNotFound
 from api.http.redirects import redirect_to_leader
 from api.http.routes import (
     BINARY,
@@ -42,7 +41,7 @@ from api.resources.reading import first_page, read
 from broker.ports import Limits
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog import errors
-from raftlog.errors import InvalidRequest, OffsetOutOfRange
+from raftlog.errors import InvalidRequest, OffsetOutOfRange, RecordNotFound
 from raftlog.node.reading import IN_PIECES_BYTES_MIN
 from raftlog.records.tags import tag_fields
 from raftlog.types import Offset, TopicPartition

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
-from api.http.errors import TABLE, Kind, PathNotFound
+from api.http.errors import TABLE, Kind
 from api.http.routes import TEXT, Answer, Call, Parameter, Route
 from api.resources.html_pages import page, text
-from raftlog.errors import RaftlogError
+from raftlog.errors import PathNotFound, RaftlogError
 from raftlog.wire import media_types, paths
 
 
