@@ -12,7 +12,7 @@ from typing import Final
 from chaos.cluster import Cluster
 from raftlog import Client
 from raftlog.errors import RaftlogError
-from raftlog.wire import paths
+from raftlog.wire import partitions
 
 PARTITIONS: Final = 12
 PRODUCERS: Final = 4
@@ -39,7 +39,7 @@ def spurious_elections(idle_s: float, busy_s: float) -> tuple[int, int, int]:
 
 def _terms(cluster: Cluster) -> int:
     """The sum over all partitions."""
-    rows = cluster.get(paths.partitions(_TOPIC))["items"]
+    rows = cluster.get(partitions.LIST.at(topic=_TOPIC))["items"]
     assert isinstance(rows, list)
     return sum(int(row["term"]) for row in rows)
 

@@ -14,7 +14,8 @@ from bench.raftlog_system import TOPIC, RaftlogSystem
 from bench.report import Section, table
 from bench.suite import STREAMS, Bench
 from raftlog.aio import Client
-from raftlog.wire import media_types, paths
+from raftlog.wire import media_types
+from raftlog.wire import records as record_operations
 
 CONNECTIONS = 64
 
@@ -41,7 +42,7 @@ class _JsonOver:
         self._connected += 1
         body = json.dumps({"records": [{"value": "x" * record_bytes}] * records}).encode()
         return await raw_http.connect(
-            url, raw_http.post(url, paths.topic_records(TOPIC), media_types.JSON, body)
+            url, raw_http.post(url, record_operations.PRODUCE.at(topic=TOPIC), media_types.JSON, body)
         )
 
 
@@ -50,7 +51,7 @@ async def http_json(bench: Bench) -> Section:
     section = Section(
         "HTTP with JSON",
         f"{CONNECTIONS} connections spread over the three brokers POST records of 100 B to "
-        f"`{paths.topic_records(TOPIC)}`; a broker that does not lead the partition forwards "
+        f"`{record_operations.PRODUCE.at(topic=TOPIC)}`; a broker that does not lead the partition forwards "
         "them to the leader.",
     )
     rows = []

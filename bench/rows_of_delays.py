@@ -15,7 +15,7 @@ import msgspec
 
 from bench.report import Floor, Section, table
 from bench.suite import Bench
-from raftlog.wire import paths
+from raftlog.wire import records as record_operations
 from raftlog.wire.delays import DELAYED_RECORDS_MAX
 
 TOPIC: Final = "reminders"
@@ -87,7 +87,7 @@ async def _accepted(session: aiohttp.ClientSession, urls: list[str], count: int)
 
 async def _send(session: aiohttp.ClientSession, url: str, records: list[dict[str, object]]) -> None:
     body = msgspec.json.encode({"records": records})
-    path = url + paths.topic_records(TOPIC)
+    path = url + record_operations.PRODUCE.at(topic=TOPIC)
     while True:
         async with session.post(path, data=body, headers={"Content-Type": "application/json"}) as answer:
             if answer.status == 200:
@@ -103,7 +103,7 @@ async def _lateness(session: aiohttp.ClientSession, url: str, count: int) -> lis
     offsets = dict.fromkeys(range(PARTITIONS), 0)
     while len(late) < count:
         for partition, offset in offsets.items():
-            path = url + paths.partition_records(TOPIC, partition)
+            path = url + record_operations.FETCH.at(topic=TOPIC, partition=partition)
             async with session.get(f"{path}?offset={offset}&limit=10000") as answer:
                 if answer.status != 200:
                     continue

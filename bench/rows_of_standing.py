@@ -13,7 +13,7 @@ from bench import processes
 from bench.raftlog_system import TOPIC, RaftlogSystem
 from bench.report import Floor, Section, table
 from bench.suite import Bench
-from raftlog.wire import media_types, paths
+from raftlog.wire import media_types, records
 
 PARTITIONS = 1000
 QUIESCENT_S = 30.0  # after the last election: much longer than the quiet time of a group
@@ -85,7 +85,7 @@ async def _failover_once(system: RaftlogSystem) -> float:
     cluster = system.cluster
     leader = await asyncio.to_thread(cluster.leader, TOPIC, 0)
     url = cluster.url(next(broker for broker in cluster.running if broker != leader))
-    path = f"{paths.partition_records(TOPIC, 0)}?timeout=5s"
+    path = f"{records.PRODUCE_TO_PARTITION.at(topic=TOPIC, partition=0)}?timeout=5s"
     request = raw_http.post(url, path, media_types.JSON, json.dumps({"records": [{"value": "x"}]}).encode())
     acknowledged: list[float] = []
     writing = asyncio.create_task(_write(url, request, acknowledged))

@@ -19,7 +19,7 @@ from raftlog.aio import Client
 from raftlog.client.messages import read_messages
 from raftlog.records.tags import TagSelection
 from raftlog.units import counted
-from raftlog.wire import headers, media_types, paths
+from raftlog.wire import headers, media_types, records
 
 RECORDS = 200_000
 QUICK_RECORDS = 40_000
@@ -101,7 +101,7 @@ async def _fill(client: Client, topic: str, compression: str, count: int) -> Non
 async def _read(session: aiohttp.ClientSession, url: str, topic: str, *, on_broker: bool) -> _Read:
     """All of a partition, from its first record to its end."""
     wanted = TagSelection(any=(WANTED,))
-    path = url + paths.partition_records(topic, 0)
+    path = url + records.FETCH.at(topic=topic, partition=0)
     offset, body_bytes, matches = 0, 0, 0
     began = time.perf_counter()
     while True:

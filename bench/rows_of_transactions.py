@@ -24,7 +24,7 @@ from bench.suite import Bench
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.units import counted
-from raftlog.wire import headers, media_types, paths
+from raftlog.wire import headers, media_types, transactions
 from transactions.records import Handle
 
 PARTITIONS = 3
@@ -76,7 +76,7 @@ class _Transactional(_Producer):
         await _Producer.connect(self)
         self.connections.append(await raw_http.connect(self.coordinator))
         body = json.dumps({"transactional_id": self.name}).encode()
-        await self._ask(raw_http.post(self.coordinator, paths.TRANSACTIONS, media_types.JSON, body), "id")
+        await self._ask(raw_http.post(self.coordinator, transactions.OPEN.path, media_types.JSON, body), "id")
 
     async def send(self) -> None:
         """One transaction."""
@@ -103,7 +103,7 @@ class _Transactional(_Producer):
 
     async def commit(self) -> None:
         """Until all partitions show it."""
-        path = f"{paths.TRANSACTIONS}/{self.handle}:commit"
+        path = f"{transactions.LIST.path}/{self.handle}:commit"
         await self._ask(raw_http.post(self.coordinator, path, media_types.JSON, b""), "next_id")
 
     async def _ask(self, request: bytes, name: str) -> None:

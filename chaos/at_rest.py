@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from chaos.history import Look
 from chaos.http_get import http_get
 from raftlog.testing.waits import LIMIT_S
-from raftlog.wire import headers, paths
+from raftlog.wire import headers, records, transactions
 from raftlog.wire.decoding import decoder_of
 from raftlog.wire.transactions import TransactionList
 
@@ -24,7 +24,7 @@ Found = TypeVar("Found", bound=Sized)
 
 def open_transactions(url: str, prefix: str = "") -> list[str]:
     """The transactions that are not complete, of transactional ids that begin so. Raises ``OSError``."""
-    body, _ = http_get(f"{url}{paths.TRANSACTIONS}?state=open", TIMEOUT_S)
+    body, _ = http_get(f"{url}{transactions.LIST.path}?state=open", TIMEOUT_S)
     found = decoder_of(TransactionList).decode(body).items
     return [one.id for one in found if one.transactional_id.startswith(prefix)]
 
@@ -32,7 +32,7 @@ def open_transactions(url: str, prefix: str = "") -> list[str]:
 def final_look(url: str, topic: str, partition: int) -> Look:
     """The end of a partition and the end of its committed records, in one response. Raises ``OSError``."""
     invoked_s = time.monotonic()
-    path = f"{url}{paths.partition_records(topic, partition)}?offset=0&limit=1"
+    path = f"{url}{records.FETCH.at(topic=topic, partition=partition)}?offset=0&limit=1"
     _, found = http_get(path, TIMEOUT_S)
     return Look(
         partition=partition,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from chaos.http_get import http_get
 from raftlog.testing.waits import LIMIT_S, states
-from raftlog.wire import paths
+from raftlog.wire import health
 
 POLL_S = 0.01
 ANSWER_S = 10.0  # of one attempt of many
@@ -87,11 +87,11 @@ class ClusterView(ABC):
 
     def is_ready(self, broker: int) -> bool:
         """True if the broker reports that it can serve."""
-        return self._agrees(broker, paths.READY)
+        return self._agrees(broker, health.READY.path)
 
     def is_alive(self, broker: int) -> bool:
         """True if the broker responds, whether it can serve or not."""
-        return self._agrees(broker, paths.LIVE)
+        return self._agrees(broker, health.LIVE.path)
 
     def _agrees(self, broker: int, path: str) -> bool:
         try:

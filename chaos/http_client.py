@@ -21,7 +21,8 @@ from raftlog.errors import ConnectionLost, NotSent, RaftlogError
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.reader import read_records
-from raftlog.wire import headers, media_types, paths, problems
+from raftlog.wire import headers, media_types, partitions, problems
+from raftlog.wire import records as record_operations
 
 CONNECT_S = 1.0
 PRODUCE_TIMEOUT_MS = 3000  # the broker's timeout
@@ -99,13 +100,16 @@ class Client:
 
     async def producer_id(self) -> int:
         """A new producer id."""
-        answer = await self.call("POST", paths.PRODUCERS, b"{}", {"Content-Type": media_types.JSON})
+        answer = await self.call(
+            "POST", record_operations.CREATE.path, b"{}", {"Content-Type": media_types.JSON}
+        )
         return int(json.loads(answer[1])["producer_id"])
 
     async def produce(self, partition: int, body: Body) -> int:
         """One attempt; the offset of the first record."""
-        path = f"{paths.partition_records(self._topic, partition)}?timeout={PRODUCE_TIMEOUT_MS}ms"
-        _, data, _ = await self.call("POST", path, body.data, body.headers)
+        path = record_operations.PRODUCE_TO_PARTITION.at(topic=self._topic, partition=partition)
+        query = f"?timeout={PRODUCE_TIMEOUT_MS}ms"
+        _, data, _ = await self.call("POST", path + query, body.data, body.headers)
         answer = json.loads(data)
         if "base_offset" in answer:
             return int(answer["base_offset"])
@@ -116,9 +120,10 @@ class Client:
 
     async def fetch(self, partition: int, offset: int, *, wait_ms: int, binary: bool) -> Page:
         """Records from an offset on, as many as one response has."""
-        path = f"{paths.partition_records(self._topic, partition)}?offset={offset}&wait={wait_ms}ms"
+        path = record_operations.FETCH.at(topic=self._topic, partition=partition)
+        query = f"?offset={offset}&wait={wait_ms}ms"
         accept = media_types.BATCH if binary else media_types.JSON
-        status, data, found = await self.call("GET", path, None, {"Accept": accept})
+        status, data, found = await self.call("GET", path + query, None, {"Accept": accept})
         following, end = int(found[headers.NEXT_OFFSET]), int(found[headers.HIGH_WATERMARK])
         if status == 204:
             return Page((), following, end)
@@ -137,8 +142,9 @@ class Client:
 
     async def end_of(self, partition: int, *, isolation: str = "uncommitted") -> int:
         """The high watermark, linearizable; for ``committed``, the last stable offset."""
-        path = f"{paths.partition_offsets(self._topic, partition)}?at=latest&isolation={isolation}"
-        return int(json.loads((await self.call("GET", path, None, {}))[1])["offset"])
+        path = partitions.OFFSET_AT.at(topic=self._topic, partition=partition)
+        query = f"?at=latest&isolation={isolation}"
+        return int(json.loads((await self.call("GET", path + query, None, {}))[1])["offset"])
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(middlewares=(single_attempt,))

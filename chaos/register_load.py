@@ -21,7 +21,7 @@ from typing import Final
 from chaos.history import Commit, Committed, History, Look, Outcome
 from chaos.http_client import Client
 from raftlog.errors import RaftlogError, UnknownGroup
-from raftlog.wire import media_types, paths
+from raftlog.wire import groups, media_types
 
 WRITES_MAX: Final = 100  # of one register: the search for an order stays small
 PAUSE_S_MAX: Final = 0.3
@@ -95,7 +95,7 @@ class RegisterLoad:
 
     async def _commit(self, client: Client, group: str, body: bytes) -> Outcome:
         try:
-            await client.call("PUT", paths.of_group(paths.GROUP_OFFSETS, group), body, _JSON)
+            await client.call("PUT", groups.COMMIT.at(group=group), body, _JSON)
         except RaftlogError as error:
             client.rotate()
             return Outcome.FAILED if error.is_definite else Outcome.UNKNOWN
@@ -105,9 +105,7 @@ class RegisterLoad:
         """Whether there was an answer."""
         invoked_s = time.monotonic()
         try:
-            _, data, _ = await client.call(
-                "GET", f"{paths.of_group(paths.GROUP_OFFSETS, group)}?lag=false", None, {}
-            )
+            _, data, _ = await client.call("GET", f"{groups.OFFSETS.at(group=group)}?lag=false", None, {})
         except UnknownGroup:
             rows = []
         except RaftlogError:

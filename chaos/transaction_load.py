@@ -23,7 +23,7 @@ from typing import Final
 from chaos.history import Decision, End, History, Open, Outcome, Send
 from chaos.http_client import Client, Opened
 from raftlog.errors import OutcomeForgotten, ProducerFenced, RaftlogError, TransactionAborted
-from raftlog.wire import media_types, paths
+from raftlog.wire import media_types, transactions
 
 TIMEOUT: Final = "5s"  # of a transaction
 PARTITIONS_MAX: Final = 4  # of one transaction
@@ -176,7 +176,7 @@ class TransactionLoad:
         """The first transaction of another process; None without an answer in time."""
         process, invoked_s = next(self.processes), time.monotonic()
         body = json.dumps({"transactional_id": name, "timeout": TIMEOUT}).encode()
-        answer = await self._ask(client, paths.TRANSACTIONS, body)
+        answer = await self._ask(client, transactions.LIST.path, body)
         self.history.opens.append(
             Open(
                 process=process,
@@ -206,8 +206,8 @@ class TransactionLoad:
         return None
 
     async def _ask_end(self, client: Client, transaction: _Transaction, asked: Decision) -> None:
-        template = paths.TRANSACTION_COMMIT if asked is Decision.COMMITTED else paths.TRANSACTION_ABORT
-        path = paths.of_transaction(template, transaction.opened.id)
+        operation = transactions.COMMIT if asked is Decision.COMMITTED else transactions.ABORT
+        path = operation.at(transaction=transaction.opened.id)
         transaction.is_commit_asked |= asked is Decision.COMMITTED
         invoked_s, decided = time.monotonic(), None
         try:

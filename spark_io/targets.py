@@ -19,7 +19,7 @@ from urllib.request import ProxyHandler, build_opener
 
 from raftlog.client.topic_names import suggestion
 from raftlog.errors import NotSent, UnknownTopic
-from raftlog.wire import paths
+from raftlog.wire import topics
 from spark_io.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def check_target(servers: Sequence[str], topic: str | None, patience_s: float | 
     Raises ``NotSent`` if no broker answers for ``patience_s`` seconds, also without a topic. With ``None``
     silent brokers are no error.
     """
-    path = f"{paths.TOPICS}?limit=1" if topic is None else paths.topic(topic)
+    path = f"{topics.LIST.path}?limit=1" if topic is None else topics.DESCRIBE.at(topic=topic)
     deadline = time.monotonic() + (patience_s or 0.0)
     while (silent := _silent(servers, path, topic)) and patience_s is not None:
         if time.monotonic() > deadline:
@@ -74,7 +74,7 @@ def _silent(servers: Sequence[str], path: str, topic: str | None) -> list[str]:
 
 def _names(server: str) -> list[str]:
     try:
-        found = json.loads(_get(f"{server}{paths.TOPICS}?limit={NAMES_MAX}"))
+        found = json.loads(_get(f"{server}{topics.LIST.path}?limit={NAMES_MAX}"))
         return [one["name"] for one in found["items"]]
     except (OSError, HTTPException, ValueError):
         return []

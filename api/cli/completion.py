@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 from api.cli import VARIABLE
 from api.cli.contexts import read_contexts
 from api.cli.parameters import Argument
-from raftlog.wire import paths
+from raftlog.wire import groups, topics
 
 if TYPE_CHECKING:
     import click
 
 _LIMIT_S: Final = 1.0
 _NAMES_MAX: Final = 1000
-_LISTS: Final = {"topics": (paths.TOPICS, "name"), "groups": (paths.GROUPS, "group")}
+_LISTS: Final = {"topics": (topics.LIST.path, "name"), "groups": (groups.LIST.path, "group")}
 
 
 class Shell(enum.StrEnum):

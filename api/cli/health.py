@@ -21,7 +21,7 @@ import msgspec
 from api.cli.reading import Reading, answer_of, opened
 from api.cli.tables import Row
 from raftlog.units import counted
-from raftlog.wire import paths
+from raftlog.wire import health
 from raftlog.wire.bodies import HealthBody, PartitionBody, RefusedReplicaBody
 from raftlog.wire.decoding import UNREADABLE
 from raftlog.wire.limits import REPLICAS_DEFAULT, TRANSACTION_MS_MAX
@@ -199,7 +199,7 @@ def _told(url: str) -> HealthBody | None:
     """The state of a broker, whether it is ready or not."""
     try:
         with closing(opened(url, _TIMEOUT_S)) as http:
-            answer = answer_of(http, paths.READY, _TIMEOUT_S)
+            answer = answer_of(http, health.READY.path, _TIMEOUT_S)
             return msgspec.json.decode(answer.body, type=HealthBody)
     except (OSError, HTTPException, *UNREADABLE):
         return None

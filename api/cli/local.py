@@ -39,7 +39,7 @@ from broker.cluster_files import (
 from raftlog.__main__ import COMMAND
 from raftlog.errors import InvalidRequest
 from raftlog.units import counted
-from raftlog.wire import paths
+from raftlog.wire import health
 
 HTTP_PORT = 7070
 STOP_S = 9.0  # brokers need two or three seconds; a user waits at most ten
@@ -353,7 +353,7 @@ def _is_ready(url: str) -> bool:
 
     try:
         with closing(opened(url, _READY_TIMEOUT_S)) as http:
-            return answer_of(http, paths.READY, _READY_TIMEOUT_S).status == 200
+            return answer_of(http, health.READY.path, _READY_TIMEOUT_S).status == 200
     except (OSError, HTTPException):
         return False
 

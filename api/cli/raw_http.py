@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlsplit
 
-from raftlog.wire import headers, media_types, paths
+from raftlog.wire import headers, media_types, records
 
 READ_BYTES = 1 << 20
 FETCH_BYTES = 4 << 20
@@ -116,7 +116,7 @@ class HttpReader:
     ) -> None:
         self._connection = connection
         self._host = urlsplit(url).netloc
-        self._path = paths.partition_records(topic, partition)
+        self._path = records.FETCH.at(topic=topic, partition=partition)
         self._wait = wait
         self._fetch_bytes = fetch_bytes
         self._offset = 0
@@ -162,7 +162,12 @@ async def connect(url: str, request: bytes = b"") -> HttpConnection:
 
 def produce_request(url: str, topic: str, partition: int, batch: bytes) -> bytes:
     """A produce of prebuilt binary batches to the partition's leader."""
-    return post(url, f"{paths.partition_records(topic, partition)}?route=none", media_types.BATCH, batch)
+    return post(
+        url,
+        f"{records.PRODUCE_TO_PARTITION.at(topic=topic, partition=partition)}?route=none",
+        media_types.BATCH,
+        batch,
+    )
 
 
 def post(url: str, path: str, media_type: str, body: bytes) -> bytes:

@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
-from raftlog.wire import paths
+from raftlog.wire import health
 
 if TYPE_CHECKING:
     from raftlog.wire.bodies import BrokerBody, TopicBody
@@ -86,7 +86,7 @@ def _collect(url: str, names: Sequence[str], found: list[Mapping[str, Series]]) 
         suppress(OSError, HTTPException, ValueError, OverflowError),
         closing(opened(url, _TIMEOUT_S)) as http,
     ):
-        found.append(_series(answer_of(http, paths.METRICS, _TIMEOUT_S).body.decode(), names))
+        found.append(_series(answer_of(http, health.METRICS.path, _TIMEOUT_S).body.decode(), names))
 
 
 def _series(text: str, names: Sequence[str]) -> Mapping[str, Series]:

@@ -22,14 +22,14 @@ from api.resources.metrics import HttpMetrics
 from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
 from raftlog.hosting.budget import share_owner
 from raftlog.log_limit import LogLimit
-from raftlog.wire import paths
+from raftlog.wire import health
 
 _log = logging.getLogger("raftlog.http")
 
 ANSWERED_AT_ONCE_MAX: Final = 16  # of connections beyond the limit; their descriptors are in the reserve
 ANSWER_S: Final = 1.0  # a connection beyond the limit is closed after this time
 RETRY_AFTER_MS: Final = 1000
-_PATHS: Final = ("/healthz/", f"{paths.METRICS} ")
+_PATHS: Final = ("/healthz/", f"{health.METRICS.path} ")
 SERVED: Final = tuple(f"{method} {path}".encode() for method in ("GET", "HEAD") for path in _PATHS)
 
 

@@ -1,7 +1,7 @@
-"""The route table: parameters, bodies and errors of each path. Routing and documentation use it.
+"""The route table: the handler and the parameters of each operation. Routing and documentation use it.
 
-A ``Route`` names its handler, its parameters, its bodies and its errors; ``app`` binds the handlers
-and ``documentation`` describes them, so that the served document cannot disagree with the code.
+A ``Route`` binds an operation of the contract (``raftlog.wire.operation``) to its handler and adds its
+parameters; ``documentation`` describes the routes, so that the served document cannot disagree with the code.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -39,15 +39,9 @@ from raftlog.errors import (
 from raftlog.types import TopicPartition
 from raftlog.wire import headers, media_types
 from raftlog.wire.limits import NAME_CHARACTERS_MAX, PARTITIONS_MAX
+from raftlog.wire.operation import TEXT, Operation, Schema
 
 T = TypeVar("T")
-
-Schema = Mapping[str, object]
-BodyType = type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | Schema
-"""A struct, a union of structs, or a JSON schema for other media types."""
-
-BINARY: Schema = {"type": "string", "format": "binary"}
-TEXT: Schema = {"type": "string"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +59,6 @@ class Parameter:
     def schema_for(self, limits: Limits) -> Schema:
         """The schema for a broker with these limits."""
         return self.schema(limits) if callable(self.schema) else self.schema
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One successful response: its bodies by media type and its headers."""
-
-    description: str
-    bodies: Mapping[str, BodyType] = field(default_factory=dict)
-    headers: tuple[str, ...] = ()
-
-
-def json_answer(description: str, body: type[msgspec.Struct], *headers: str) -> Answer:
-    """A response with one JSON body."""
-    return Answer(description, {media_types.JSON: body}, headers)
 
 
 CAPPED: Final = {"wait": headers.WAIT_CAPPED, "timeout": headers.TIMEOUT_CAPPED}
@@ -211,32 +191,36 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class Route:
-    """One method of one path. Unless ``negotiated``, the response is the same for any ``Accept``.
+    """An operation and its handler. Unless ``negotiated``, the response is the same for any ``Accept``.
 
     ``is_streamed`` if a successful response is sent while it is made.
     """
 
-    method: str
-    path: str
+    operation: Operation[Any]
     handler: Handler
-    summary: str
-    description: str = ""
     parameters: tuple[Parameter, ...] = ()
-    request: Mapping[str, BodyType] = field(default_factory=dict)
-    answers: Mapping[int, Answer] = field(default_factory=dict)
-    errors: tuple[type[RaftlogError], ...] = ()
-    body_required: bool = True
     negotiated: bool = True
     is_streamed: bool = False
 
     @property
-    def general_errors(self) -> tuple[type[RaftlogError], ...]:
-        """Errors that follow from the kind of the route."""
-        of_body = (RequestTimeout, Overloaded, QuotaExceeded) if self.request else ()
+    def method(self) -> str:
+        """The method of the operation."""
+        return self.operation.method
+
+    @property
+    def path(self) -> str:
+        """The path of the operation, with fields in braces."""
+        return self.operation.path
+
+    @property
+    def errors(self) -> tuple[type[RaftlogError], ...]:
+        """All errors: of the operation, and those that follow from how requests are read."""
+        of_body = (RequestTimeout, Overloaded, QuotaExceeded) if self.operation.bodies else ()
         of_head = (MalformedRequest, UriTooLong, HeadersTooLarge)
         of_write = () if self.method == "GET" else (OriginNotAllowed,)
         of_answer = (NotAcceptable,) if self.negotiated else ()
-        return (InvalidRequest, *of_answer, MisdirectedRequest, *of_write, *of_head, *of_body)
+        general = (InvalidRequest, *of_answer, MisdirectedRequest, *of_write, *of_head, *of_body)
+        return (*self.operation.all_errors, *general)
 
     @cached_property
     def query_names(self) -> frozenset[str]:
@@ -251,7 +235,7 @@ class Route:
     @cached_property
     def media_types(self) -> tuple[str, ...]:
         """The media types of successful responses; the first is the default."""
-        kinds = dict.fromkeys(kind for answer in self.answers.values() for kind in answer.bodies)
+        kinds = dict.fromkeys(kind for answer in self.operation.answers.values() for kind in answer.bodies)
         return tuple(kinds) or (media_types.JSON,)
 
 

@@ -16,7 +16,6 @@ from api.http.routes import (
     Call,
     Parameter,
     Route,
-    json_answer,
     json_response,
 )
 from broker.ports import ControllerPort
@@ -25,7 +24,7 @@ from partitions.metadata.image import BrokerInfo, MetadataImage
 from raftlog import errors
 from raftlog.errors import NoLeader
 from raftlog.types import NodeId
-from raftlog.wire import bodies, media_types, paths
+from raftlog.wire import bodies, brokers, cluster, records
 from raftlog.wire.limits import BROKER_ID_MAX
 
 REFUSED_TIMEOUT_MS: Final = 1000
@@ -95,7 +94,7 @@ def _broker(call: Call, image: MetadataImage) -> BrokerInfo:
     if broker_id in image.forgotten:
         raise errors.UnknownBroker(f"broker {broker_id} was removed for good, and its id is not given again")
     text = call.match_info["broker"][:32]
-    raise errors.UnknownBroker(f"there is no broker {text!r}; GET {paths.BROKERS} lists them")
+    raise errors.UnknownBroker(f"there is no broker {text!r}; GET {brokers.LIST.path} lists them")
 
 
 async def get_cluster(call: Call) -> web.StreamResponse:
@@ -157,126 +156,15 @@ def _body(call: Call, broker: BrokerInfo, image: MetadataImage | None = None) ->
 
 
 _BROKER = Parameter("broker", "id of a broker", WholeNumber(1, BROKER_ID_MAX).schema, "path")
-_CHANGE_ERRORS = (
-    errors.UnknownBroker,
-    errors.InvalidRequest,
-    errors.Conflict,
-    errors.NoLeader,
-    errors.CommitUnknown,
-)
 
 ROUTES = (
-    Route(
-        "GET",
-        paths.BROKERS,
-        list_brokers,
-        "List brokers",
-        "By id.",
-        (LIMIT, PAGE_TOKEN),
-        {},
-        {200: json_answer("a page", bodies.BrokerList)},
-        (errors.InvalidRequest, errors.NoLeader),
-    ),
-    Route(
-        "GET",
-        paths.BROKER,
-        get_broker,
-        "Describe a broker",
-        "",
-        (_BROKER,),
-        {},
-        {200: json_answer("the broker", bodies.BrokerBody)},
-        (errors.UnknownBroker, errors.NoLeader),
-    ),
-    Route(
-        "POST",
-        paths.DRAIN_BROKER,
-        drain_broker,
-        "Drain a broker",
-        "It gets no new replicas and hands its leaderships over; the replicas that it has stay. "
-        "`:recommission` ends it. Refused where another broker is drained or down, and the brokers that are "
-        "left could not hold every topic.",
-        (_BROKER,),
-        {},
-        {200: json_answer("the broker", bodies.BrokerBody)},
-        _CHANGE_ERRORS,
-    ),
-    Route(
-        "POST",
-        paths.DECOMMISSION_BROKER,
-        decommission_broker,
-        "Decommission a broker",
-        "Its replicas move to other brokers, which must be enough to hold them, and it loses its vote on "
-        "metadata. Once `replicas` is 0 and `metadata_voter` false its process can be stopped for good. "
-        "`:recommission` ends it at any time.",
-        (_BROKER,),
-        {},
-        {200: json_answer("the broker", bodies.BrokerBody)},
-        _CHANGE_ERRORS,
-    ),
-    Route(
-        "POST",
-        paths.RECOMMISSION_BROKER,
-        recommission_broker,
-        "Use a broker again",
-        "Ends draining and decommissioning. Replicas that have moved stay where they are.",
-        (_BROKER,),
-        {},
-        {200: json_answer("the broker", bodies.BrokerBody)},
-        _CHANGE_ERRORS,
-    ),
-    Route(
-        "POST",
-        paths.FORGET_BROKER,
-        forget_broker,
-        "Remove a broker for good",
-        "For a broker that is stopped, holds no replica and has no vote on metadata: decommissioned, dead "
-        "for `timing.broker_dead_ms`, or never started. It leaves all lists, its id is not given again, and "
-        "its process is refused if it starts again. Safe to repeat.",
-        (_BROKER,),
-        {},
-        {200: json_answer("it is removed", bodies.BrokerForgotten)},
-        (*_CHANGE_ERRORS, errors.PreconditionFailed),
-    ),
-    Route(
-        "GET",
-        paths.CLUSTER,
-        get_cluster,
-        "Describe the cluster",
-        "",
-        (),
-        {},
-        {200: json_answer("the cluster", bodies.ClusterBody)},
-        (errors.NoLeader,),
-    ),
-    Route(
-        "GET",
-        paths.CLUSTER_CONTROLLER,
-        get_controller,
-        "Find the controller",
-        "`refused_replicas` are new replicas that live brokers could not open in the last minute; `null` "
-        "when the controller does not answer in time.",
-        (),
-        {},
-        {200: json_answer("the active controller", bodies.ControllerBody)},
-        (errors.NoLeader,),
-    ),
-    Route(
-        "POST",
-        paths.PRODUCERS,
-        create_producer,
-        "Allocate a producer id for deduplication",
-        "Send it with `Producer-Id`, `Producer-Epoch` and `Producer-Seq`: retried records are stored once.",
-        (),
-        {media_types.JSON: bodies.CreateProducer},
-        {201: json_answer("a new producer id", bodies.ProducerBody)},
-        (
-            errors.InvalidRequest,
-            errors.UnsupportedMediaType,
-            errors.RecordTooLarge,
-            errors.NoLeader,
-            errors.CommitUnknown,
-        ),
-        body_required=False,
-    ),
+    Route(brokers.LIST, list_brokers, (LIMIT, PAGE_TOKEN)),
+    Route(brokers.DESCRIBE, get_broker, (_BROKER,)),
+    Route(brokers.DRAIN, drain_broker, (_BROKER,)),
+    Route(brokers.DECOMMISSION, decommission_broker, (_BROKER,)),
+    Route(brokers.RECOMMISSION, recommission_broker, (_BROKER,)),
+    Route(brokers.FORGET, forget_broker, (_BROKER,)),
+    Route(cluster.DESCRIBE, get_cluster),
+    Route(cluster.CONTROLLER, get_controller),
+    Route(records.CREATE, create_producer),
 )

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from api.http import parameters
 from api.http.bodies import read_json
-from api.http.routes import TOPIC, Call, Parameter, Route, json_answer, json_response
+from api.http.routes import TOPIC, Call, Parameter, Route, json_response
 from api.http.steps import Steps
 from api.resources import json_records
 from api.resources.dead_letter_pages import Bodies, Letter, Pages, Use
@@ -33,14 +33,12 @@ from api.resources.redriven_jobs import RedrivenJobs
 from broker.ports import CONFIRM_MS
 from partitions.metadata.image import TopicInfo
 from partitions.values import QUORUM, AppendReceipt
-from raftlog import errors
 from raftlog.errors import Conflict, InvalidRequest, RecordTooLarge, UnknownTopic
 from raftlog.node.computing import computed
 from raftlog.records.builder import Record
 from raftlog.records.failures import Settled, dead_letter_topic, retry_topic, tombstone
 from raftlog.types import TopicPartition
 from raftlog.wire import dead_letters as wire
-from raftlog.wire import media_types, paths
 from raftlog.wire.limits import DEAD_LETTERS_MAX
 
 LISTED_BYTES_MAX: Final = 1 << 20  # of the dead letters of one response; one more may exceed it
@@ -274,33 +272,11 @@ def _body(partition: int, letter: Letter, shape: str | None) -> wire.DeadLetterB
 
 
 _CURSOR = Parameter("cursor", "`next` of the previous response, with the same selection")
-_ERRORS = (
-    errors.InvalidRequest,
-    errors.UnknownTopic,
-    errors.UnknownPartition,
-    errors.NoLeader,
-    errors.Overloaded,
-    errors.ConnectionLost,
-)
-_WRITE_ERRORS = (
-    *_ERRORS,
-    errors.UnsupportedMediaType,
-    errors.RecordTooLarge,
-    errors.InvalidRecord,
-    errors.NotEnoughReplicas,
-    errors.StorageFull,
-    errors.CommitUnknown,
-    errors.OffsetOutOfRange,
-)
 
 ROUTES = (
     Route(
-        "GET",
-        paths.DEAD_LETTERS,
+        wire.LIST,
         list_dead_letters,
-        "List the open dead letters of a group",
-        "Partition by partition, the oldest first. One request reads a bounded part of the dead-letter "
-        "topic: continue with `next` as `cursor` until it is null, even after an empty page.",
         (
             TOPIC,
             GROUP,
@@ -320,35 +296,7 @@ ROUTES = (
                 {"type": "string", "enum": list(FORMATS), "default": "auto"},
             ),
         ),
-        {},
-        {200: json_answer("a page", wire.DeadLetterList)},
-        _ERRORS,
     ),
-    Route(
-        "POST",
-        paths.DEAD_LETTERS_REDRIVE,
-        redrive_dead_letters,
-        "Try dead letters again",
-        "Appends each record to the retry topic of the group, then settles its dead letter. If the group "
-        "works off the topic as a queue, its jobs are delivered again instead; dead letters whose records "
-        "are not in the topic any more, or have other tags than the queue, stay open: `left` counts them. "
-        "With `dry_run` only shows what would "
-        "change. Repeat it after an unknown outcome (504): what is settled is not selected again, a "
-        "record that was appended before is tried twice.",
-        (TOPIC, GROUP),
-        {media_types.JSON: wire.SettleDeadLetters},
-        {200: json_answer("what was redriven", wire.DeadLettersSettled)},
-        (*_WRITE_ERRORS, errors.Conflict),
-    ),
-    Route(
-        "POST",
-        paths.DEAD_LETTERS_DISCARD,
-        discard_dead_letters,
-        "Discard dead letters",
-        "Settles dead letters without another attempt. With `dry_run` only shows what would change.",
-        (TOPIC, GROUP),
-        {media_types.JSON: wire.SettleDeadLetters},
-        {200: json_answer("what was discarded", wire.DeadLettersSettled)},
-        _WRITE_ERRORS,
-    ),
+    Route(wire.REDRIVE, redrive_dead_letters, (TOPIC, GROUP)),
+    Route(wire.DISCARD, discard_dead_letters, (TOPIC, GROUP)),
 )

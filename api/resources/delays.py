@@ -14,7 +14,7 @@ from api.http import pagination
 from api.http.bodies import read_json
 from api.http.idempotency import refuse_key
 from api.http.producers import producer_of
-from api.http.routes import LIMIT, PAGE_TOKEN, Answer, Call, Parameter, Route, json_answer, json_response
+from api.http.routes import LIMIT, PAGE_TOKEN, Call, Parameter, Route, json_response
 from api.resources import json_records
 from api.resources.json_records import Due, Placed, due_of
 from api.resources.json_values import ABSENT, SHOW, headers_in_json, key_in_json
@@ -27,11 +27,10 @@ from partitions.values import QUORUM, Acks
 from raftlog import errors
 from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 from raftlog.records.batch import HEADER_BYTES, batch_too_large
-from raftlog.wire import bodies, media_types, paths
+from raftlog.wire import bodies
 from raftlog.wire import delays as wire
 from raftlog.wire.delays import DELAYED_BYTES_MAX, DELAYED_RECORDS_MAX
 
-SHOWN_MAX = 100  # in one page: each is read from the log
 KEYS_BYTES_MAX = 1 << 20  # of one page, which has all keys whole; one more key may exceed it
 QUERY = ("delay", "deliver_at")
 
@@ -82,7 +81,7 @@ async def produce(
 
 async def list_messages(call: Call) -> web.StreamResponse:
     """Messages that are not in their topics yet."""
-    limit = min(SHOWN_MAX, pagination.LIMIT.of(call.query, "limit"))
+    limit = min(wire.SHOWN_MAX, pagination.LIMIT.of(call.query, "limit"))
     token = call.query.get("page_token")
     after = None if token is None else _token(token)
     service, timeout_ms = call.services.delayed, call.services.limits.control_timeout_ms
@@ -251,67 +250,10 @@ def _whole_body(which: MessageId, found: Described, message: Message) -> wire.De
 
 
 _ID = Parameter("delayed_id", "the `delayed_id` of a message", place="path")
-_ERRORS = (errors.UnknownDelayed, errors.NoLeader, errors.Overloaded)
 
 ROUTES = (
-    Route(
-        "GET",
-        paths.DELAYED,
-        list_messages,
-        "List delayed messages",
-        f"Those that are not in their topics yet, by id; at most {SHOWN_MAX} in a page, fewer if their keys "
-        "are large.",
-        (Parameter("topic", "only those for this topic"), LIMIT, PAGE_TOKEN),
-        {},
-        {200: json_answer("a page", wire.DelayedList)},
-        (errors.InvalidRequest, errors.NoLeader, errors.Overloaded),
-    ),
-    Route(
-        "GET",
-        paths.DELAYED_MESSAGE,
-        get_message,
-        "Describe a delayed message",
-        "With its record. A message that was delivered in the last 10 minutes is `already_delivered`.",
-        (_ID,),
-        {},
-        {200: json_answer("the message", wire.DelayedRecordBody)},
-        (*_ERRORS, errors.DelayedAlreadyDelivered),
-    ),
-    Route(
-        "PATCH",
-        paths.DELAYED_MESSAGE,
-        reschedule,
-        "Reschedule a delayed message",
-        "Also one that has failed, which is tried again then.",
-        (_ID,),
-        {media_types.JSON: wire.RescheduleMessage},
-        {200: json_answer("the message", wire.DelayedRecordBody)},
-        (
-            *_ERRORS,
-            errors.DelayedAlreadyDelivered,
-            errors.InvalidRequest,
-            errors.UnsupportedMediaType,
-            errors.RecordTooLarge,
-            errors.CommitUnknown,
-            errors.StorageFull,
-            errors.NotEnoughReplicas,
-        ),
-    ),
-    Route(
-        "DELETE",
-        paths.DELAYED_MESSAGE,
-        cancel,
-        "Cancel a delayed message",
-        "204: it is never delivered. 409 `already_delivered`: it was too late. May be repeated.",
-        (_ID,),
-        {},
-        {204: Answer("it is cancelled")},
-        (
-            *_ERRORS,
-            errors.DelayedAlreadyDelivered,
-            errors.CommitUnknown,
-            errors.StorageFull,
-            errors.NotEnoughReplicas,
-        ),
-    ),
+    Route(wire.LIST, list_messages, (Parameter("topic", "only those for this topic"), LIMIT, PAGE_TOKEN)),
+    Route(wire.DESCRIBE, get_message, (_ID,)),
+    Route(wire.RESCHEDULE, reschedule, (_ID,)),
+    Route(wire.CANCEL, cancel, (_ID,)),
 )

@@ -12,11 +12,10 @@ from typing import Final
 
 from aiohttp import web
 
-from api.http.routes import TOPIC, Call, Route, json_answer, json_response
+from api.http.routes import TOPIC, Call, Route, json_response
 from groups.requests import TopicGroup
-from raftlog import errors
 from raftlog.records.failures import dead_letter_topic
-from raftlog.wire import paths
+from raftlog.wire import dependents
 from raftlog.wire.dependents import DependentGroup, TopicDependents
 
 GROUPS_MAX: Final = 1_000  # of one response
@@ -53,16 +52,4 @@ def _group(topic: str, found: TopicGroup, topics: Collection[str]) -> DependentG
     )
 
 
-ROUTES = (
-    Route(
-        "GET",
-        paths.TOPIC_DEPENDENTS,
-        get_dependents,
-        "What depends on a topic",
-        "Groups and queues with members or offsets, dead-letter topics, schedules and delayed messages.",
-        (TOPIC,),
-        {},
-        {200: json_answer("what depends on the topic", TopicDependents)},
-        (errors.UnknownTopic, errors.NoLeader),
-    ),
-)
+ROUTES = (Route(dependents.DEPENDENTS, get_dependents, (TOPIC,)),)

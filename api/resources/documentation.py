@@ -9,22 +9,14 @@ import msgspec
 from aiohttp import web
 
 from api.http.errors import status_and_title
-from api.http.routes import (
-    CAPPED,
-    TEXT,
-    Answer,
-    BodyType,
-    Call,
-    Handler,
-    Parameter,
-    Route,
-)
+from api.http.routes import CAPPED, Call, Handler, Parameter, Route
 from api.resources.html_pages import page, text
 from api.resources.problem_pages import problem_table
 from broker.ports import Limits
 from raftlog.errors import RaftlogError
 from raftlog.node.computing import computed
-from raftlog.wire import headers, media_types, paths
+from raftlog.wire import documents, headers, media_types
+from raftlog.wire.operation import BodyType
 from raftlog.wire.problems import Problem
 
 REFERENCE = "#/components/schemas/{name}"
@@ -57,27 +49,11 @@ def routes(table: Sequence[Route], version: str, limits: Limits) -> tuple[Route,
     described: list[Route] = [*table]
     own = (
         Route(
-            "GET",
-            paths.OPENAPI,
+            documents.OPENAPI,
             _page(lambda: msgspec.json.encode(openapi(described, version, limits)), media_types.JSON),
-            "This contract as OpenAPI 3.1",
-            answers={200: Answer("the document", {media_types.JSON: {"type": "object"}})},
         ),
-        Route(
-            "GET",
-            paths.DOCS,
-            _page(lambda: reference_page(described, version), media_types.HTML),
-            "This contract as a page",
-            answers={200: Answer("a page", {media_types.HTML: TEXT})},
-        ),
-        Route(
-            "GET",
-            paths.ROOT,
-            root,
-            f"Go to `{paths.DOCS}`",
-            answers={303: Answer("the page", headers=("Location",))},
-            negotiated=False,
-        ),
+        Route(documents.PAGE, _page(lambda: reference_page(described, version), media_types.HTML)),
+        Route(documents.ROOT, root, negotiated=False),
     )
     described.extend(own)
     return own
@@ -132,14 +108,15 @@ def reference_page(table: Iterable[Route], version: str) -> bytes:
         f"<h1>raftlog HTTP API <small>{text(version)}</small></h1>"
         "<p>Any broker accepts any request. Errors are <code>application/problem+json</code> (RFC 9457) "
         "with a "
-        f"<code>code</code> and <code>retryable</code>. <a href='{paths.OPENAPI}'>OpenAPI 3.1</a></p>"
+        f"<code>code</code> and <code>retryable</code>. <a href='{documents.OPENAPI.path}'>OpenAPI 3.1</a>"
+        "</p>"
         f"{sections}<h2>Errors</h2>{problem_table()}",
     )
 
 
 async def root(_: Call) -> web.StreamResponse:
     """Redirects a browser to the page."""
-    return web.Response(status=303, headers={"Location": paths.DOCS})
+    return web.Response(status=303, headers={"Location": documents.PAGE.path})
 
 
 def _page(make: Callable[[], bytes], content_type: str) -> Handler:
@@ -161,20 +138,22 @@ def _operation(route: Route, known: Mapping[type, JsonObject], limits: Limits) -
         "operationId": route.handler.__name__
         if route.handler.__name__ != "handle"
         else route.path.strip("/"),
-        "summary": route.summary,
+        "summary": route.operation.summary,
         "responses": _responses(route, known),
     }
-    if route.description:
-        operation["description"] = route.description
+    if route.operation.text:
+        operation["description"] = route.operation.text
     named = [
         _parameter(parameter, limits) for parameter in route.parameters if not parameter.name.endswith("*")
     ]
     if named:
         operation["parameters"] = named
-    if route.request:
+    if route.operation.bodies:
         operation["requestBody"] = {
-            "required": route.body_required,
-            "content": {kind: {"schema": _schema(body, known)} for kind, body in route.request.items()},
+            "required": route.operation.body_required,
+            "content": {
+                kind: {"schema": _schema(body, known)} for kind, body in route.operation.bodies.items()
+            },
         }
     return operation
 
@@ -192,7 +171,7 @@ def _parameter(parameter: Parameter, limits: Limits) -> JsonObject:
 def _responses(route: Route, known: Mapping[type, JsonObject]) -> JsonObject:
     responses: JsonObject = {}
     everywhere = (*_EVERYWHERE, *(header for name, header in CAPPED.items() if name in route.query_names))
-    for status, answer in route.answers.items():
+    for status, answer in route.operation.answers.items():
         responses[str(status)] = {
             "description": answer.description,
             "headers": {name: _header(name) for name in (*answer.headers, *everywhere)},
@@ -210,7 +189,7 @@ def _responses(route: Route, known: Mapping[type, JsonObject]) -> JsonObject:
 
 def _by_status(route: Route) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
-    kinds: tuple[type[RaftlogError], ...] = (*route.errors, *route.general_errors, RaftlogError)
+    kinds: tuple[type[RaftlogError], ...] = (*route.errors, RaftlogError)
     for kind in kinds:
         status, _ = status_and_title(kind())
         found.setdefault(status, set()).add(kind.code)
@@ -220,8 +199,7 @@ def _by_status(route: Route) -> dict[int, set[str]]:
 
 
 def _codes(route: Route) -> list[str]:
-    kinds: tuple[type[RaftlogError], ...] = (*route.errors, *route.general_errors)
-    return sorted({kind.code for kind in kinds})
+    return sorted({kind.code for kind in route.errors})
 
 
 def _header(name: str) -> JsonObject:
@@ -244,8 +222,8 @@ def _schema(body: BodyType, known: Mapping[type, JsonObject]) -> JsonObject:
 
 def _structs(route: Route) -> Iterable[type[msgspec.Struct]]:
     shown = [
-        *route.request.values(),
-        *(body for answer in route.answers.values() for body in answer.bodies.values()),
+        *route.operation.bodies.values(),
+        *(body for answer in route.operation.answers.values() for body in answer.bodies.values()),
     ]
     for body in shown:
         if isinstance(body, type):
@@ -262,13 +240,13 @@ def _section(route: Route) -> str:
     )
     answers = "".join(
         f"<tr><td>{status}</td><td></td><td>{text(answer.description)} {_bodies(answer.bodies)}</td></tr>"
-        for status, answer in route.answers.items()
+        for status, answer in route.operation.answers.items()
     )
     codes = ", ".join(f"<code>{code}</code>" for code in _codes(route))
-    request = f"<p>Body: {_bodies(route.request)}</p>" if route.request else ""
+    request = f"<p>Body: {_bodies(route.operation.bodies)}</p>" if route.operation.bodies else ""
     return (
-        f"<h2><code>{route.method} {text(route.path)}</code></h2><p>{text(route.summary)}. "
-        f"{text(route.description)}</p>{request}<table>{rows}{answers}</table>"
+        f"<h2><code>{route.method} {text(route.path)}</code></h2><p>{text(route.operation.summary)}. "
+        f"{text(route.operation.text)}</p>{request}<table>{rows}{answers}</table>"
         + (f"<p>Errors: {codes}</p>" if codes else "")
     )
 

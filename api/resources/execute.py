@@ -18,7 +18,7 @@ from api.http.json_bodies import WHOLE_BYTES_MAX, decode_json
 from api.http.parameters import media_type_of
 from api.http.producers import own_id
 from api.http.requests import client_of
-from api.http.routes import Call, Route, duration, json_answer
+from api.http.routes import Call, Route, duration
 from api.resources import json_records, one_shot
 from api.resources.group_bodies import commit_of
 from api.resources.json_records import Placed
@@ -28,10 +28,10 @@ from api.resources.receipts import stored_ms
 from groups.requests import Commit
 from partitions.metadata.image import TopicInfo
 from raftlog import errors
-from raftlog.errors import InvalidRecord, InvalidRequest, RaftlogError, UnknownTopic
+from raftlog.errors import InvalidRequest, RaftlogError, UnknownTopic
 from raftlog.node.computing import computed
 from raftlog.types import TopicPartition
-from raftlog.wire import headers, media_types, paths
+from raftlog.wire import media_types
 from raftlog.wire import transactions as wire
 from raftlog.wire.bodies import Request
 from raftlog.wire.groups import AddOffsets
@@ -208,14 +208,8 @@ def _executed(
 
 ROUTES = (
     Route(
-        "POST",
-        paths.EXECUTE,
+        wire.EXECUTE,
         execute,
-        "Execute a transaction in one request",
-        "Stores records of several topics and commits offsets of a group, all or nothing. A "
-        "`transactional_id` is opened first, which fences its earlier incarnations. After an error nothing "
-        "is visible, except for a 504 with `committed` null: `GET /v1/transactions/{transaction}` has the "
-        "outcome, and a repetition with an `Idempotency-Key` is stored once.",
         (
             duration(
                 "timeout",
@@ -223,35 +217,6 @@ ROUTES = (
                 lambda limits: limits.produce_timeout_ms_default,
             ),
             IDEMPOTENCY_KEY,
-        ),
-        {media_types.JSON: wire.Execute},
-        {200: json_answer("the transaction is committed", wire.ExecutedBody, headers.IDEMPOTENCY_REPLAYED)},
-        (
-            InvalidRequest,
-            InvalidRecord,
-            errors.RecordTooLarge,
-            errors.UnsupportedMediaType,
-            errors.UnknownTopic,
-            errors.UnknownPartition,
-            errors.NoLeader,
-            errors.NotEnoughReplicas,
-            errors.Overloaded,
-            errors.QuotaExceeded,
-            errors.Draining,
-            errors.StorageFull,
-            errors.CommitUnknown,
-            errors.Conflict,
-            errors.OffsetOutOfRange,
-            errors.OffsetsPending,
-            errors.UnknownGroup,
-            errors.UnknownMember,
-            errors.StaleGeneration,
-            errors.RebalanceInProgress,
-            errors.ProducerFenced,
-            errors.TransactionAborted,
-            errors.TransactionEnding,
-            errors.IdempotencyKeyReused,
-            errors.IdempotencyInProgress,
         ),
     ),
 )

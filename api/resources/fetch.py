@@ -18,18 +18,14 @@ from api.http.batch_answers import BatchesAnswer, can_send_pieces
 from api.http.disconnects import has_client
 from api.http.redirects import redirect_to_leader
 from api.http.routes import (
-    BINARY,
     ISOLATION,
     PARTITION,
     ROUTE,
-    TEXT,
     TOPIC,
-    Answer,
     Call,
     Parameter,
     Route,
     duration,
-    json_answer,
     json_response,
 )
 from api.resources import closest
@@ -40,12 +36,11 @@ from api.resources.json_values import FORMATS
 from api.resources.reading import first_page, read
 from broker.ports import Limits
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
-from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange, RecordNotFound
 from raftlog.node.reading import IN_PIECES_BYTES_MIN
 from raftlog.records.tags import tag_fields
 from raftlog.types import Offset, TopicPartition
-from raftlog.wire import bodies, headers, media_types, paths
+from raftlog.wire import bodies, headers, media_types, records
 from raftlog.wire.limits import RECORDS_MAX, TAG_CHARACTERS_MAX, TAGS_MAX
 
 RECORDS = parameters.WholeNumber(1, RECORDS_MAX, RECORDS_MAX)
@@ -282,79 +277,18 @@ _PARAMETERS = (
     *closest.PARAMETERS,
     Parameter("Last-Event-ID", "in an event stream: continue after this offset", place="header"),
 )
-_PLACES = (
-    headers.NEXT_OFFSET,
-    headers.HIGH_WATERMARK,
-    headers.LAST_STABLE_OFFSET,
-    headers.LOG_START_OFFSET,
-    headers.LEADER_EPOCH,
-    headers.SERVED_BY,
-    headers.ARCHIVED,
-    headers.LEADER,
-)
 
 ROUTES = (
+    Route(records.FETCH, fetch, (TOPIC, PARTITION, *_PARAMETERS)),
     Route(
-        "GET",
-        paths.PARTITION_RECORDS,
-        fetch,
-        "Fetch records, or follow them",
-        "`Accept` selects JSON, binary batches (whole ones: the first may begin before the requested "
-        "offset) or an event stream with the events `record`, `heartbeat` and `problem`.",
-        (TOPIC, PARTITION, *_PARAMETERS),
-        {},
-        {
-            200: Answer(
-                "records; continue at `next_offset`",
-                {media_types.JSON: bodies.Fetched, media_types.BATCH: BINARY, media_types.EVENT_STREAM: TEXT},
-                _PLACES,
-            ),
-            204: Answer("nothing there", {}, _PLACES),
-            307: Answer("route=redirect: the leader is in Location", {}, ("Location",)),
-        },
-        (
-            errors.InvalidRequest,
-            errors.UnknownTopic,
-            errors.UnknownPartition,
-            errors.OffsetOutOfRange,
-            errors.UndecodableBatch,
-            errors.ArchiveDamaged,
-            errors.ArchiveUnavailable,
-            errors.NotLeader,
-            errors.ReplicaNotInSync,
-            errors.NoLeader,
-            errors.Overloaded,
-            errors.QuotaExceeded,
-            errors.InvalidRecord,
-            errors.ConnectionLost,
-        ),
-    ),
-    Route(
-        "GET",
-        paths.MESSAGE,
+        records.DESCRIBE,
         message,
-        "One message",
-        "A permalink.",
         (
             TOPIC,
             PARTITION,
             Parameter("offset", "offset of a record", parameters.OFFSET.schema, "path"),
             _FORMAT,
             ISOLATION,
-        ),
-        {},
-        {200: json_answer("the record", bodies.Message, headers.LEADER)},
-        (
-            errors.InvalidRequest,
-            errors.UnknownTopic,
-            errors.UnknownPartition,
-            errors.OffsetOutOfRange,
-            errors.UndecodableBatch,
-            errors.ArchiveDamaged,
-            errors.ArchiveUnavailable,
-            errors.NoLeader,
-            errors.InvalidRecord,
-            RecordNotFound,
         ),
     ),
 )

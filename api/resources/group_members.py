@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from api.http.bodies import read_json
 from api.http.requests import client_of
-from api.http.routes import Answer, Call, Route, duration, json_answer, json_response
+from api.http.routes import Call, Route, duration, json_response
 from api.resources.group_bodies import (
     GROUP,
     HEARTBEATS_PER_SESSION,
@@ -28,10 +28,9 @@ from api.resources.group_bodies import (
     selection_of,
 )
 from groups.requests import Beat, Heartbeat, Join, Joined, Leave, MemberInfo, Request, Sync, Synced
-from raftlog import errors
 from raftlog.records.tags import tag_fields
 from raftlog.wire import groups as wire
-from raftlog.wire import media_types, paths
+from raftlog.wire import members
 
 Expected = TypeVar("Expected")
 
@@ -125,62 +124,13 @@ def _member(info: MemberInfo) -> wire.GroupMemberInfo:
     )
 
 
-_ERRORS = (
-    errors.InvalidRequest,
-    errors.UnsupportedMediaType,
-    errors.RecordTooLarge,
-    errors.RebalanceInProgress,
-    errors.NoLeader,
-    errors.Overloaded,
-    errors.QuotaExceeded,
-    errors.CommitUnknown,
-)
-_OF_MEMBER = (errors.UnknownGroup, errors.UnknownMember, errors.StaleGeneration)
-
 ROUTES = (
+    Route(members.JOIN, join, (GROUP,)),
+    Route(members.SYNC, sync, (GROUP, MEMBER)),
     Route(
-        "POST",
-        paths.GROUP_MEMBERS,
-        join,
-        "Join a group",
-        "Waits until all members have joined. Repeat a join whose response was lost with the same "
-        "`member_id`. A member that sends the current `generation` asks for a rebalance.",
-        (GROUP,),
-        {media_types.JSON: wire.JoinGroup},
-        {200: json_answer("the generation; the leader also gets all members", wire.JoinedBody)},
-        (errors.Conflict, *_ERRORS),
-    ),
-    Route(
-        "POST",
-        paths.GROUP_SYNC,
-        sync,
-        "Send the plan, or get one's partitions",
-        "The leader sends the plan; followers wait for it.",
-        (GROUP, MEMBER),
-        {media_types.JSON: wire.SyncGroup},
-        {200: json_answer("the member's partitions", wire.SyncedBody)},
-        (*_OF_MEMBER, *_ERRORS),
-    ),
-    Route(
-        "POST",
-        paths.GROUP_HEARTBEAT,
+        members.HEARTBEAT,
         heartbeat,
-        "Keep a membership alive",
-        "With `wait` the response comes as soon as a rebalance begins.",
         (GROUP, MEMBER, duration("wait", "how long to wait for a rebalance, such as `3s`", lambda _: 0)),
-        {media_types.JSON: wire.HeartbeatGroup},
-        {200: json_answer("`continue`, or `rejoin`: join again", wire.HeartbeatBody)},
-        (*_OF_MEMBER, *_ERRORS),
     ),
-    Route(
-        "DELETE",
-        paths.GROUP_MEMBER,
-        leave,
-        "Leave a group",
-        "The other members hear of it at their next heartbeat.",
-        (GROUP, MEMBER),
-        {},
-        {204: Answer("it is no member any more")},
-        (errors.UnknownGroup, errors.InvalidRequest, errors.NoLeader, errors.CommitUnknown),
-    ),
+    Route(members.LEAVE, leave, (GROUP, MEMBER)),
 )

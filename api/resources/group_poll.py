@@ -19,7 +19,7 @@ from aiohttp import web
 from api.http.bodies import read_json
 from api.http.disconnects import has_client
 from api.http.requests import client_of
-from api.http.routes import Call, Route, json_answer, json_response
+from api.http.routes import Call, Route, json_response
 from api.resources.group_bodies import GROUP, MEMBER, SESSION_MS, listed, milliseconds, name_of, selection_of
 from api.resources.group_members import asked
 from api.resources.json_answers import View
@@ -43,7 +43,7 @@ from raftlog.errors import InvalidRequest, OffsetOutOfRange
 from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.types import Offset, TopicPartition
-from raftlog.wire import bodies, media_types, paths
+from raftlog.wire import bodies, members
 from raftlog.wire import groups as wire
 
 Partitions = Mapping[str, tuple[int, ...]]
@@ -369,34 +369,4 @@ async def _first(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-ROUTES = (
-    Route(
-        "POST",
-        paths.GROUP_POLL,
-        poll,
-        "Heartbeat, acknowledge and fetch in one request",
-        "Joins by itself where that is needed; the broker makes the plan. Send the `positions` of the "
-        "response as `ack` of the next request, once the records are processed.",
-        (GROUP, MEMBER),
-        {media_types.JSON: wire.PollGroup},
-        {200: json_answer("records of the member's partitions", wire.PolledBody)},
-        (
-            errors.InvalidRequest,
-            errors.UnknownTopic,
-            errors.UnknownPartition,
-            errors.OffsetOutOfRange,
-            errors.UndecodableBatch,
-            errors.ArchiveDamaged,
-            errors.ArchiveUnavailable,
-            errors.UnsupportedMediaType,
-            errors.RecordTooLarge,
-            errors.Conflict,
-            errors.OffsetsPending,
-            errors.NoLeader,
-            errors.Overloaded,
-            errors.QuotaExceeded,
-            errors.ConnectionLost,
-            errors.CommitUnknown,
-        ),
-    ),
-)
+ROUTES = (Route(members.POLL, poll, (GROUP, MEMBER)),)

@@ -14,11 +14,9 @@ from api.http.requests import client_of
 from api.http.routes import (
     LIMIT,
     PAGE_TOKEN,
-    Answer,
     Call,
     Parameter,
     Route,
-    json_answer,
     json_response,
 )
 from api.resources.group_bodies import GROUP, commit_of, group_body, name_of, offset_body, partitions_of
@@ -27,7 +25,6 @@ from raftlog import errors
 from raftlog.errors import InvalidRequest
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
-from raftlog.wire import media_types, paths
 
 Target = tuple[str, int]
 
@@ -209,83 +206,15 @@ def _coordinator(call: Call, name: str) -> int | None:
     return None if found is None else found[1]
 
 
-_ERRORS = (errors.InvalidRequest, errors.UnknownGroup, errors.NoLeader, errors.CommitUnknown)
-_BODY_ERRORS = (
-    *_ERRORS,
-    errors.UnknownTopic,
-    errors.UnknownPartition,
-    errors.OffsetOutOfRange,
-    errors.Conflict,
-    errors.OffsetsPending,
-    errors.UnsupportedMediaType,
-    errors.RecordTooLarge,
-    errors.Overloaded,
-)
-_FENCED = (errors.UnknownMember, errors.StaleGeneration, errors.RebalanceInProgress)
-
 ROUTES = (
+    Route(wire.LIST, list_groups, (LIMIT, PAGE_TOKEN)),
+    Route(wire.DESCRIBE, get_group, (GROUP,)),
+    Route(wire.DELETE, delete_group, (GROUP,)),
+    Route(wire.COORDINATOR, get_coordinator, (GROUP,)),
+    Route(wire.REBALANCES, list_rebalances, (GROUP,)),
     Route(
-        "GET",
-        paths.GROUPS,
-        list_groups,
-        "List consumer groups",
-        "By name.",
-        (LIMIT, PAGE_TOKEN),
-        {},
-        {200: json_answer("a page", wire.GroupList)},
-        (errors.InvalidRequest, errors.NoLeader),
-    ),
-    Route(
-        "GET",
-        paths.GROUP,
-        get_group,
-        "Describe a group",
-        "With its members, their partitions, and the lag in records and seconds.",
-        (GROUP,),
-        {},
-        {200: json_answer("the group", wire.GroupBody)},
-        _ERRORS,
-    ),
-    Route(
-        "DELETE",
-        paths.GROUP,
-        delete_group,
-        "Delete a group",
-        "It must have no members; its offsets are deleted, too.",
-        (GROUP,),
-        {},
-        {204: Answer("it is deleted")},
-        (errors.Conflict, *_ERRORS),
-    ),
-    Route(
-        "GET",
-        paths.GROUP_COORDINATOR,
-        get_coordinator,
-        "Find a group's coordinator",
-        "The leader of partition `murmur2(group) % N` of `__offsets`, once there is one. Every broker "
-        "forwards requests to it.",
-        (GROUP,),
-        {},
-        {200: json_answer("the partition and its leader", wire.CoordinatorBody)},
-        (errors.InvalidRequest, errors.NoLeader, errors.CommitUnknown),
-    ),
-    Route(
-        "GET",
-        paths.GROUP_REBALANCES,
-        list_rebalances,
-        "List a group's rebalances",
-        "The newest first: why, when, how long.",
-        (GROUP,),
-        {},
-        {200: json_answer("the journal", wire.RebalanceList)},
-        _ERRORS,
-    ),
-    Route(
-        "GET",
-        paths.GROUP_OFFSETS,
+        wire.OFFSETS,
         get_offsets,
-        "Read committed offsets",
-        "With the lag behind each, in records and in seconds, and the offsets in open transactions.",
         (
             GROUP,
             Parameter(
@@ -305,28 +234,11 @@ ROUTES = (
                 {"type": "string", "maxLength": wire.MEMBER_ID_CHARACTERS_MAX},
             ),
         ),
-        {},
-        {200: json_answer("by topic and partition", wire.GroupOffsetList)},
-        (*_ERRORS, errors.UnknownMember, errors.OffsetsPending),
     ),
+    Route(wire.COMMIT, commit_offsets, (GROUP,)),
     Route(
-        "PUT",
-        paths.GROUP_OFFSETS,
-        commit_offsets,
-        "Commit offsets",
-        "All of them, or none. An offset is the next one to read.",
-        (GROUP,),
-        {media_types.JSON: wire.CommitOffsets},
-        {204: Answer("they are committed")},
-        (*_FENCED, *_BODY_ERRORS),
-    ),
-    Route(
-        "POST",
-        paths.GROUP_OFFSETS_RESET,
+        wire.RESET,
         reset_offsets,
-        "Move committed offsets",
-        "`to` is a number, `earliest`, `latest`, a time or `-100`; `shift` a difference. The group must have "
-        "no members, unless `force`.",
         (
             GROUP,
             Parameter(
@@ -335,19 +247,6 @@ ROUTES = (
                 {"type": "string", "enum": ["false", "true"], "default": "false"},
             ),
         ),
-        {media_types.JSON: wire.ResetOffsets},
-        {200: json_answer("the changes", wire.OffsetsReset)},
-        _BODY_ERRORS,
     ),
-    Route(
-        "POST",
-        paths.GROUP_OFFSETS_DELETE,
-        delete_offsets,
-        "Delete committed offsets",
-        "In partitions of topics that no member consumes.",
-        (GROUP,),
-        {media_types.JSON: wire.DeleteGroupOffsets},
-        {204: Answer("they are deleted")},
-        _BODY_ERRORS,
-    ),
+    Route(wire.DELETE_OFFSETS, delete_offsets, (GROUP,)),
 )

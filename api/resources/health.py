@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from api.http.routes import Answer, Call, Route, json_answer, json_response
+from api.http.routes import Call, Route, json_response
 from broker.ports import Checks
-from raftlog.wire import bodies, media_types, paths
+from raftlog.wire import bodies, health
 
 
 async def live(call: Call) -> web.StreamResponse:
@@ -37,36 +37,9 @@ def _answer(probe: Checks, state: bodies.BrokerStateBody | None = None) -> web.R
     return json_response(bodies.HealthBody("unavailable", checks, state), 503)
 
 
-_ANSWERS = {
-    200: json_answer("all checks passed", bodies.HealthBody),
-    503: Answer("a check failed", {media_types.JSON: bodies.HealthBody}),
-}
-
 ROUTES = (
-    Route(
-        "GET", paths.LIVE, live, "Check that the process is alive", "Restart it otherwise.", answers=_ANSWERS
-    ),
-    Route(
-        "GET",
-        paths.READY,
-        ready,
-        "Check that the broker can serve requests",
-        "Send requests to another broker otherwise.",
-        answers=_ANSWERS,
-    ),
-    Route(
-        "GET",
-        paths.STARTUP,
-        startup,
-        "Check that the broker has started",
-        "Wait otherwise.",
-        answers=_ANSWERS,
-    ),
-    Route(
-        "GET",
-        paths.VERSION,
-        version,
-        "Show the version",
-        answers={200: json_answer("the version", bodies.VersionBody)},
-    ),
+    Route(health.LIVE, live),
+    Route(health.READY, ready),
+    Route(health.STARTUP, startup),
+    Route(health.VERSION, version),
 )

@@ -5,15 +5,14 @@ from __future__ import annotations
 from aiohttp import web
 
 from api.http.bodies import read_json
-from api.http.routes import Call, Route, json_answer, json_response
+from api.http.routes import Call, Route, json_response
 from broker.addresses import is_loopback, is_unspecified
 from partitions.metadata.admission import ANY_ID
 from partitions.metadata.commands import AdmitBroker as AdmitCommand
 from partitions.metadata.image import MetadataImage
-from raftlog import errors
 from raftlog.errors import InvalidRequest
 from raftlog.types import NodeId
-from raftlog.wire import media_types, paths
+from raftlog.wire import brokers, joining
 from raftlog.wire.joining import AdmitBroker, BrokerAddress, BrokerAdmitted, JoinTokenBody
 
 
@@ -51,7 +50,7 @@ async def admit_broker(call: Call) -> web.StreamResponse:
         if not each.decommissioned
     ]
     body = BrokerAdmitted(broker.broker_id, image.cluster_id, peers)
-    return json_response(body, 201, {"Location": paths.of_broker(paths.BROKER, broker.broker_id)})
+    return json_response(body, 201, {"Location": brokers.DESCRIBE.at(broker=broker.broker_id)})
 
 
 def _check_addresses(request: AdmitBroker, image: MetadataImage) -> None:
@@ -72,35 +71,6 @@ def _check_addresses(request: AdmitBroker, image: MetadataImage) -> None:
 
 
 ROUTES = (
-    Route(
-        "POST",
-        paths.JOIN_TOKENS,
-        create_join_token,
-        "Make a token with which a broker can join",
-        "For `POST /v1/brokers`, within an hour. It gives no access without the cluster's secret.",
-        (),
-        {},
-        {201: json_answer("a token", JoinTokenBody)},
-        (errors.NoLeader,),
-    ),
-    Route(
-        "POST",
-        paths.BROKERS,
-        admit_broker,
-        "Let a broker join",
-        "`raftlog cluster join` sends this. The broker is a member once it has started with the answer in "
-        "its settings. Safe to repeat with the same `admission_id`.",
-        (),
-        {media_types.JSON: AdmitBroker},
-        {201: json_answer("the broker's id, and the brokers to connect to", BrokerAdmitted, "Location")},
-        (
-            errors.InvalidRequest,
-            errors.JoinRefused,
-            errors.Conflict,
-            errors.UnsupportedMediaType,
-            errors.RecordTooLarge,
-            errors.NoLeader,
-            errors.CommitUnknown,
-        ),
-    ),
+    Route(joining.JOIN_TOKEN, create_join_token),
+    Route(joining.ADMIT, admit_broker),
 )

@@ -16,12 +16,12 @@ from prometheus_client.registry import Collector
 
 from api.http.admission import Admission
 from api.http.disconnects import DisconnectWatcher
-from api.http.routes import TEXT, Answer, Call, Route
+from api.http.routes import Call, Route
 from api.http.streaming import abort, write
 from broker.metrics.exposition import exposition
 from broker.ports import Services
 from raftlog.durations import Durations
-from raftlog.wire import media_types, paths
+from raftlog.wire import health
 
 _LOG = logging.getLogger("raftlog.api")
 
@@ -143,15 +143,4 @@ async def metrics(call: Call) -> web.StreamResponse:
     return response
 
 
-ROUTES = (
-    Route(
-        "GET",
-        paths.METRICS,
-        metrics,
-        "Metrics",
-        "In the OpenMetrics text format, regardless of `Accept`.",
-        answers={200: Answer("all metrics of this broker", {media_types.OPENMETRICS: TEXT})},
-        negotiated=False,
-        is_streamed=True,
-    ),
-)
+ROUTES = (Route(health.METRICS, metrics, negotiated=False, is_streamed=True),)

@@ -12,12 +12,10 @@ from api.http.routes import (
     Call,
     Parameter,
     Route,
-    json_answer,
     json_response,
 )
 from partitions.values import Start
-from raftlog import errors
-from raftlog.wire import bodies, paths
+from raftlog.wire import bodies, partitions
 
 
 async def get_offset(call: Call) -> web.StreamResponse:
@@ -34,12 +32,8 @@ async def get_offset(call: Call) -> web.StreamResponse:
 
 ROUTES = (
     Route(
-        "GET",
-        paths.PARTITION_OFFSETS,
+        partitions.OFFSET_AT,
         get_offset,
-        "Find an offset",
-        "`latest` is the end of what can be read: the last stable offset, or the high watermark with "
-        "`isolation=uncommitted`. `earliest` is the first offset in the archive, if the log begins above it.",
         (
             TOPIC,
             PARTITION,
@@ -50,16 +44,6 @@ ROUTES = (
                 {"type": "string", "default": "latest", "pattern": parameters.POSITION_PATTERN},
             ),
             ISOLATION,
-        ),
-        {},
-        {200: json_answer("the offset, and the timestamp of its record", bodies.OffsetBody)},
-        (
-            errors.InvalidRequest,
-            errors.UnknownTopic,
-            errors.UnknownPartition,
-            errors.OffsetOutOfRange,
-            errors.ArchiveUnavailable,
-            errors.NoLeader,
         ),
     ),
 )

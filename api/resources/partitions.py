@@ -13,10 +13,8 @@ from api.http.routes import (
     PARTITION,
     TOPIC,
     Call,
-    Handler,
     Route,
     duration,
-    json_answer,
     json_response,
 )
 from api.http.steps import Steps
@@ -25,8 +23,7 @@ from partitions.metadata.move_planner import MoveReplicas
 from raftlog import errors
 from raftlog.records.control import Archived
 from raftlog.types import NodeId, Offset, TopicPartition
-from raftlog.wire import bodies, media_types, paths
-from raftlog.wire.limits import REPLICAS_MAX
+from raftlog.wire import bodies, partitions
 
 LEADER_WAIT_MS = 10_000  # how long to wait for the election of a recovered partition
 
@@ -123,115 +120,14 @@ async def _move(call: Call, target: TopicPartition, wish: MoveReplicas) -> web.S
 
 
 _WAIT = duration("wait", "how long to wait until the move is complete, such as `30s`", lambda _: 0)
-_ERRORS = (
-    errors.InvalidRequest,
-    errors.UnknownTopic,
-    errors.UnknownPartition,
-    errors.Conflict,
-    errors.UnsupportedMediaType,
-    errors.RecordTooLarge,
-    errors.NoLeader,
-    errors.CommitUnknown,
-)
-_MOVE_ERRORS = (*_ERRORS, errors.PreconditionFailed)
-_MOVED = {
-    200: json_answer("the move is complete", bodies.PartitionBody),
-    202: json_answer("the move is in progress; see `reassignment`", bodies.PartitionBody),
-}
-
-
-def _move_route(
-    path: str, handler: Handler, body: type[bodies.Request], summary: str, description: str
-) -> Route:
-    """The three ways to set a target differ only in their body."""
-    return Route(
-        "POST",
-        path,
-        handler,
-        summary,
-        description,
-        (TOPIC, PARTITION, _WAIT),
-        {media_types.JSON: body},
-        _MOVED,
-        _MOVE_ERRORS,
-    )
 
 
 ROUTES = (
-    Route(
-        "POST",
-        paths.DELETE_BEFORE,
-        delete_before,
-        "Delete the oldest records of a partition",
-        "All records below `offset`. Once the response is sent they are refused with 410 at every broker, "
-        "also after a fail-over; disk space is freed by whole segments at the next check of retention. If "
-        "the log begins at `offset` or above, nothing changes. The offset may be the high watermark at "
-        "most, and the first offset of the oldest open transaction at most (409). Compacted topics are "
-        "refused, unless `cleanup.policy` is `compact,delete`, and so are internal ones. Where "
-        "`retention.archive.required` is set, records that are not archived are refused (409).",
-        (TOPIC,),
-        {media_types.JSON: bodies.DeleteBefore},
-        {200: json_answer("where the log begins now", bodies.RecordsDeleted)},
-        (*_ERRORS, errors.Overloaded, errors.StorageFull),
-    ),
-    Route(
-        "POST",
-        paths.ARCHIVED_UP_TO,
-        archived_up_to,
-        "Set up to which offset a partition is archived",
-        "All records below `offset` are in an archive. Where `retention.archive.required` is set, retention "
-        "keeps the others. An offset below the one before changes nothing, unless `allow_lower` is true. The "
-        "offset may be the last stable offset at most. Internal topics are refused.",
-        (TOPIC,),
-        {media_types.JSON: bodies.SetArchivedUpTo},
-        {200: json_answer("up to which offset it is archived now", bodies.ArchivedUpTo)},
-        (*_ERRORS, errors.Overloaded, errors.StorageFull),
-    ),
-    Route(
-        "POST",
-        paths.TRANSFER_LEADERSHIP,
-        transfer_leadership,
-        "Move the leadership of a partition",
-        "To the broker `to`, or to the most up-to-date replica. Responds once it leads.",
-        (TOPIC, PARTITION),
-        {media_types.JSON: bodies.TransferLeadership},
-        {200: json_answer("the new leader", bodies.LeadershipBody)},
-        (*_ERRORS, errors.LeadershipNotMoved),
-        body_required=False,
-    ),
-    _move_route(
-        paths.ADD_REPLICA,
-        add_replica,
-        bodies.OneReplica,
-        "Add a replica",
-        "It becomes a voter when it has caught up. An even number tolerates no more failures.",
-    ),
-    _move_route(
-        paths.REMOVE_REPLICA,
-        remove_replica,
-        bodies.OneReplica,
-        "Remove a replica",
-        "Its files are deleted after a membership without it is committed.",
-    ),
-    _move_route(
-        paths.SET_REPLICAS,
-        set_replicas,
-        bodies.SetReplicas,
-        "Set all replicas",
-        f"The general form: 1 to {REPLICAS_MAX} brokers, the preferred leader first. It replaces an "
-        f"incomplete move.",
-    ),
-    Route(
-        "POST",
-        paths.UNSAFE_RECOVER,
-        unsafe_recover,
-        "Recover a partition whose majority is lost",
-        "Without `confirm` it changes nothing: the 409 has the survivor, the possible loss, and the "
-        "phrase to confirm.",
-        (TOPIC, PARTITION),
-        {media_types.JSON: bodies.UnsafeRecover},
-        {200: json_answer("the recovered partition", bodies.PartitionBody)},
-        _MOVE_ERRORS,
-        body_required=False,
-    ),
+    Route(partitions.DELETE_BEFORE, delete_before, (TOPIC,)),
+    Route(partitions.SET_ARCHIVED, archived_up_to, (TOPIC,)),
+    Route(partitions.TRANSFER_LEADERSHIP, transfer_leadership, (TOPIC, PARTITION)),
+    Route(partitions.ADD_REPLICA, add_replica, (TOPIC, PARTITION, _WAIT)),
+    Route(partitions.REMOVE_REPLICA, remove_replica, (TOPIC, PARTITION, _WAIT)),
+    Route(partitions.SET_REPLICAS, set_replicas, (TOPIC, PARTITION, _WAIT)),
+    Route(partitions.UNSAFE_RECOVER, unsafe_recover, (TOPIC, PARTITION)),
 )

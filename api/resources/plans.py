@@ -6,15 +6,14 @@ from aiohttp import web
 
 from api.http import parameters
 from api.http.bodies import read_json
-from api.http.routes import Call, Parameter, Route, json_answer, json_response
+from api.http.routes import Call, Parameter, Route, json_response
 from partitions.metadata.balancing import PlanProposal
 from partitions.metadata.commands import EndPlan, StartPlan
 from partitions.metadata.image import MetadataImage, PlannedMove
 from partitions.metadata.plans import missing_brokers, state_of
-from raftlog import errors
 from raftlog.errors import Conflict
 from raftlog.types import NodeId, TopicId
-from raftlog.wire import media_types, paths, plans
+from raftlog.wire import plans
 from raftlog.wire.plans import MoveBody, PlanBody
 
 
@@ -88,37 +87,11 @@ def _move(move: PlannedMove, copied: int, state: plans.MoveStateName) -> MoveBod
     return MoveBody(move.name, move.topic_id, move.partition, [*move.replicas], [*move.target], copied, state)
 
 
-_ERRORS = (
-    errors.InvalidRequest,
-    errors.PreconditionFailed,
-    errors.Conflict,
-    errors.UnsupportedMediaType,
-    errors.RecordTooLarge,
-    errors.NoLeader,
-    errors.CommitUnknown,
-)
-
 ROUTES = (
+    Route(plans.DESCRIBE, get_plan),
     Route(
-        "GET",
-        paths.CLUSTER_PLAN,
-        get_plan,
-        "Show the plan that is being carried out",
-        "Without one, `plan` is null and `moves` is empty.",
-        (),
-        {},
-        {200: json_answer("the plan", PlanBody)},
-        (errors.NoLeader,),
-    ),
-    Route(
-        "POST",
-        paths.REBALANCE,
+        plans.START,
         rebalance,
-        "Balance replicas and leaders",
-        "With `dry_run` nothing moves: the answer is a plan, with the bytes to copy. Sent as the body "
-        "without `dry_run` exactly that plan is carried out: 412 where a partition of it has changed "
-        "since, 409 while another plan is carried out. Without a body a plan is made and carried out; 200 "
-        "where all brokers carry alike already.",
         (
             Parameter(
                 "dry_run",
@@ -126,27 +99,6 @@ ROUTES = (
                 {"type": "string", "enum": ["false", "true"], "default": "false"},
             ),
         ),
-        {media_types.JSON: plans.StartPlan},
-        {200: json_answer("a plan, not begun", PlanBody), 202: json_answer("the plan has begun", PlanBody)},
-        _ERRORS,
-        body_required=False,
     ),
-    Route(
-        "POST",
-        paths.CANCEL_PLAN,
-        cancel_plan,
-        "Cancel the plan",
-        "No further move begins. Moves that have begun go on to their end. The answer shows the plan as it "
-        "was cancelled.",
-        (),
-        {},
-        {200: json_answer("the plan", PlanBody)},
-        (
-            errors.PreconditionFailed,
-            errors.Conflict,
-            errors.InvalidRequest,
-            errors.NoLeader,
-            errors.CommitUnknown,
-        ),
-    ),
+    Route(plans.CANCEL, cancel_plan),
 )

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from api.http.errors import TABLE, Kind
-from api.http.routes import TEXT, Answer, Call, Parameter, Route
+from api.http.routes import Call, Parameter, Route
 from api.resources.html_pages import page, text
 from raftlog.errors import PathNotFound, RaftlogError
-from raftlog.wire import media_types, paths
+from raftlog.wire import documents, media_types
 
 
 async def list_problems(_: Call) -> web.StreamResponse:
@@ -23,7 +23,7 @@ async def get_problem(call: Call) -> web.StreamResponse:
     code = call.match_info["code"].replace("-", "_")
     found = list(_of_code(code))
     if not found:
-        raise PathNotFound(f"there is no problem {code[:64]!r}; GET {paths.PROBLEMS} lists them")
+        raise PathNotFound(f"there is no problem {code[:64]!r}; GET {documents.LIST.path} lists them")
     sections = "".join(_section(kind, error) for error, kind in found)
     return _html(f"raftlog problem {code}", f"<h1><code>{code}</code></h1>{sections}{_DOCS}")
 
@@ -31,7 +31,7 @@ async def get_problem(call: Call) -> web.StreamResponse:
 def problem_table() -> str:
     """All kinds as an HTML table."""
     rows = "".join(
-        f"<tr><td><a href='{paths.problem(error.code)}'><code>{error.code}</code></a></td>"
+        f"<tr><td><a href='{documents.page_of(error.code)}'><code>{error.code}</code></a></td>"
         f"<td>{kind.status}</td><td>{text(kind.title)}</td><td>{'yes' if error.retryable else 'no'}</td></tr>"
         for error, kind in TABLE.items()
     )
@@ -45,7 +45,9 @@ def outcome(error: type[RaftlogError]) -> str:
     return "This is unknown: the request may have been carried out, or may still be."
 
 
-_DOCS = f"<p><a href='{paths.PROBLEMS}'>All problems</a> · <a href='{paths.DOCS}'>HTTP API</a></p>"
+_DOCS = (
+    f"<p><a href='{documents.LIST.path}'>All problems</a> · <a href='{documents.PAGE.path}'>HTTP API</a></p>"
+)
 
 
 def _of_code(code: str) -> Iterator[tuple[type[RaftlogError], Kind]]:
@@ -67,21 +69,6 @@ def _html(title: str, body: str) -> web.Response:
 _CODE = Parameter("code", "the `code` of a problem, with dashes", place="path")
 
 ROUTES = (
-    Route(
-        "GET",
-        paths.PROBLEMS,
-        list_problems,
-        "List the kinds of problems",
-        answers={200: Answer("a page", {media_types.HTML: TEXT})},
-    ),
-    Route(
-        "GET",
-        paths.PROBLEM,
-        get_problem,
-        "Explain a kind of problem",
-        "This is the path of a problem's `type`.",
-        (_CODE,),
-        answers={200: Answer("a page", {media_types.HTML: TEXT})},
-        errors=(PathNotFound,),
-    ),
+    Route(documents.LIST, list_problems),
+    Route(documents.DESCRIBE, get_problem, (_CODE,)),
 )

@@ -13,23 +13,18 @@ from api.http import parameters
 from api.http.idempotency import KEY_PATTERN
 from api.http.redirects import redirect_to_leader
 from api.http.routes import (
-    BINARY,
     PARTITION,
     ROUTE,
-    TEXT,
     TOPIC,
-    Answer,
-    BodyType,
     Call,
     Parameter,
     Route,
     duration,
-    json_answer,
 )
 from api.resources.produce_batches import produce_batches
 from api.resources.produce_records import by_newest_metadata, produce_records
 from raftlog import errors
-from raftlog.wire import bodies, headers, media_types, paths
+from raftlog.wire import headers, media_types, records
 from raftlog.wire.limits import KEYED_RECORDS_MAX
 
 
@@ -47,7 +42,7 @@ async def produce_to_topic(call: Call) -> web.StreamResponse:
     """Records whose partitions follow from their keys."""
     topic = call.topic()
     if parameters.media_type_of(call.request) == media_types.BATCH:
-        path = paths.PARTITION_RECORDS.replace("{topic}", topic.name)
+        path = records.PRODUCE_TO_PARTITION.path.replace("{topic}", topic.name)
         raise errors.UnsupportedMediaType(
             f"a binary batch belongs to one partition: POST it to {path}",
             supported=[media_types.JSON, media_types.NDJSON, media_types.OCTET_STREAM],
@@ -116,50 +111,11 @@ IDEMPOTENCY_KEY = Parameter(
     {"type": "string", "pattern": KEY_PATTERN},
     "header",
 )
-_RECORD_BODIES: dict[str, BodyType] = {
-    media_types.JSON: bodies.Produce,
-    media_types.NDJSON: TEXT,
-    media_types.OCTET_STREAM: BINARY,
-}
-_ERRORS = (
-    errors.InvalidRequest,
-    errors.InvalidRecord,
-    errors.RecordTooLarge,
-    errors.UnsupportedMediaType,
-    errors.UnknownTopic,
-    errors.PartitionDecommissioned,
-    errors.NoLeader,
-    errors.NotEnoughReplicas,
-    errors.Overloaded,
-    errors.QuotaExceeded,
-    errors.Draining,
-    errors.StorageFull,
-    errors.CommitUnknown,
-    errors.ProducerFenced,
-    errors.UnknownTransaction,
-    errors.TransactionAborted,
-    errors.TransactionEnding,
-    errors.IdempotencyKeyReused,
-    errors.IdempotencyInProgress,
-)
-_ANSWERS = {
-    200: json_answer(
-        "all records are stored as `durability` says",
-        bodies.Produced,
-        headers.LEADER,
-        headers.IDEMPOTENCY_REPLAYED,
-    ),
-    202: json_answer("acks=0: accepted, without an outcome", bodies.Accepted),
-}
 
 ROUTES = (
     Route(
-        "POST",
-        paths.PARTITION_RECORDS,
+        records.PRODUCE_TO_PARTITION,
         produce_to_partition,
-        "Produce to one partition",
-        "Atomic: all records are stored contiguously, or none. A body of binary batches answers "
-        "`BatchesProduced`, every other body `Produced`.",
         (
             TOPIC,
             PARTITION,
@@ -171,39 +127,10 @@ ROUTES = (
             _TRANSACTION_HEADER,
             IDEMPOTENCY_KEY,
         ),
-        {**_RECORD_BODIES, media_types.BATCH: BINARY},
-        {
-            **_ANSWERS,
-            200: Answer(
-                "the records are stored as `durability` says",
-                {media_types.JSON: (bodies.Produced, bodies.BatchesProduced)},
-                (headers.LEADER, headers.IDEMPOTENCY_REPLAYED),
-            ),
-            307: Answer("route=redirect: ask the leader named in Location", {}, ("Location",)),
-        },
-        (
-            *_ERRORS,
-            errors.CorruptBatch,
-            errors.UnknownPartition,
-            errors.NotLeader,
-            errors.OutOfOrderSequence,
-        ),
     ),
     Route(
-        "POST",
-        paths.TOPIC_RECORDS,
+        records.PRODUCE,
         produce_to_topic,
-        "Produce records",
-        "The partition of a record is murmur2 of its key, as in Kafka's clients; records without a key go "
-        "to one random partition; `partition` in a record overrides both.",
         (TOPIC, *_PARAMETERS, *_DELAYS, *_RAW_HEADERS, _TRANSACTION_HEADER, IDEMPOTENCY_KEY),
-        _RECORD_BODIES,
-        {
-            **_ANSWERS,
-            207: json_answer(
-                "some partitions failed: a receipt or a problem for each record", bodies.Produced
-            ),
-        },
-        _ERRORS,
     ),
 )

@@ -34,7 +34,8 @@ from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.builder import Record
 from raftlog.records.failures import MESSAGE_BYTES_MAX
 from raftlog.types import TopicPartition
-from raftlog.wire import bodies, headers, media_types, paths
+from raftlog.wire import bodies, headers, media_types
+from raftlog.wire import records as record_operations
 from raftlog.wire.limits import KEYED_RECORDS_MAX
 
 RETRY_AFTER_MS: Final = 200
@@ -47,7 +48,7 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
     if producer is not None and producer.is_sequenced and only is None:
         raise InvalidRequest(
             f"{headers.PRODUCER_SEQUENCE} needs a partition: sequences are counted per partition; POST to "
-            f"{paths.PARTITION_RECORDS.replace('{topic}', topic.name)}",
+            f"{record_operations.PRODUCE_TO_PARTITION.path.replace('{topic}', topic.name)}",
             field=headers.PRODUCER_SEQUENCE,
         )
     if acks != QUORUM:

@@ -15,7 +15,7 @@ from api.http.routes import Call
 from api.resources import delays
 from partitions.values import QUORUM, Acks
 from raftlog.errors import InvalidRequest
-from raftlog.wire import headers, paths
+from raftlog.wire import headers, records
 
 NOT_YET = ("If-Offset", "Raftlog-Fence")
 """Headers that change the meaning of a produce and that this release does not support."""
@@ -36,7 +36,7 @@ def batch_terms(call: Call) -> BatchTerms:
     refuse_key(
         call.request,
         "is not for binary batches, which have a producer and a sequence in their headers: POST "
-        f"{paths.PRODUCERS} gives a producer",
+        f"{records.CREATE.path} gives a producer",
     )
     producer = producer_of(call.request)
     if producer is not None and producer.is_sequenced:

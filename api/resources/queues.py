@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from typing import Literal, TypeVar
 
 from aiohttp import web
-from msgspec import Struct
 
 from api.http import parameters
 from api.http.bodies import read_json
 from api.http.disconnects import has_client
 from api.http.requests import client_of
-from api.http.routes import TOPIC, Answer, Call, Handler, Parameter, Route, json_answer, json_response
+from api.http.routes import TOPIC, Call, Parameter, Route, json_response
 from api.resources.group_bodies import GROUP, milliseconds, name_of, selection_of
 from api.resources.job_records import FORMATS, bodies_of
 from partitions.metadata.image import TopicInfo
@@ -38,7 +37,6 @@ from raftlog import errors
 from raftlog.errors import InvalidRequest, LeaseLost
 from raftlog.records.failures import dead_letter_topic
 from raftlog.records.tags import tag_fields
-from raftlog.wire import media_types, paths
 from raftlog.wire import queues as wire
 from raftlog.wire.limits import NAME_CHARACTERS_MAX
 
@@ -210,37 +208,10 @@ async def _answered(
     return json_response(body, 207 if settled.lost else 200)
 
 
-_ASKED = (errors.InvalidRequest, errors.NoLeader, errors.Overloaded, errors.CommitUnknown)
-_WRITTEN = (*_ASKED, errors.StorageFull, errors.NotEnoughReplicas)
-_READ = (errors.UnsupportedMediaType, errors.RecordTooLarge)
-
-
-def _settling(path: str, handler: Handler, summary: str, description: str, body: type[Struct]) -> Route:
-    return Route(
-        "POST",
-        path,
-        handler,
-        summary,
-        description + " 207 if some receipts count no longer, and 409 `lease_lost` if none counts.",
-        (TOPIC, GROUP),
-        {media_types.JSON: body},
-        {
-            200: json_answer("it holds for all receipts", wire.SettledJobs),
-            207: json_answer("it holds for some receipts", wire.SettledJobs),
-        },
-        (*_WRITTEN, *_READ, errors.LeaseLost, errors.UnknownQueue),
-    )
-
-
 ROUTES = (
     Route(
-        "POST",
-        paths.QUEUE_RECEIVE,
+        wire.RECEIVE,
         receive,
-        "Receive jobs of a queue",
-        "Each is leased: no other worker gets it before `visibility` is over. Acknowledge it until then. The "
-        "first receive makes the queue, which begins at the committed offset of the group, or at the "
-        "earliest record. Its order and its tags are those of the queue.",
         (
             TOPIC,
             GROUP,
@@ -250,70 +221,11 @@ ROUTES = (
                 {"type": "string", "enum": list(FORMATS), "default": FORMATS[0]},
             ),
         ),
-        {media_types.JSON: wire.ReceiveJobs},
-        {200: json_answer("jobs, or none after `wait`", wire.ReceivedJobs)},
-        (
-            *_WRITTEN,
-            *_READ,
-            errors.UnknownTopic,
-            errors.Conflict,
-            errors.UndecodableBatch,
-            errors.QuotaExceeded,
-            errors.ConnectionLost,
-            errors.Draining,
-        ),
     ),
-    _settling(
-        paths.QUEUE_ACK,
-        ack,
-        "Acknowledge jobs",
-        "They are done, and are not delivered again. May be repeated.",
-        wire.AckJobs,
-    ),
-    _settling(
-        paths.QUEUE_NACK,
-        nack,
-        "Give jobs back",
-        "They are delivered again, after `delay`; or go to the dead-letter topic after `max_deliveries`. "
-        "With `undelivered` they were handed to nobody: this delivery does not count; without `delay` and "
-        "`reason`.",
-        wire.NackJobs,
-    ),
-    _settling(
-        paths.QUEUE_EXTEND,
-        extend,
-        "Extend the leases of jobs",
-        "They end after `visibility` from now.",
-        wire.ExtendJobs,
-    ),
-    _settling(
-        paths.QUEUE_DEAD_LETTER,
-        dead_letter,
-        "Give jobs up",
-        "They go to the dead-letter topic of the group, where `/v1/topics/{topic}/dlq/{group}` shows them.",
-        wire.DeadLetterJobs,
-    ),
-    Route(
-        "GET",
-        paths.QUEUE,
-        describe,
-        "Describe a queue",
-        "How far it has come in each partition, and how many jobs are open.",
-        (TOPIC, GROUP),
-        {},
-        {200: json_answer("the queue", wire.QueueBody)},
-        (*_ASKED, errors.UnknownTopic, errors.UnknownQueue),
-    ),
-    Route(
-        "DELETE",
-        paths.QUEUE,
-        delete_queue,
-        "Delete a queue",
-        "Forgets which jobs are open. The committed offsets of the group stay, where the next receive "
-        "begins; jobs above them are delivered again.",
-        (TOPIC, GROUP),
-        {},
-        {204: Answer("it is deleted")},
-        (*_WRITTEN, errors.UnknownQueue),
-    ),
+    Route(wire.ACK, ack, (TOPIC, GROUP)),
+    Route(wire.NACK, nack, (TOPIC, GROUP)),
+    Route(wire.EXTEND, extend, (TOPIC, GROUP)),
+    Route(wire.DEAD_LETTER, dead_letter, (TOPIC, GROUP)),
+    Route(wire.DESCRIBE, describe, (TOPIC, GROUP)),
+    Route(wire.DELETE, delete_queue, (TOPIC, GROUP)),
 )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from api.http import pagination
 from api.http.bodies import read_json
-from api.http.routes import LIMIT, PAGE_TOKEN, Answer, Call, Parameter, Route, json_answer, json_response
+from api.http.routes import LIMIT, PAGE_TOKEN, Call, Parameter, Route, json_response
 from api.resources import delays, json_records
 from api.resources.json_records import Placed
 from api.resources.json_values import ABSENT, SHOW, headers_in_json, key_in_json
@@ -26,11 +26,9 @@ from raftlog import errors
 from raftlog.errors import InvalidRequest, UnknownSchedule, UnknownTopic
 from raftlog.records.batch import batch_too_large
 from raftlog.records.builder import Record
-from raftlog.wire import media_types, paths
 from raftlog.wire import schedules as wire
 from raftlog.wire.schedules import SCHEDULE_BYTES_MAX
 
-SHOWN_MAX = 100  # in one page
 _TOKEN = re.compile(r"([0-9a-f]{4})([A-Za-z0-9._-]{1,249})")
 
 
@@ -70,12 +68,12 @@ async def create(call: Call) -> web.StreamResponse:
         request = replace(request, schedule=replace(schedule, partition=partition))
         timeout_ms = call.services.limits.control_timeout_ms
         found = await call.services.delayed.create_schedule(request, timeout_ms)
-    return json_response(_body(found), 201, {"Location": paths.of_schedule(found.id)})
+    return json_response(_body(found), 201, {"Location": wire.DESCRIBE.at(schedule_id=found.id)})
 
 
 async def list_schedules(call: Call) -> web.StreamResponse:
     """All schedules, or those of a topic."""
-    limit = min(SHOWN_MAX, pagination.LIMIT.of(call.query, "limit"))
+    limit = min(wire.SHOWN_MAX, pagination.LIMIT.of(call.query, "limit"))
     after = _after(call.query.get("page_token"))
     service, timeout_ms = call.services.delayed, call.services.limits.control_timeout_ms
     found = await service.list_schedules(call.query.get("topic"), after, limit + 1, timeout_ms)
@@ -206,78 +204,11 @@ def _body(found: DescribedSchedule) -> wire.ScheduleBody:
 
 
 _ID = Parameter("schedule_id", "the id of a schedule", place="path")
-_ERRORS = (errors.UnknownSchedule, errors.NoLeader, errors.Overloaded)
-_WRITE_ERRORS = (
-    errors.InvalidRequest,
-    errors.UnsupportedMediaType,
-    errors.RecordTooLarge,
-    errors.CommitUnknown,
-    errors.StorageFull,
-    errors.NotEnoughReplicas,
-)
 
 ROUTES = (
-    Route(
-        "POST",
-        paths.SCHEDULES,
-        create,
-        "Create a schedule",
-        "Its record is stored in the topic at each instant of a cron expression. With a `schedule_id` the "
-        "request may be repeated: an equal schedule is the same one.",
-        (),
-        {media_types.JSON: wire.CreateSchedule},
-        {201: json_answer("the schedule", wire.ScheduleBody)},
-        (
-            errors.UnknownTopic,
-            errors.Conflict,
-            errors.InvalidRecord,
-            errors.NoLeader,
-            errors.Overloaded,
-            *_WRITE_ERRORS,
-        ),
-    ),
-    Route(
-        "GET",
-        paths.SCHEDULES,
-        list_schedules,
-        "List schedules",
-        f"With their records; at most {SHOWN_MAX} in a page.",
-        (Parameter("topic", "only those for this topic"), LIMIT, PAGE_TOKEN),
-        {},
-        {200: json_answer("a page", wire.ScheduleList)},
-        (errors.InvalidRequest, errors.NoLeader, errors.Overloaded),
-    ),
-    Route(
-        "GET",
-        paths.SCHEDULE,
-        get_schedule,
-        "Describe a schedule",
-        "With its record, the next instant and the newest one that has fired.",
-        (_ID,),
-        {},
-        {200: json_answer("the schedule", wire.ScheduleBody)},
-        _ERRORS,
-    ),
-    Route(
-        "PATCH",
-        paths.SCHEDULE,
-        change,
-        "Pause or resume a schedule",
-        "Instants that pass in a pause never fire. `paused: false` also resumes one that has failed.",
-        (_ID,),
-        {media_types.JSON: wire.ChangeSchedule},
-        {200: json_answer("the schedule", wire.ScheduleBody)},
-        (*_ERRORS, *_WRITE_ERRORS),
-    ),
-    Route(
-        "DELETE",
-        paths.SCHEDULE,
-        delete_schedule,
-        "Delete a schedule",
-        "It fires no more; messages that it has fired are delivered. May be repeated for 10 minutes.",
-        (_ID,),
-        {},
-        {204: Answer("it is deleted")},
-        (*_ERRORS, errors.CommitUnknown, errors.StorageFull, errors.NotEnoughReplicas),
-    ),
+    Route(wire.CREATE, create),
+    Route(wire.LIST, list_schedules, (Parameter("topic", "only those for this topic"), LIMIT, PAGE_TOKEN)),
+    Route(wire.DESCRIBE, get_schedule, (_ID,)),
+    Route(wire.CHANGE, change, (_ID,)),
+    Route(wire.DELETE, delete_schedule, (_ID,)),
 )

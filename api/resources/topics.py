@@ -22,15 +22,13 @@ from api.http.routes import (
     TOPIC,
     Call,
     Route,
-    json_answer,
     json_response,
 )
 from api.resources import partition_bodies
 from partitions.metadata.image import TopicInfo
 from partitions.metadata.topic_config import compacts, deletes, with_preset
-from raftlog import errors
 from raftlog.errors import InvalidRequest, RaftlogError
-from raftlog.wire import bodies, media_types, paths
+from raftlog.wire import bodies, partitions, topics
 from raftlog.wire.limits import NAME_CHARACTERS_MAX, NAME_PATTERN
 
 _NAME = re.compile(NAME_PATTERN)
@@ -75,7 +73,7 @@ async def create_topic(call: Call) -> web.StreamResponse:
     return json_response(
         _body(call, topic),
         201,
-        {"Location": paths.topic(topic.name), "ETag": parameters.etag(topic.version)},
+        {"Location": topics.DESCRIBE.at(topic=topic.name), "ETag": parameters.etag(topic.version)},
     )
 
 
@@ -263,156 +261,17 @@ def _body(call: Call, topic: TopicInfo) -> bodies.TopicBody:
     )
 
 
-_CHANGE_ERRORS = (
-    errors.InvalidRequest,
-    errors.UnsupportedMediaType,
-    errors.RecordTooLarge,
-    errors.NoLeader,
-    errors.Overloaded,
-    errors.CommitUnknown,
-)
-_OF_TOPIC = (errors.UnknownTopic, errors.PreconditionFailed)
-_CHANGE_BODY = {media_types.JSON: bodies.ChangeTopic}
-
 ROUTES = (
-    Route(
-        "GET",
-        paths.TOPICS,
-        list_topics,
-        "List topics",
-        "By name.",
-        (LIMIT, PAGE_TOKEN),
-        {},
-        {200: json_answer("a page", bodies.TopicList)},
-        (errors.InvalidRequest, errors.NoLeader),
-    ),
-    Route(
-        "POST",
-        paths.TOPICS,
-        create_topic,
-        "Create a topic",
-        f"Names are `{NAME_PATTERN[1:-1]}`. Replication factors are odd. `config` takes the names of Kafka.",
-        (),
-        {media_types.JSON: bodies.CreateTopic},
-        {201: json_answer("the new topic", bodies.TopicBody, "Location", "ETag")},
-        (errors.TopicExists, *_CHANGE_ERRORS),
-    ),
-    Route(
-        "GET",
-        paths.TOPIC,
-        get_topic,
-        "Describe a topic",
-        "",
-        (TOPIC,),
-        {},
-        {200: json_answer("the topic", bodies.TopicBody, "ETag")},
-        (errors.UnknownTopic,),
-    ),
-    Route(
-        "PATCH",
-        paths.TOPIC,
-        change_topic,
-        "Change a topic",
-        "The same as PATCH of its config.",
-        (TOPIC, IF_MATCH),
-        _CHANGE_BODY,
-        {200: json_answer("the changed topic", bodies.TopicBody, "ETag")},
-        (*_OF_TOPIC, *_CHANGE_ERRORS),
-    ),
-    Route(
-        "DELETE",
-        paths.TOPIC,
-        delete_topic,
-        "Delete a topic",
-        "Deletes its records; waiting readers get 404, and a later topic of the same name starts empty.",
-        (TOPIC, IF_MATCH),
-        {},
-        {200: json_answer("the topic is deleted", bodies.TopicDeleted)},
-        (*_OF_TOPIC, errors.InvalidRequest, errors.NoLeader, errors.CommitUnknown),
-    ),
-    Route(
-        "GET",
-        paths.TOPIC_CONFIG,
-        get_config,
-        "Read a topic's configuration",
-        "",
-        (TOPIC,),
-        {},
-        {200: json_answer("the effective settings, and those that were set", bodies.TopicConfigBody, "ETag")},
-        (errors.UnknownTopic,),
-    ),
-    Route(
-        "PATCH",
-        paths.TOPIC_CONFIG,
-        change_config,
-        "Change a topic's configuration",
-        "`null` resets a setting to its default; settings that are not sent stay.",
-        (TOPIC, IF_MATCH),
-        _CHANGE_BODY,
-        {200: json_answer("the effective settings", bodies.TopicConfigBody, "ETag")},
-        (*_OF_TOPIC, *_CHANGE_ERRORS),
-    ),
-    Route(
-        "GET",
-        paths.PARTITIONS,
-        list_partitions,
-        "List the partitions of a topic",
-        "By number.",
-        (TOPIC, LIMIT, PAGE_TOKEN),
-        {},
-        {200: json_answer("a page", bodies.PartitionList)},
-        (errors.InvalidRequest, errors.UnknownTopic),
-    ),
-    Route(
-        "POST",
-        paths.ADD_PARTITIONS,
-        add_partitions,
-        "Add partitions to a topic",
-        "Records stay where they are; new records use all partitions, so most keys belong to another "
-        "partition from now on. Groups rebalance and read the new partitions from their start. Send "
-        "`expected`, the number of partitions before, so that a repeated request adds none a second time.",
-        (TOPIC, IF_MATCH),
-        {media_types.JSON: bodies.AddPartitions},
-        {200: json_answer("the topic with its new partitions", bodies.PartitionsAdded, "ETag")},
-        (*_OF_TOPIC, *_CHANGE_ERRORS),
-    ),
-    Route(
-        "POST",
-        paths.DECOMMISSION_PARTITIONS,
-        decommission_partitions,
-        "Decommission partitions of a topic",
-        "The last partitions of the topic take no more records. Consumers read the records that are there; "
-        "once retention has deleted the last one the partition is removed, and groups rebalance. New records "
-        "use the other partitions, so most keys belong to another partition from now on.",
-        (TOPIC, IF_MATCH),
-        {media_types.JSON: bodies.DecommissionPartitions},
-        {
-            202: json_answer(
-                "the topic; its partitions are removed later", bodies.PartitionsDecommissioned, "ETag"
-            )
-        },
-        (*_OF_TOPIC, errors.UnknownPartition, errors.Conflict, *_CHANGE_ERRORS),
-    ),
-    Route(
-        "POST",
-        paths.RECOMMISSION_PARTITIONS,
-        recommission_partitions,
-        "End the decommissioning of partitions",
-        "They take records again, and have all that retention has not deleted. What was removed stays so.",
-        (TOPIC, IF_MATCH),
-        {media_types.JSON: bodies.RecommissionPartitions},
-        {200: json_answer("the topic", bodies.PartitionsDecommissioned, "ETag")},
-        (*_OF_TOPIC, errors.UnknownPartition, errors.Conflict, *_CHANGE_ERRORS),
-    ),
-    Route(
-        "GET",
-        paths.PARTITION,
-        get_partition,
-        "Describe a partition",
-        "",
-        (TOPIC, PARTITION),
-        {},
-        {200: json_answer("the partition", bodies.PartitionBody)},
-        (errors.UnknownTopic, errors.UnknownPartition, errors.NoLeader),
-    ),
+    Route(topics.LIST, list_topics, (LIMIT, PAGE_TOKEN)),
+    Route(topics.CREATE, create_topic),
+    Route(topics.DESCRIBE, get_topic, (TOPIC,)),
+    Route(topics.ALTER, change_topic, (TOPIC, IF_MATCH)),
+    Route(topics.DELETE, delete_topic, (TOPIC, IF_MATCH)),
+    Route(topics.CONFIG, get_config, (TOPIC,)),
+    Route(topics.ALTER_CONFIG, change_config, (TOPIC, IF_MATCH)),
+    Route(partitions.LIST, list_partitions, (TOPIC, LIMIT, PAGE_TOKEN)),
+    Route(topics.ADD_PARTITIONS, add_partitions, (TOPIC, IF_MATCH)),
+    Route(topics.DECOMMISSION_PARTITIONS, decommission_partitions, (TOPIC, IF_MATCH)),
+    Route(topics.RECOMMISSION_PARTITIONS, recommission_partitions, (TOPIC, IF_MATCH)),
+    Route(partitions.DESCRIBE, get_partition, (TOPIC, PARTITION)),
 )

@@ -10,13 +10,11 @@ from aiohttp import web
 
 from api.http.bodies import read_json
 from api.http.producers import own_handle_of
-from api.http.routes import Call, Route, json_answer, json_response
+from api.http.routes import Call, Route, json_response
 from api.resources.group_bodies import commit_of
-from api.resources.transactions import OF_BODY, OF_ONE, TRANSACTION
+from api.resources.transactions import TRANSACTION
 from broker.ports import Services
 from groups.requests import AddOffsets, Commit
-from raftlog import errors
-from raftlog.wire import media_types, paths
 from raftlog.wire import transactions as wire
 from raftlog.wire.groups import AddOffsets as AddOffsetsBody
 from transactions.records import Handle
@@ -57,28 +55,4 @@ async def add_to(services: Services, handle: Handle, commit: Commit) -> None:
     await services.groups.ask(request, timeout_ms=timeout_ms)
 
 
-ROUTES = (
-    Route(
-        "POST",
-        paths.TRANSACTION_ADD_OFFSETS,
-        add_offsets,
-        "Add offsets of a group to a transaction",
-        "The commit of the transaction commits them; its abort drops them. May be repeated. A consumer that "
-        "takes over one of these partitions waits for the end of the transaction.",
-        (TRANSACTION,),
-        {media_types.JSON: AddOffsetsBody},
-        {200: json_answer("the group takes part", wire.OffsetsAddedBody)},
-        (
-            *OF_ONE,
-            *OF_BODY,
-            errors.UnknownTopic,
-            errors.UnknownPartition,
-            errors.OffsetOutOfRange,
-            errors.OffsetsPending,
-            errors.UnknownGroup,
-            errors.UnknownMember,
-            errors.StaleGeneration,
-            errors.RebalanceInProgress,
-        ),
-    ),
-)
+ROUTES = (Route(wire.ADD_OFFSETS, add_offsets, (TRANSACTION,)),)

@@ -14,12 +14,11 @@ from api.http import pagination, parameters
 from api.http.bodies import read_json
 from api.http.producers import handle_of, own_handle_of, own_id
 from api.http.requests import client_of
-from api.http.routes import LIMIT, PAGE_TOKEN, Answer, Call, Parameter, Route, json_answer, json_response
+from api.http.routes import LIMIT, PAGE_TOKEN, Call, Parameter, Route, json_response
 from api.http.steps import Steps
 from api.resources.group_bodies import listed, milliseconds
 from groups.records import by_topic
 from raftlog import errors
-from raftlog.wire import media_types, paths
 from raftlog.wire import transactions as wire
 from raftlog.wire.limits import TRANSACTION_MS_MAX
 from transactions.fencing import is_newest, outcome_of
@@ -68,7 +67,7 @@ async def open_transaction(call: Call) -> web.StreamResponse:
     opened = await _ask(call, request, Opened)
     handle = Handle(wanted.transactional_id, opened.producer_id, opened.epoch)
     body = wire.OpenedBody(str(handle), handle.transactional_id, handle.producer_id, handle.epoch, timeout_ms)
-    return json_response(body, 201, {"Location": paths.of_transaction(paths.TRANSACTION, str(handle))})
+    return json_response(body, 201, {"Location": wire.DESCRIBE.at(transaction=str(handle))})
 
 
 async def list_transactions(call: Call) -> web.StreamResponse:
@@ -253,24 +252,10 @@ OF_ONE = (
 OF_BODY = (errors.UnsupportedMediaType, errors.RecordTooLarge)
 
 ROUTES = (
+    Route(wire.OPEN, open_transaction),
     Route(
-        "POST",
-        paths.TRANSACTIONS,
-        open_transaction,
-        "Open a transaction",
-        "A new incarnation of a transactional id: it fences the earlier ones and aborts what they left open. "
-        "With `after` it continues after a transaction of its own.",
-        (),
-        {media_types.JSON: wire.OpenTransaction},
-        {201: json_answer("the transaction", wire.OpenedBody, "Location")},
-        (*OF_ONE, *OF_BODY),
-    ),
-    Route(
-        "GET",
-        paths.TRANSACTIONS,
+        wire.LIST,
         list_transactions,
-        "List transactions",
-        "By transactional id, each with its newest transaction.",
         (
             Parameter(
                 "state",
@@ -280,91 +265,12 @@ ROUTES = (
             LIMIT,
             PAGE_TOKEN,
         ),
-        {},
-        {200: json_answer("a page", wire.TransactionList)},
-        (errors.InvalidRequest, errors.NoLeader),
     ),
-    Route(
-        "GET",
-        paths.TRANSACTION,
-        get_transaction,
-        "Describe a transaction",
-        "With a transactional id alone: its newest transaction.",
-        (_EITHER,),
-        {},
-        {200: json_answer("the transaction", wire.TransactionBody)},
-        OF_ONE,
-    ),
-    Route(
-        "POST",
-        paths.TRANSACTION_COMMIT,
-        commit,
-        "Commit a transaction",
-        "May be repeated: the answer has the true outcome.",
-        (TRANSACTION,),
-        {},
-        {200: json_answer("the outcome", wire.EndedBody)},
-        OF_ONE,
-    ),
-    Route(
-        "POST",
-        paths.TRANSACTION_ABORT,
-        abort,
-        "Abort a transaction",
-        "May be repeated: the answer has the true outcome. With a transactional id alone, for operators: "
-        "aborts whatever is open.",
-        (_EITHER,),
-        {},
-        {200: Answer("the outcome", {media_types.JSON: (wire.EndedBody, wire.TransactionBody)})},
-        OF_ONE,
-    ),
-    Route(
-        "POST",
-        paths.TRANSACTION_PREPARE,
-        prepare,
-        "Prepare a transaction",
-        "It takes no more records, stays invisible, and waits for `:commit-batch`. Its transactional id is "
-        "the key of its sink, `~`, and a name.",
-        (TRANSACTION,),
-        {media_types.JSON: wire.PrepareTransaction},
-        {200: json_answer("the transaction", wire.TransactionBody)},
-        (*OF_ONE, *OF_BODY),
-        body_required=False,
-    ),
-    Route(
-        "POST",
-        paths.BEGIN_RUN,
-        begin_run,
-        "Register a run of a sink",
-        "A new run fences the runs before, and aborts what they have open. One whose batch is committed "
-        "changes nothing. May be repeated.",
-        (),
-        {media_types.JSON: wire.BeginRun},
-        {200: json_answer("the run", wire.RunBegunBody)},
-        (*OF_ONE, *OF_BODY),
-    ),
-    Route(
-        "POST",
-        paths.COMMIT_BATCH,
-        commit_batch,
-        "Commit prepared transactions together",
-        "All or none, and once for each `sequence` of a `key`: a repetition gets the same answer, a lower "
-        "sequence is refused. With a `run`, so are a gap and a former run, and all else of the sink "
-        "is aborted.",
-        (),
-        {media_types.JSON: wire.CommitBatch},
-        {200: json_answer("they are committed", wire.BatchEndedBody)},
-        (*OF_ONE, *OF_BODY),
-    ),
-    Route(
-        "POST",
-        paths.ABORT_BATCH,
-        abort_batch,
-        "Abort prepared transactions together",
-        "All or none: refused if one of them is committed. With a `run_epoch`, all that this run has open.",
-        (),
-        {media_types.JSON: wire.AbortBatch},
-        {200: json_answer("they are aborted", wire.BatchEndedBody)},
-        (*OF_ONE, *OF_BODY),
-    ),
+    Route(wire.DESCRIBE, get_transaction, (_EITHER,)),
+    Route(wire.COMMIT, commit, (TRANSACTION,)),
+    Route(wire.ABORT, abort, (_EITHER,)),
+    Route(wire.PREPARE, prepare, (TRANSACTION,)),
+    Route(wire.BEGIN_RUN, begin_run),
+    Route(wire.COMMIT_BATCH, commit_batch),
+    Route(wire.ABORT_BATCH, abort_batch),
 )

@@ -17,7 +17,7 @@ from typing import Any, Final
 from chaos.abuse.extremes import Contract, Extreme
 from chaos.abuse.raw_inputs import tabled_bodies, tabled_heads
 from chaos.abuse.target import AT_ONCE, Attack, Target, is_wrong
-from raftlog.wire import media_types, paths
+from raftlog.wire import documents, media_types, members, queues, schedules, topics, transactions
 
 BAD_BODIES: Final = (
     *(b"", b"{", b"null", b"[]", b"0", b'""', b"{}{}", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 50_000),
@@ -86,7 +86,7 @@ def mixed(target: Target, seed: int = SEED, seconds: float = SECONDS) -> Counter
 
 def contract_of(target: Target) -> Contract:
     """What the brokers publish; ``known_to`` has names for it."""
-    answer, document = target.ask("GET", paths.OPENAPI)
+    answer, document = target.ask("GET", documents.OPENAPI.path)
     assert answer == "200", answer
     return Contract(json.loads(document), {})
 
@@ -103,13 +103,13 @@ def known_to(target: Target, number: int = 0) -> dict[str, object]:
         answer, content = target.ask("POST", path, json.dumps(body).encode(), _JSON, answer_s=ANSWER_S)
         return json.loads(content) if answer.startswith("2") and content else {}
 
-    ask(paths.TOPICS, {"name": topic, "partitions": 3})
-    ask(paths.topic(topic) + "/records", {"records": [record]})
-    delayed = ask(paths.topic(topic) + "/records?delay=1h", {"records": [record]})
-    ask(paths.SCHEDULES, {"topic": topic, "cron": "* * * * *", "record": record, "schedule_id": topic})
+    ask(topics.LIST.path, {"name": topic, "partitions": 3})
+    ask(topics.DESCRIBE.at(topic=topic) + "/records", {"records": [record]})
+    delayed = ask(topics.DESCRIBE.at(topic=topic) + "/records?delay=1h", {"records": [record]})
+    ask(schedules.LIST.path, {"topic": topic, "cron": "* * * * *", "record": record, "schedule_id": topic})
     joins = {"topics": [topic], "session_timeout": "60s", "rebalance_timeout": "1s"}
-    member = ask(paths.GROUP_MEMBERS.format(group=joined), joins)
-    jobs = ask(paths.QUEUE_RECEIVE.format(topic=topic, group=working), {"max": 2})
+    member = ask(members.JOIN.path.format(group=joined), joins)
+    jobs = ask(queues.RECEIVE.path.format(topic=topic, group=working), {"max": 2})
     return {
         **_FIXED,
         "topic": topic,
@@ -118,7 +118,7 @@ def known_to(target: Target, number: int = 0) -> dict[str, object]:
         "group of members": joined,
         "group of queues": working,
         "schedule_id": topic,
-        "transaction": ask(paths.TRANSACTIONS, {"transactional_id": topic}).get("id", "x"),
+        "transaction": ask(transactions.LIST.path, {"transactional_id": topic}).get("id", "x"),
         "delayed_id": (delayed.get("records") or [{}])[0].get("delayed_id", "x"),
         "member": member.get("member_id", "x"),
         "generation": member.get("generation", -1),

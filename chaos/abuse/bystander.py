@@ -22,7 +22,9 @@ from typing import Final, Self
 
 import aiohttp
 
-from raftlog.wire import paths
+from raftlog.wire import groups as group_operations
+from raftlog.wire import health, transactions
+from raftlog.wire import records as record_operations
 from raftlog.wire.problems import read_problem
 
 PAUSE_S: Final = 0.02
@@ -117,11 +119,11 @@ async def _main(pipe: Connection, urls: list[str], topic: str, groups: list[str]
 
         async def probe(url: str) -> None:
             while True:
-                await ask("GET", url + paths.LIVE, None, "probes", None)
+                await ask("GET", url + health.LIVE.path, None, "probes", None)
                 await asyncio.sleep(PAUSE_S)
 
         async def produce(url: str, partition: int) -> None:
-            path = paths.of_partition(paths.PARTITION_RECORDS, topic, partition)
+            path = record_operations.PRODUCE_TO_PARTITION.at(topic=topic, partition=partition)
             number = 0
             while True:
                 number += 1
@@ -180,11 +182,11 @@ def _duty(duty: str, topic: str, group: str, number: int) -> tuple[str, str, obj
     records, offset = [{"value": value}], {"topic": topic, "partition": 0, "offset": 0}
     match duty:
         case "ready":
-            return "GET", paths.READY, None, None
+            return "GET", health.READY.path, None, None
         case "commit":
-            return "PUT", paths.GROUP_OFFSETS.format(group=group), {"offsets": [offset]}, None
+            return "PUT", group_operations.OFFSETS.path.format(group=group), {"offsets": [offset]}, None
         case "transaction":
-            return "POST", paths.EXECUTE, {"records": [{**records[0], "topic": topic}]}, value
+            return "POST", transactions.EXECUTE.path, {"records": [{**records[0], "topic": topic}]}, value
         case _:
-            path = f"{paths.TOPIC_RECORDS.format(topic=topic)}?delay={DELAY_MS}ms"
+            path = f"{record_operations.PRODUCE.path.format(topic=topic)}?delay={DELAY_MS}ms"
             return "POST", path, {"records": records}, value

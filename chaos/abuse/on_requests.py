@@ -12,7 +12,7 @@ from typing import Final
 from chaos.abuse.target import BATCH, Attack, Target
 from raftlog.records.batch import HEADER_BYTES, Codec, checksum
 from raftlog.records.builder import Record, build_batch
-from raftlog.wire import media_types, paths
+from raftlog.wire import groups, media_types, partitions, records, transactions
 
 BOMB_BYTES: Final = 15 << 20
 BLANK_BYTES: Final = 8 << 20  # the JSON decoder passes over 16 MiB of blanks or escapes in some 45 ms
@@ -73,12 +73,12 @@ def large_texts(target: Target) -> Counter[str]:
         bodies.append(b'{"records":[{"value":"' + long + b'\\ud800"}]}')  # half of a surrogate pair
         bodies.append(b'{"records":[{"encoding":"base64","value":"' + long + b'"}]}')
         bodies.append(b'{"' + long + b'":1}')  # a field that does not exist
-    group = paths.of_group(paths.GROUP_OFFSETS, "large-texts")
+    group = groups.OFFSETS.at(group="large-texts")
     requests = (
         ("POST", target.records, media_types.JSON),
         ("POST", target.records, media_types.NDJSON),
         ("PUT", group, media_types.JSON),
-        ("POST", paths.EXECUTE, media_types.JSON),
+        ("POST", transactions.EXECUTE.path, media_types.JSON),
     )
     responses: Counter[str] = Counter()
     for body in bodies[:: max(1, len(bodies) // target.times(len(bodies)))]:
@@ -121,7 +121,7 @@ def many_producers(target: Target) -> Counter[str]:
     """New producer ids, and one batch with each of several ids that were never allocated."""
     responses: Counter[str] = Counter()
     for number in range(target.times(500)):
-        responses[target.ask("POST", paths.PRODUCERS, b"{}", {"Content-Type": media_types.JSON})[0]] += 1
+        responses[target.ask("POST", records.CREATE.path, b"{}", {"Content-Type": media_types.JSON})[0]] += 1
         batch = build_batch(
             [Record(b"v")],
             codec=Codec.NONE,
@@ -137,7 +137,7 @@ def many_producers(target: Target) -> Counter[str]:
 def foreign_pages(target: Target) -> Counter[str]:
     """Requests that a page in an operator's browser can send: a foreign Host, a foreign Origin."""
     responses: Counter[str] = Counter()
-    move = paths.of_partition(paths.TRANSFER_LEADERSHIP, target.topic, 0)
+    move = partitions.TRANSFER_LEADERSHIP.at(topic=target.topic, partition=0)
     for _ in range(target.times(100)):
         responses[target.ask("GET", target.records, headers={"Host": "evil.example"})[0]] += 1
         responses[target.ask("POST", move, b"", {"Origin": "http://evil.example"})[0]] += 1

@@ -13,7 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 from chaos.abuse.target import AT_ONCE, STRANGER, Attack, Target
-from raftlog.wire import headers, media_types, paths
+from raftlog.wire import groups, headers, health, media_types, members, transactions
+from raftlog.wire import records as record_operations
+from raftlog.wire import topics as topic_operations
 
 EPOCH: Final = 1 << 64
 METADATA: Final = "\u20ac" * 4_096
@@ -35,7 +37,10 @@ def many_groups(target: Target) -> Counter[str]:
     """A thousand groups, and lists of one of them."""
     body = {"offsets": [{"topic": target.topic, "partition": 0, "offset": 0}]}
     responses = _all(target, [_commit(f"many-{number}", body) for number in range(target.times(1_000))])
-    lists: list[Post] = [("GET", f"{paths.GROUPS}?limit=1", None, {}), ("GET", paths.METRICS, None, {})]
+    lists: list[Post] = [
+        ("GET", f"{groups.LIST.path}?limit=1", None, {}),
+        ("GET", health.METRICS.path, None, {}),
+    ]
     return responses + _all(target, lists * target.times(20))
 
 
@@ -53,7 +58,7 @@ def offset_metadata(target: Target) -> Counter[str]:
 def idempotency_keys(target: Target) -> Counter[str]:
     """Keyed requests whose answers are kept, as large as they may be."""
     body = {"records": [{"value": 0}] * 1_000}
-    path = paths.TOPIC_RECORDS.format(topic=target.topic)
+    path = record_operations.PRODUCE.path.format(topic=target.topic)
     return _all(
         target,
         [("POST", path, body, {headers.IDEMPOTENCY_KEY: f"k{n}"}) for n in range(target.times(400))],
@@ -63,7 +68,7 @@ def idempotency_keys(target: Target) -> Counter[str]:
 def messages_for_the_year_9999(target: Target) -> Counter[str]:
     """Delayed messages that never leave, in fewer and fewer a request."""
     _make(target, FOREVER, 1, {"retention.ms": -1})
-    path = paths.TOPIC_RECORDS.format(topic=FOREVER) + YEAR_9999
+    path = record_operations.PRODUCE.path.format(topic=FOREVER) + YEAR_9999
     return _all(
         target,
         [
@@ -77,12 +82,12 @@ def messages_for_the_year_9999(target: Target) -> Counter[str]:
 def transactional_ids(target: Target) -> Counter[str]:
     """Long transactional ids, none of which is used again."""
     named = [{"transactional_id": f"{number:08d}" + "x" * 200} for number in range(target.times(800))]
-    return _all(target, [("POST", paths.TRANSACTIONS, body, {}) for body in named])
+    return _all(target, [("POST", transactions.LIST.path, body, {}) for body in named])
 
 
 def large_subscriptions(target: Target) -> Counter[str]:
     """A member with a thousand long topics, and small joins that make it written again."""
-    path = paths.GROUP_MEMBERS.format(group="amplified")
+    path = members.JOIN.path.format(group="amplified")
     sessions = {"session_timeout": "6s", "rebalance_timeout": "1s"}
     large = {"topics": [f"{number:04d}" + "x" * 245 for number in range(1_000)], "member_id": "large"}
     small = [{"topics": [target.topic], "member_id": f"small-{n}"} for n in range(target.times(60))]
@@ -94,17 +99,17 @@ def prepared_for_a_day(target: Target) -> Counter[str]:
     responses: Counter[str] = Counter()
     for number in range(target.times(20)):
         opened, content = target.ask(
-            "POST", paths.TRANSACTIONS, json.dumps({"transactional_id": f"held-{number}"}).encode(), JSON
+            "POST", transactions.OPEN.path, json.dumps({"transactional_id": f"held-{number}"}).encode(), JSON
         )
         if opened == "201":
-            path = paths.TRANSACTION_PREPARE.format(transaction=json.loads(content)["id"])
+            path = transactions.PREPARE.path.format(transaction=json.loads(content)["id"])
             responses += _all(target, [("POST", path, {"timeout": "24h"}, {})])
     return responses
 
 
 def values_without_end(target: Target) -> Counter[str]:
     """Bodies of megabytes that are long to decode: keys, nesting, escapes, a bomb."""
-    records, topics = paths.TOPIC_RECORDS.format(topic=target.topic), paths.TOPICS
+    records, topics = record_operations.PRODUCE.path.format(topic=target.topic), topic_operations.LIST.path
     keys = b",".join(b'"k%d":1' % number for number in range(900_000))
     bodies: list[tuple[str, bytes, dict[str, str]]] = [
         (topics, b"{" + keys + b"}", {}),
@@ -123,16 +128,18 @@ def values_without_end(target: Target) -> Counter[str]:
 def connections_of_one_address(target: Target) -> Counter[str]:
     """More connections than one client may have; others get new ones."""
     with target.connections(1_100):
-        return Counter(replace(target, source="").ask("GET", paths.TOPICS)[0] for _ in range(20))
+        return Counter(
+            replace(target, source="").ask("GET", topic_operations.LIST.path)[0] for _ in range(20)
+        )
 
 
 def _commit(group: str, body: object) -> Post:
-    return "PUT", paths.GROUP_OFFSETS.format(group=group), body, {}
+    return "PUT", groups.OFFSETS.path.format(group=group), body, {}
 
 
 def _make(target: Target, topic: str, partitions: int, config: Mapping[str, int]) -> None:
     body = {"name": topic, "partitions": partitions, "replication_factor": 1, "config": config}
-    target.ask("POST", paths.TOPICS, json.dumps(body).encode(), JSON)
+    target.ask("POST", topic_operations.CREATE.path, json.dumps(body).encode(), JSON)
 
 
 def _all(target: Target, requests: Iterable[Post]) -> Counter[str]:

@@ -26,7 +26,7 @@ from chaos.abuse.bystander import DUTIES, Bystander, Seen
 from chaos.abuse.target import Attack, Target, is_wrong
 from chaos.cluster import Cluster
 from raftlog.testing.waits import LIMIT_S
-from raftlog.wire import media_types, paths
+from raftlog.wire import groups, media_types, records, topics
 
 OPEN_FILES_MAX: Final = 1024
 CALM: Final = "calm"
@@ -139,7 +139,7 @@ def run_suite(
         target = _target(cluster, scale)
         for topic, partitions in ((CALM, len(cluster.brokers)), (target.topic, 1)):
             body = json.dumps({"name": topic, "partitions": partitions}).encode()
-            target.ask("POST", paths.TOPICS, body, _JSON)
+            target.ask("POST", topics.CREATE.path, body, _JSON)
             for partition in range(partitions):
                 cluster.leader(topic, partition)
         acknowledged: list[str] = []
@@ -220,12 +220,12 @@ def _refused_in_the_end(bystander: Bystander, acknowledged: list[str]) -> list[s
 
 def _groups(cluster: Cluster, target: Target) -> list[str]:
     """One group of each coordinator."""
-    target.ask("PUT", paths.GROUP_OFFSETS.format(group="calm"), _FIRST_OFFSET, _JSON)
+    target.ask("PUT", groups.COMMIT.path.format(group="calm"), _FIRST_OFFSET, _JSON)
     found: dict[int, str] = {}
     names = (f"calm-{number}" for number in itertools.count())
     while len(found) < COORDINATORS:
         group = next(names)
-        described = cluster.get(paths.GROUP_COORDINATOR.format(group=group))
+        described = cluster.get(groups.COORDINATOR.path.format(group=group))
         found.setdefault(int(str(described["partition"])), group)
     return list(found.values())
 
@@ -261,7 +261,7 @@ def _quantile(times: list[float], part: float) -> float:
 
 def _stored(cluster: Cluster, target: Target) -> Iterable[str]:
     for partition in range(len(cluster.brokers)):
-        path, offset = paths.of_partition(paths.PARTITION_RECORDS, CALM, partition), 0
+        path, offset = records.FETCH.at(topic=CALM, partition=partition), 0
         deadline = time.monotonic() + READ_S
         while time.monotonic() < deadline:
             answer, body = target.ask("GET", f"{path}?offset={offset}&limit=10000")

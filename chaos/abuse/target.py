@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from api.http.errors import TABLE
-from raftlog.wire import media_types, paths
+from raftlog.wire import media_types, records
 
 NOT_ANSWERED: Final = "not answered"
 BATCH: Final = {"Content-Type": media_types.BATCH}
@@ -56,7 +56,7 @@ class Target:
     @property
     def records(self) -> str:
         """The path of the first partition's records."""
-        return paths.of_partition(paths.PARTITION_RECORDS, self.topic, 0)
+        return records.FETCH.at(topic=self.topic, partition=0)
 
     def ask(
         self,

@@ -20,8 +20,9 @@ from chaos.http_client import Client
 from raftlog.aio import Client as PythonClient
 from raftlog.errors import NotSent, RaftlogError, RebalanceInProgress, StaleGeneration, UnknownMember
 from raftlog.wire import groups as wire
-from raftlog.wire import media_types, paths
+from raftlog.wire import media_types, members
 from raftlog.wire.decoding import decoder_of
+from raftlog.wire.operation import Operation
 
 SESSION_MS: Final = 4_000
 REBALANCE_MS: Final = 8_000
@@ -60,9 +61,9 @@ class _HttpMember:
         _, found, _ = await self.client.call(method, path, data, sent, answer_s=ANSWER_S)
         return decoder_of(kind).decode(found or b"null")
 
-    def path(self, template: str) -> str:
-        """The path of this member."""
-        return paths.of_member(template, self.place.group, self.name)
+    def path(self, operation: Operation[msgspec.Struct]) -> str:
+        """The path of this operation of this member."""
+        return operation.at(group=self.place.group, member=self.name)
 
     def owns(self, assigned: Iterable[wire.TopicPartitions]) -> None:
         """Record the partitions of the newest response."""
@@ -101,7 +102,7 @@ class _HttpMember:
 
     async def leave(self) -> None:
         """Leave the group; after an error its session ends by itself."""
-        await self.ask("DELETE", self.path(paths.GROUP_MEMBER), None, type(None))
+        await self.ask("DELETE", self.path(members.LEAVE), None, type(None))
 
 
 class ProtocolMember(_HttpMember):
@@ -124,18 +125,18 @@ class ProtocolMember(_HttpMember):
             member_id=self.name,
             generation=self.generation,
         )
-        path = paths.of_group(paths.GROUP_MEMBERS, self.place.group)
+        path = members.JOIN.at(group=self.place.group)
         joined = await self.ask("POST", path, body, wire.JoinedBody)
         self.generation = joined.generation
         plan: wire.SyncGroup = wire.SyncGroup(
             generation=joined.generation, plan="auto" if joined.role == "leader" else None
         )
-        synced = await self.ask("POST", self.path(paths.GROUP_SYNC), plan, wire.SyncedBody)
+        synced = await self.ask("POST", self.path(members.SYNC), plan, wire.SyncedBody)
         self.owns(synced.assignment)
 
     async def _work(self) -> None:
         """Read and commit until a rebalance begins. Raises ``RaftlogError``."""
-        path = paths.of_group(paths.GROUP_OFFSETS, self.place.group)
+        path = wire.OFFSETS.at(group=self.place.group)
         known = await self.ask("GET", f"{path}?lag=false", None, wire.GroupOffsetList)
         positions = {item.partition: item.committed_offset for item in known.items}
         while True:
@@ -151,7 +152,7 @@ class ProtocolMember(_HttpMember):
                     await self._commit(partition, page.next_offset)
             wait = "?wait=500ms" if is_idle else ""
             body = wire.HeartbeatGroup(generation=self.generation)
-            beat = await self.ask("POST", self.path(paths.GROUP_HEARTBEAT) + wait, body, wire.HeartbeatBody)
+            beat = await self.ask("POST", self.path(members.HEARTBEAT) + wait, body, wire.HeartbeatBody)
             if beat.action == "rejoin":
                 return
 
@@ -161,7 +162,7 @@ class ProtocolMember(_HttpMember):
             member_id=self.name,
             generation=self.generation,
         )
-        await self.ask("PUT", paths.of_group(paths.GROUP_OFFSETS, self.place.group), body, type(None))
+        await self.ask("PUT", wire.COMMIT.at(group=self.place.group), body, type(None))
         self.has_committed(partition, offset, self.generation)
 
 
@@ -180,7 +181,7 @@ class PollMember(_HttpMember):
                 session_timeout=SESSION_MS,
             )
             try:
-                polled = await self.ask("POST", self.path(paths.GROUP_POLL), body, wire.PolledBody)
+                polled = await self.ask("POST", self.path(members.POLL), body, wire.PolledBody)
             except RaftlogError as error:
                 await self.after(error)
                 continue

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from chaos.consumer_groups.history import Owned, Recorder, SeenGeneration, SeenOffset
 from chaos.http_get import http_get
-from raftlog.wire import groups, paths
+from raftlog.wire import groups
 from raftlog.wire.decoding import decoder_of
 
 PAUSE_S: Final = 0.1
@@ -49,7 +49,7 @@ class Observer:
 
     def _look_at_group(self, url: str) -> None:
         invoked_s = time.monotonic()
-        found = _get(url + paths.GROUP.format(group=self._group), groups.GroupBody)
+        found = _get(url + groups.DESCRIBE.path.format(group=self._group), groups.GroupBody)
         completed_s = time.monotonic()
         generation = found.generation
         self._recorder.add(
@@ -80,7 +80,7 @@ class Observer:
             )
 
     def _offsets(self, url: str) -> list[groups.GroupOffsetBody]:
-        path = paths.GROUP_OFFSETS.format(group=self._group)
+        path = groups.OFFSETS.path.format(group=self._group)
         return _get(f"{url}{path}?lag=false", groups.GroupOffsetList).items
 
 

@@ -23,7 +23,7 @@ from chaos.http_client import Client
 from raftlog.aio import Client as PythonClient
 from raftlog.errors import NotSent, RaftlogError, UnknownTransaction
 from raftlog.wire import groups as wire
-from raftlog.wire import media_types, paths
+from raftlog.wire import media_types, members, transactions
 from raftlog.wire.bodies import Message
 from raftlog.wire.decoding import decoder_of
 
@@ -78,7 +78,7 @@ class HttpCopier:
 
     async def leave(self) -> None:
         """Leave the group; after an error its session ends by itself."""
-        path = paths.of_member(paths.GROUP_MEMBER, self.group, self.name)
+        path = members.LEAVE.at(group=self.group, member=self.name)
         await self.client.call("DELETE", path, None, {}, answer_s=ANSWER_S)
 
     async def _poll(self) -> wire.PolledBody:
@@ -90,14 +90,14 @@ class HttpCopier:
             wait="1s",
             session_timeout=SESSION_MS,
         )
-        path = paths.of_member(paths.GROUP_POLL, self.group, self.name)
+        path = members.POLL.at(group=self.group, member=self.name)
         polled = decoder_of(wire.PolledBody).decode(await self._ask(path, body))
         self.generation = polled.generation
         return polled
 
     async def _abort(self) -> None:
         """Nothing happens to a transaction that is committed."""
-        path = paths.of_transaction(paths.TRANSACTION_ABORT, self._transactional_id)
+        path = transactions.ABORT.at(transaction=self._transactional_id)
         with contextlib.suppress(UnknownTransaction):
             await self.client.call("POST", path, None, {}, answer_s=ANSWER_S)
 
@@ -109,7 +109,7 @@ class HttpCopier:
         for message in polled.records:
             following[message.partition] = message.offset + 1
         await self._ask(
-            f"{paths.EXECUTE}?timeout={TIMEOUT_MS}ms",
+            f"{transactions.EXECUTE.path}?timeout={TIMEOUT_MS}ms",
             {
                 "transactional_id": self._transactional_id,
                 "records": [_output(number, message, sent) for number, message in enumerate(polled.records)],

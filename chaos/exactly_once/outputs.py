@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from chaos.at_rest import TIMEOUT_S
 from chaos.exactly_once.copies import OF_HEADER, TRANSACTION_HEADER, Copy, Input
 from chaos.http_get import http_get
-from raftlog.wire import headers, media_types, paths
+from raftlog.wire import headers, media_types, records
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its own version in an old way
@@ -29,7 +29,7 @@ def read_copies(url: str, topics: Sequence[str], partitions: int) -> Iterator[Co
 def _read_partition(url: str, topic: str, partition: int) -> Iterator[Copy]:
     offset = 0
     while True:
-        path = f"{url}{paths.partition_records(topic, partition)}?offset={offset}"
+        path = f"{url}{records.FETCH.at(topic=topic, partition=partition)}?offset={offset}"
         data, found_headers = http_get(path, TIMEOUT_S, Accept=media_types.BATCH)
         following = int(found_headers[headers.NEXT_OFFSET])
         for record in _records(data):

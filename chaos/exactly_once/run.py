@@ -30,7 +30,7 @@ from chaos.history import Look
 from chaos.http_get import http_get
 from raftlog import Client
 from raftlog.testing.waits import LIMIT_S, eventually
-from raftlog.wire import paths
+from raftlog.wire import groups
 from raftlog.wire.decoding import decoder_of
 from raftlog.wire.groups import GroupOffsetList
 
@@ -196,7 +196,7 @@ def _wait_until_copied(cluster: Cluster, inputs: Set[Input], killer: _Killer) ->
 
 def _committed(cluster: Cluster) -> dict[int, int]:
     """The committed offset of each partition; none while no broker can answer."""
-    path = paths.of_group(paths.GROUP_OFFSETS, GROUP) + "?lag=false"
+    path = groups.OFFSETS.at(group=GROUP) + "?lag=false"
     for url in cluster.urls:
         try:
             items = _get(url + path, GroupOffsetList).items

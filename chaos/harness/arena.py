@@ -20,7 +20,7 @@ from chaos.harness.namespaces import Namespaces
 from chaos.harness.power_cycles import PoweredCluster
 from chaos.harness.shim.shim import Shim
 from raftlog.testing.waits import LIMIT_S, states
-from raftlog.wire import bodies, paths
+from raftlog.wire import bodies, partitions, topics
 
 POLL_S: Final = 0.1
 SERVING: Final = 'raftlog_hosted_replicas{state="serving"}'
@@ -123,7 +123,7 @@ class Arena:
 
     def partitions(self) -> dict[int, bodies.PartitionBody]:
         """The state of all partitions, as the first broker that responds knows it; empty if none does."""
-        rows = self._listed(paths.partitions(self.topic), bodies.PartitionBody)
+        rows = self._listed(partitions.LIST.at(topic=self.topic), bodies.PartitionBody)
         return {row.partition: row for row in rows}
 
     def _listed(self, path: str, kind: type[Item]) -> list[Item]:
@@ -147,9 +147,9 @@ class Arena:
             return "no broker describes the partitions"
         if few := next((row for row in rows if len(row.replicas) < self.replication), None):
             return f"partition {few.partition} has the replicas {few.replicas} only"
-        for topic in self._listed(paths.TOPICS, bodies.TopicBody):
+        for topic in self._listed(topics.LIST.path, bodies.TopicBody):
             if topic.internal:
-                rows += self._listed(paths.partitions(topic.name), bodies.PartitionBody)
+                rows += self._listed(partitions.LIST.at(topic=topic.name), bodies.PartitionBody)
         for row in rows:
             if (
                 row.leader is None

@@ -10,7 +10,7 @@ import msgspec
 
 from chaos.cluster_view import ClusterFailed, ClusterView
 from chaos.http_get import http_get
-from raftlog.wire import bodies, paths
+from raftlog.wire import bodies, brokers
 
 TIMEOUT_S: Final = 10
 
@@ -33,7 +33,7 @@ class RemoteCluster(ClusterView):
         failure: Exception | None = None
         for url in self._entrances:
             try:
-                items = json.loads(http_get(f"{url}{paths.BROKERS}?limit=1000", TIMEOUT_S)[0])["items"]
+                items = json.loads(http_get(f"{url}{brokers.LIST.path}?limit=1000", TIMEOUT_S)[0])["items"]
                 return msgspec.convert(items, list[bodies.BrokerBody])
             except (OSError, ValueError, KeyError) as error:
                 failure = error

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
-from urllib.parse import quote
 
 import msgspec
 
 from raftlog.client.listing import partitions_of
 from raftlog.client.options import Duration, choice, milliseconds, seconds
 from raftlog.errors import TopicExists
-from raftlog.wire import bodies, paths, plans
+from raftlog.wire import bodies, brokers, cluster, dependents, partitions, plans, topics
 from raftlog.wire.dependents import TopicDependents
+from raftlog.wire.operation import Operation
 
 if TYPE_CHECKING:
     from raftlog.client.metadata import Metadata
@@ -54,16 +54,15 @@ class AsyncTopics:
             wanted["retention.ms"] = milliseconds("retention", retention)
         body = bodies.CreateTopic(name, partitions, replication, wanted, _preset(preset))
         try:
-            reply = await self._session.ask_any("POST", paths.TOPICS, body=body, may_repeat=exist_ok)
+            return await self._session.call(topics.CREATE, body, may_repeat=exist_ok)
         except TopicExists:
             if not exist_ok:
                 raise
             return await self.describe(name)
-        return reply.read(bodies.TopicBody)
 
     async def describe(self, name: str) -> bodies.TopicBody:
         """The description of a topic. Raises ``UnknownTopic``."""
-        return (await self._session.ask_any("GET", paths.topic(name))).read(bodies.TopicBody)
+        return await self._session.call(topics.DESCRIBE, topic=name)
 
     async def partitions(self, name: str) -> list[bodies.PartitionBody]:
         """The partitions of a topic: leaders, replicas, offsets. Raises ``UnknownTopic``."""
@@ -81,8 +80,7 @@ class AsyncTopics:
         ``preset`` is ``latency`` or ``throughput``, for the settings that are not in ``config``.
         """
         body = bodies.ChangeTopic(dict(config or {}), _preset(preset))
-        reply = await self._session.ask_any("PATCH", paths.topic(name), body=body, may_repeat=False)
-        return reply.read(bodies.TopicBody)
+        return await self._session.call(topics.ALTER, body, topic=name)
 
     async def add_partitions(
         self, name: str, count: int, *, expected: int | None = None
@@ -95,8 +93,7 @@ class AsyncTopics:
         if expected is None:
             expected = (await self.describe(name)).partitions
         body = bodies.AddPartitions(count, expected)
-        reply = await self._session.ask_any("POST", paths.add_partitions(name), body=body)
-        added = reply.read(bodies.PartitionsAdded)
+        added = await self._session.call(topics.ADD_PARTITIONS, body, topic=name)
         if self._metadata.cached(name) is not None:
             await self._metadata.refresh(name)
         return added
@@ -121,7 +118,7 @@ class AsyncTopics:
             shown = await self.describe(name)
             expected = shown.partitions - len(shown.decommissioned)
         body = bodies.DecommissionPartitions(list(partitions), count, expected)
-        return await self._shrink(paths.decommission_partitions(name), name, body)
+        return await self._shrink(topics.DECOMMISSION_PARTITIONS, name, body)
 
     async def recommission_partitions(
         self, name: str, partitions: Sequence[int] = ()
@@ -131,11 +128,12 @@ class AsyncTopics:
         Raises ``Conflict`` for a partition that has been removed.
         """
         body = bodies.RecommissionPartitions(list(partitions))
-        return await self._shrink(paths.recommission_partitions(name), name, body)
+        return await self._shrink(topics.RECOMMISSION_PARTITIONS, name, body)
 
-    async def _shrink(self, path: str, name: str, body: bodies.Request) -> bodies.PartitionsDecommissioned:
-        reply = await self._session.ask_any("POST", path, body=body)
-        changed = reply.read(bodies.PartitionsDecommissioned)
+    async def _shrink(
+        self, operation: Operation[bodies.PartitionsDecommissioned], name: str, body: bodies.Request
+    ) -> bodies.PartitionsDecommissioned:
+        changed = await self._session.call(operation, body, topic=name)
         if self._metadata.cached(name) is not None:
             await self._metadata.refresh(name)
         return changed
@@ -148,8 +146,7 @@ class AsyncTopics:
         transaction, and for records that are not archived where the topic requires it.
         """
         body = bodies.DeleteBefore(partition, offset)
-        reply = await self._session.ask_any("POST", paths.delete_before(name), body=body)
-        return reply.read(bodies.RecordsDeleted)
+        return await self._session.call(partitions.DELETE_BEFORE, body, topic=name)
 
     async def set_archived_up_to(
         self, name: str, *, partition: int, offset: int, allow_lower: bool = False
@@ -161,29 +158,20 @@ class AsyncTopics:
         last stable offset, and for internal topics.
         """
         body = bodies.SetArchivedUpTo(partition, offset, allow_lower)
-        reply = await self._session.ask_any("POST", paths.archived_up_to(name), body=body)
-        return reply.read(bodies.ArchivedUpTo)
+        return await self._session.call(partitions.SET_ARCHIVED, body, topic=name)
 
     async def dependents(self, name: str) -> TopicDependents:
         """Groups, queues, schedules and delayed messages that depend on a topic. Raises ``UnknownTopic``."""
-        reply = await self._session.ask_any("GET", paths.topic_dependents(name))
-        return reply.read(TopicDependents)
+        return await self._session.call(dependents.DEPENDENTS, topic=name)
 
     async def delete(self, name: str) -> None:
         """Delete a topic and all its records. Raises ``UnknownTopic``."""
-        await self._session.ask_any("DELETE", paths.topic(name), may_repeat=False)
+        await self._session.call(topics.DELETE, topic=name)
         self._metadata.forget(name)
 
     async def list(self) -> list[bodies.TopicBody]:
         """All topics, by name."""
-        found: list[bodies.TopicBody] = []
-        path = paths.TOPICS
-        while True:
-            page = (await self._session.ask_any("GET", path)).read(bodies.TopicList)
-            found += page.items
-            if page.next_page_token is None:
-                return found
-            path = f"{paths.TOPICS}?page_token={quote(page.next_page_token, safe='')}"
+        return await self._session.all_items(topics.LIST)
 
 
 class AsyncCluster:
@@ -197,21 +185,19 @@ class AsyncCluster:
 
     async def info(self) -> bodies.ClusterBody:
         """The cluster as the responding broker knows it."""
-        return (await self._session.ask_any("GET", paths.CLUSTER)).read(bodies.ClusterBody)
+        return await self._session.call(cluster.DESCRIBE)
 
     async def brokers(self) -> list[bodies.BrokerBody]:
         """All registered brokers, by id."""
-        return (await self._session.ask_any("GET", paths.BROKERS)).read(bodies.BrokerList).items
+        return await self._session.all_items(brokers.LIST)
 
     async def broker(self, broker: int) -> bodies.BrokerBody:
         """One broker, with the number of its replicas. Raises ``UnknownBroker``."""
-        return (await self._session.ask_any("GET", paths.of_broker(paths.BROKER, broker))).read(
-            bodies.BrokerBody
-        )
+        return await self._session.call(brokers.DESCRIBE, broker=broker)
 
     async def drain(self, broker: int) -> bodies.BrokerBody:
         """Place no new replicas on a broker, and move its leaderships to others; its replicas stay."""
-        return await self._change(paths.DRAIN_BROKER, broker)
+        return await self._session.call(brokers.DRAIN, broker=broker)
 
     async def decommission(self, broker: int, *, wait: Duration | None = None) -> bodies.BrokerBody:
         """Move all replicas of a broker to others, and its vote on metadata. With ``wait`` it returns when
@@ -221,7 +207,7 @@ class AsyncCluster:
         """
         wait_s = 0.0 if wait is None else seconds("wait", wait)
         deadline = self._session.clock.monotonic() + wait_s
-        shown = await self._change(paths.DECOMMISSION_BROKER, broker)
+        shown = await self._session.call(brokers.DECOMMISSION, broker=broker)
         while (shown.replicas or shown.metadata_voter) and self._session.clock.monotonic() < deadline:
             import asyncio  # only this call waits
 
@@ -231,7 +217,7 @@ class AsyncCluster:
 
     async def recommission(self, broker: int) -> bodies.BrokerBody:
         """End draining and decommissioning. Replicas that have moved stay where they are."""
-        return await self._change(paths.RECOMMISSION_BROKER, broker)
+        return await self._session.call(brokers.RECOMMISSION, broker=broker)
 
     async def forget(self, broker: int) -> bodies.BrokerForgotten:
         """Remove a broker for good that is decommissioned or dead, and stopped. Its id is not given again.
@@ -239,20 +225,14 @@ class AsyncCluster:
         Safe to repeat. Raises ``Conflict`` while it is alive, has replicas or votes on metadata, and
         ``UnknownBroker``.
         """
-        path = paths.of_broker(paths.FORGET_BROKER, broker)
-        return (await self._session.ask_any("POST", path)).read(bodies.BrokerForgotten)
-
-    async def _change(self, template: str, broker: int) -> bodies.BrokerBody:
-        path = paths.of_broker(template, broker)
-        return (await self._session.ask_any("POST", path, may_repeat=False)).read(bodies.BrokerBody)
+        return await self._session.call(brokers.FORGET, broker=broker)
 
     async def propose_plan(self) -> plans.PlanBody:
         """The moves that make all brokers carry alike. Nothing moves.
 
         Raises ``Conflict`` while a broker in use is missing or draining.
         """
-        path = f"{paths.REBALANCE}?dry_run=true"
-        return (await self._session.ask_any("POST", path)).read(plans.PlanBody)
+        return await self._session.call(plans.START, query={"dry_run": "true"}, may_repeat=True)
 
     async def start_plan(self, plan: plans.PlanBody | None = None) -> plans.PlanBody:
         """Carry out exactly this plan of ``propose_plan``, or one that is made now.
@@ -263,36 +243,34 @@ class AsyncCluster:
         body = (
             plans.StartPlan() if plan is None else msgspec.convert(msgspec.to_builtins(plan), plans.StartPlan)
         )
-        reply = await self._session.ask_any("POST", paths.REBALANCE, body=body, may_repeat=False)
-        return reply.read(plans.PlanBody)
+        return await self._session.call(plans.START, body)
 
     async def plan(self) -> plans.PlanBody:
         """The plan that is being carried out; without one, its ``plan`` is ``None``."""
-        return (await self._session.ask_any("GET", paths.CLUSTER_PLAN)).read(plans.PlanBody)
+        return await self._session.call(plans.DESCRIBE)
 
     async def cancel_plan(self) -> plans.PlanBody:
         """Begin no further move; those that have begun go on. Raises ``Conflict`` without a plan."""
-        reply = await self._session.ask_any("POST", paths.CANCEL_PLAN, may_repeat=False)
-        return reply.read(plans.PlanBody)
+        return await self._session.call(plans.CANCEL)
 
     async def join_token(self) -> JoinTokenBody:
         """A token with which a broker can join within an hour; ``raftlog cluster join`` takes it."""
-        from raftlog.wire.joining import JoinTokenBody  # with OpenSSL, which takes 10 ms to load
+        from raftlog.wire import joining  # with OpenSSL, which takes 10 ms to load
 
-        return (await self._session.ask_any("POST", paths.JOIN_TOKENS)).read(JoinTokenBody)
+        return await self._session.call(joining.JOIN_TOKEN)
 
     async def admit(self, request: AdmitBroker) -> BrokerAdmitted:
         """Let a broker join, or learn which one this request has let join.
 
         ``raftlog.wire.joining.with_proof`` completes the request. Raises ``JoinRefused``, ``Conflict``.
         """
-        from raftlog.wire.joining import BrokerAdmitted
+        from raftlog.wire import joining
 
-        return (await self._session.ask_any("POST", paths.BROKERS, body=request)).read(BrokerAdmitted)
+        return await self._session.call(joining.ADMIT, request)
 
     async def controller(self) -> bodies.ControllerBody:
         """The active controller, and the new replicas that brokers do not open. Raises ``NoLeader``."""
-        return (await self._session.ask_any("GET", paths.CLUSTER_CONTROLLER)).read(bodies.ControllerBody)
+        return await self._session.call(cluster.CONTROLLER)
 
 
 def _preset(name: str | None) -> bodies.PresetName | None:

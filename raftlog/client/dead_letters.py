@@ -21,7 +21,6 @@ from raftlog.records.failures import Origin
 from raftlog.records.keys import encode_key
 from raftlog.records.tags import TAG_RECORD_HEADER
 from raftlog.wire import dead_letters as wire
-from raftlog.wire import paths
 from raftlog.wire.limits import DEAD_LETTERS_MAX
 
 IDS_BYTES_MAX: Final = 3 << 10  # of one URL, beside a cursor
@@ -75,7 +74,7 @@ class AsyncDeadLetters:
             pairs = [("id", each) for each in some or ()]
             pairs += [("reason", reason)] if reason is not None else []
             pairs += [("key", _key_text(key))] if key is not None else []
-            path = paths.of_dead_letters(paths.DEAD_LETTERS, topic, group)
+            path = wire.LIST.at(topic=topic, group=group)
             await _list(self._session, path, pairs, limit, found)
         return found
 
@@ -96,7 +95,7 @@ class AsyncDeadLetters:
         ``dry_run`` returns what would be redriven. After an ``Unknown`` error call it again: dead letters
         that are settled are not selected again.
         """
-        path = paths.of_dead_letters(paths.DEAD_LETTERS_REDRIVE, topic, group)
+        path = wire.REDRIVE.at(topic=topic, group=group)
         return await _settle(self._session, path, _settled(ids, reason, key, all, dry_run), limit)
 
     async def discard(
@@ -112,7 +111,7 @@ class AsyncDeadLetters:
         dry_run: bool = False,
     ) -> Sequence[DeadLetter]:
         """Settle dead letters without another attempt; otherwise like ``redrive``."""
-        path = paths.of_dead_letters(paths.DEAD_LETTERS_DISCARD, topic, group)
+        path = wire.DISCARD.at(topic=topic, group=group)
         return await _settle(self._session, path, _settled(ids, reason, key, all, dry_run), limit)
 
 

@@ -10,7 +10,6 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import urlencode
 
 import msgspec
 
@@ -19,7 +18,7 @@ from raftlog.client.options import Duration, milliseconds
 from raftlog.client.session import Session
 from raftlog.errors import ConnectionLost, DelayedAlreadyDelivered, InvalidRequest
 from raftlog.records.keys import encode_key
-from raftlog.wire import bodies, paths
+from raftlog.wire import bodies, records
 from raftlog.wire import delays as wire
 
 
@@ -62,8 +61,8 @@ class AsyncDelayed:
         record.delay, record.deliver_at = _delay_ms(delay, deliver_at), _at_ms(deliver_at)
         record.timestamp = _at_ms(timestamp)
         body = _Produce([record])
-        path = paths.topic_records(topic)
-        reply = await self._session.ask_any("POST", path, body=body, may_repeat=False)
+        path = records.PRODUCE.at(topic=topic)
+        reply = await self._session.ask_any(records.PRODUCE.method, path, body=body, may_repeat=False)
         (receipt,) = reply.read(bodies.Produced).records
         if not isinstance(receipt.delayed_id, str) or not isinstance(receipt.deliver_at, int):
             raise ConnectionLost("the response has no delayed_id: the broker is of an earlier version")
@@ -71,21 +70,12 @@ class AsyncDelayed:
 
     async def list(self, topic: str | None = None) -> list[wire.DelayedBody]:
         """All messages that are not in their topics yet, by id; of one topic, or of all."""
-        found: list[wire.DelayedBody] = []
         query = {} if topic is None else {"topic": str.__str__(topic)}  # of an Enum, too
-        while True:
-            page = (await self._session.ask_any("GET", f"{paths.DELAYED}?{urlencode(query)}")).read(
-                wire.DelayedList
-            )
-            found += page.items
-            if page.next_page_token is None:
-                return found
-            query["page_token"] = page.next_page_token
+        return await self._session.all_items(wire.LIST, query=query)
 
     async def describe(self, delayed_id: str) -> wire.DelayedRecordBody:
         """One message with its record. Raises ``UnknownDelayed`` and ``DelayedAlreadyDelivered``."""
-        reply = await self._session.ask_any("GET", paths.of_delayed(delayed_id))
-        return reply.read(wire.DelayedRecordBody)
+        return await self._session.call(wire.DESCRIBE, delayed_id=delayed_id)
 
     async def reschedule(
         self, delayed_id: str, *, delay: Duration | None = None, deliver_at: datetime | int | None = None
@@ -95,8 +85,7 @@ class AsyncDelayed:
         A ``delay`` is counted from the time at which a broker carries it out.
         """
         body = wire.RescheduleMessage(_delay_ms(delay, deliver_at), _at_ms(deliver_at))
-        reply = await self._session.ask_any("PATCH", paths.of_delayed(delayed_id), body=body)
-        return reply.read(wire.DelayedRecordBody)
+        return await self._session.call(wire.RESCHEDULE, body, delayed_id=delayed_id)
 
     async def cancel(self, delayed_id: str) -> bool:
         """True if the message is never delivered, false if it is too late.
@@ -104,7 +93,7 @@ class AsyncDelayed:
         Raises ``UnknownDelayed`` for one that was delivered more than 10 minutes ago, or never accepted.
         """
         try:
-            await self._session.ask_any("DELETE", paths.of_delayed(delayed_id))
+            await self._session.call(wire.CANCEL, delayed_id=delayed_id)
         except DelayedAlreadyDelivered:
             return False
         return True

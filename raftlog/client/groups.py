@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from raftlog.wire import groups as wire
-from raftlog.wire import paths
 
 if TYPE_CHECKING:
     from raftlog.client.partition import Position
@@ -22,33 +20,23 @@ class AsyncGroups:
 
     async def list(self) -> list[wire.GroupSummaryBody]:
         """All groups, by name."""
-        found: list[wire.GroupSummaryBody] = []
-        path = paths.GROUPS
-        while True:
-            page = (await self._session.ask_any("GET", path)).read(wire.GroupList)
-            found += page.items
-            if page.next_page_token is None:
-                return found
-            path = f"{paths.GROUPS}?page_token={quote(page.next_page_token, safe='')}"
+        return await self._session.all_items(wire.LIST)
 
     async def describe(self, group: str) -> wire.GroupBody:
         """One group: its members, their partitions, and its lag. Raises ``UnknownGroup``."""
-        return (await self._session.ask_any("GET", paths.of_group(paths.GROUP, group))).read(wire.GroupBody)
+        return await self._session.call(wire.DESCRIBE, group=group)
 
     async def offsets(self, group: str) -> Sequence[wire.GroupOffsetBody]:
         """The committed offsets and the lag behind each. Raises ``UnknownGroup``."""
-        path = paths.of_group(paths.GROUP_OFFSETS, group)
-        return (await self._session.ask_any("GET", path)).read(wire.GroupOffsetList).items
+        return (await self._session.call(wire.OFFSETS, group=group)).items
 
     async def pending_offsets(self, group: str) -> Sequence[wire.PendingOffsetBody]:
         """The offsets that open transactions will commit. Raises ``UnknownGroup``."""
-        path = paths.of_group(paths.GROUP_OFFSETS, group)
-        return (await self._session.ask_any("GET", f"{path}?lag=false")).read(wire.GroupOffsetList).pending
+        return (await self._session.call(wire.OFFSETS, query={"lag": "false"}, group=group)).pending
 
     async def rebalances(self, group: str) -> Sequence[wire.RebalanceBody]:
         """The newest rebalances, the newest first. Raises ``UnknownGroup``."""
-        path = paths.of_group(paths.GROUP_REBALANCES, group)
-        return (await self._session.ask_any("GET", path)).read(wire.RebalanceList).items
+        return (await self._session.call(wire.REBALANCES, group=group)).items
 
     async def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Commit the next offsets to read, by topic and partition, for a group without members.
@@ -58,7 +46,7 @@ class AsyncGroups:
         body = wire.CommitOffsets(
             [wire.OffsetCommitBody(topic, number, offset) for (topic, number), offset in offsets.items()]
         )
-        await self._session.ask_any("PUT", paths.of_group(paths.GROUP_OFFSETS, group), body=body)
+        await self._session.call(wire.COMMIT, body, group=group)
 
     async def reset(
         self,
@@ -85,19 +73,18 @@ class AsyncGroups:
             partitions=None if partitions is None else _listed(partitions),
             force=force,
         )
-        path = paths.of_group(paths.GROUP_OFFSETS_RESET, group)
-        query = "?dry_run=true" if dry_run else ""
-        reply = await self._session.ask_any("POST", path + query, body=body, may_repeat=shift is None)
-        return reply.read(wire.OffsetsReset).items
+        query = {"dry_run": "true"} if dry_run else None
+        reset = await self._session.call(wire.RESET, body, query=query, may_repeat=shift is None, group=group)
+        return reset.items
 
     async def delete_offsets(self, group: str, partitions: Mapping[str, Sequence[int]]) -> None:
         """Delete committed offsets, in topics that no member consumes. Raises ``Conflict``."""
         body = wire.DeleteGroupOffsets(_listed(partitions))
-        await self._session.ask_any("POST", paths.of_group(paths.GROUP_OFFSETS_DELETE, group), body=body)
+        await self._session.call(wire.DELETE_OFFSETS, body, group=group)
 
     async def delete(self, group: str) -> None:
         """Delete a group without members, and its offsets. Raises ``Conflict``, ``UnknownGroup``."""
-        await self._session.ask_any("DELETE", paths.of_group(paths.GROUP, group), may_repeat=False)
+        await self._session.call(wire.DELETE, group=group)
 
 
 def _listed(partitions: Mapping[str, Sequence[int]]) -> list[wire.TopicPartitions]:

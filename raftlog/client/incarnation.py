@@ -31,7 +31,6 @@ from raftlog.errors import (
     TransactionAborted,
     Unknown,
 )
-from raftlog.wire import paths
 from raftlog.wire import transactions as wire
 from raftlog.wire.bodies import Request
 from raftlog.wire.groups import AddOffsets, OffsetCommitBody
@@ -115,9 +114,9 @@ class Incarnation:
         is_newest = one == self._newest
         is_first = is_newest and self._unanswered is None
         self.begin_end(one, is_commit=is_commit)
-        template = paths.TRANSACTION_COMMIT if is_commit else paths.TRANSACTION_ABORT
+        operation = wire.COMMIT if is_commit else wire.ABORT
         try:
-            reply = await self._end(paths.of_transaction(template, one.id), limit_s, is_first=is_first)
+            reply = await self._end(operation.at(transaction=one.id), limit_s, is_first=is_first)
         except ProducerFenced as error:
             if is_newest:
                 self._fenced = error
@@ -145,12 +144,12 @@ class Incarnation:
             member_id=member_id,
             generation=generation,
         )
-        await self._ask(paths.of_transaction(paths.TRANSACTION_ADD_OFFSETS, one.id), body)
+        await self._ask(wire.ADD_OFFSETS.at(transaction=one.id), body)
 
     async def prepare(self, one: TransactionName, timeout_ms: int) -> None:
         """The transaction takes no more records; its outcome is that of its batch."""
         body = wire.PrepareTransaction(timeout_ms)
-        await self._ask(paths.of_transaction(paths.TRANSACTION_PREPARE, one.id), body)
+        await self._ask(wire.PREPARE.at(transaction=one.id), body)
         self._is_open = False
         self._unanswered = True  # to commit it alone is refused as long as it is prepared
 
@@ -159,10 +158,10 @@ class Incarnation:
 
         ``error`` where that cannot be found out.
         """
-        path = paths.of_transaction(paths.TRANSACTION, self._name)
         try:
-            reply = await self._session.ask_any("GET", path, retry_timeout_s=self._limit_s)
-            newest = reply.read(wire.TransactionBody)
+            newest = await self._session.call(
+                wire.DESCRIBE, retry_timeout_s=self._limit_s, transaction=self._name
+            )
         except RaftlogError:
             return error
         if _is_of_another(newest, one):
@@ -209,7 +208,7 @@ class Incarnation:
         self._opening = self._opening or uuid.uuid4().hex
         body = wire.OpenTransaction(self._name, self._timeout_ms, after, self._run_epoch, self._opening)
         try:
-            opened = (await self._ask(paths.TRANSACTIONS, body)).read(wire.OpenedBody)
+            opened = (await self._ask(wire.OPEN.at(), body)).read(wire.OpenedBody)
             self._opening = ""
         except ProducerFenced as error:
             self._fenced = error

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from raftlog.client.listing import asked, partitions_of
+from raftlog.client.listing import ATTEMPT_TIMEOUT_S, TIMEOUT_S, partitions_of
 from raftlog.errors import (
     Draining,
     NoLeader,
@@ -24,7 +24,7 @@ from raftlog.errors import (
     Unknown,
     UnknownPartition,
 )
-from raftlog.wire import bodies, paths
+from raftlog.wire import bodies, brokers
 
 if TYPE_CHECKING:
     from raftlog.client.session import Session
@@ -147,17 +147,18 @@ class Metadata:
         partitions = await self.partitions(name)
         if any(one.leader is None for one in partitions):
             session.turn_away(session.preferred, NoLeader())
-        reply = await asked(self._session, paths.BROKERS)
-        brokers = reply.read(bodies.BrokerList).items
-        urls = {broker.broker_id: broker.http.rstrip("/") for broker in brokers}
-        session.learn_brokers([urls[broker.broker_id] for broker in brokers if broker.alive])
+        found = await session.all_items(
+            brokers.LIST, retry_timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S
+        )
+        urls = {broker.broker_id: broker.http.rstrip("/") for broker in found}
+        session.learn_brokers([urls[broker.broker_id] for broker in found if broker.alive])
         view = TopicView(
             name,
             [None if one.leader is None else urls.get(one.leader) for one in partitions],
             [one.term for one in partitions],
             session.clock.monotonic(),
             session.metadata_version,
-            [_by_rack(one, brokers) for one in partitions],
+            [_by_rack(one, found) for one in partitions],
             decommissioned=sum(one.state != "active" for one in partitions),
         )
         self._topics[name] = view
@@ -168,9 +169,9 @@ class Metadata:
         return await partitions_of(self._session, name)
 
 
-def _by_rack(partition: bodies.PartitionBody, brokers: Sequence[bodies.BrokerBody]) -> dict[str, list[str]]:
+def _by_rack(partition: bodies.PartitionBody, registered: Sequence[bodies.BrokerBody]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for broker in brokers:
+    for broker in registered:
         if broker.rack is not None and broker.alive and broker.broker_id in partition.in_sync:
             found.setdefault(broker.rack, []).append(broker.http.rstrip("/"))
     return found

@@ -39,7 +39,7 @@ from raftlog.client.values import timestamp_ms
 from raftlog.errors import RaftlogError, UnknownTopic
 from raftlog.records.batch import parse_header
 from raftlog.records.tags import TagSelection
-from raftlog.wire import bodies, headers, paths
+from raftlog.wire import headers, partitions, records
 from raftlog.wire.tags import FIELDS, SEPARATOR, checked_selection
 
 CHUNK_BYTES = ReaderPreset().max_bytes
@@ -220,9 +220,13 @@ class AsyncPartition:
         ``"latest"`` is the end of what can be read: the first message of the oldest open transaction, or one
         past the newest message.
         """
-        path = paths.partition_offsets(self.topic, self.number)
-        reply = await self._session.ask_any("GET", f"{path}?at={written_position(at)}")
-        return reply.read(bodies.OffsetBody).offset
+        found = await self._session.call(
+            partitions.OFFSET_AT,
+            query={"at": written_position(at)},
+            topic=self.topic,
+            partition=self.number,
+        )
+        return found.offset
 
     async def _start(self, offset: Position) -> int:
         return offset if type(offset) is int and offset >= 0 else await self.offsets(offset)
@@ -243,7 +247,7 @@ class AsyncPartition:
         tags: TagSelection | None = None,
         min_offset: int | None = None,
     ) -> _Part:
-        path = paths.partition_records(self.topic, self.number)
+        path = records.FETCH.at(topic=self.topic, partition=self.number)
         query = f"?offset={offset}&max_bytes={max_bytes}"
         if isolation != "committed":
             query += f"&isolation={isolation}"

@@ -22,8 +22,8 @@ from raftlog.client.session import Session, in_doubt
 from raftlog.client.settings import settings_of
 from raftlog.errors import ConnectionLost, LeaseLost, RaftlogError
 from raftlog.records.tags import TAG_RECORD_HEADER
-from raftlog.wire import paths
 from raftlog.wire import queues as wire
+from raftlog.wire.operation import Operation
 from raftlog.wire.tags import checked_selection
 
 POLL_MS = 20_000  # one request of an endless receive waits so long
@@ -166,7 +166,7 @@ class AsyncQueue:
         if receipts and self._session.is_open:
             with contextlib.suppress(RaftlogError, TimeoutError):
                 async with asyncio.timeout(GIVE_BACK_S):
-                    await self._settle(paths.QUEUE_NACK, wire.NackJobs(receipts, undelivered=True))
+                    await self._settle(wire.NACK, wire.NackJobs(receipts, undelivered=True))
 
     @settings_of(JobSettings, wanted_jobs)
     async def poll(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[AsyncJob]:
@@ -183,43 +183,46 @@ class AsyncQueue:
     async def _received(self, wanted: wire.ReceiveJobs) -> list[AsyncJob]:
         assert isinstance(wanted.wait, int)
         wait_s = wanted.wait / 1_000
-        reply = await self._session.ask_any(
-            "POST",
-            f"{self._path(paths.QUEUE_RECEIVE)}?format=base64",
-            body=wanted,
+        received = await self._session.call(
+            wire.RECEIVE,
+            wanted,
+            query={"format": "base64"},
             attempt_timeout_s=wait_s + MARGIN_S,
             retry_timeout_s=wait_s + self._session.retry_timeout_s,
+            topic=self.topic,
+            group=self.group,
         )
-        return [self._job(found) for found in reply.read(wire.ReceivedJobs).messages]
+        return [self._job(found) for found in received.messages]
 
     async def ack(self, *receipts: str) -> None:
         """These jobs are done. Raises ``LeaseLost`` if another worker has got one; the others are done."""
-        await self._settle(paths.QUEUE_ACK, wire.AckJobs([*receipts]))
+        await self._settle(wire.ACK, wire.AckJobs([*receipts]))
 
     async def nack(self, *receipts: str, delay: Duration = 0, reason: str = "") -> None:
         """Give jobs back, see ``Job.nack``."""
         body = wire.NackJobs([*receipts], milliseconds("delay", delay), reason)
-        await self._settle(paths.QUEUE_NACK, body)
+        await self._settle(wire.NACK, body)
 
     async def extend(self, *receipts: str, visibility: Duration = "30s") -> int:
         """Extend leases, see ``Job.extend``: their end in milliseconds of the wall clock of the brokers."""
         body = wire.ExtendJobs([*receipts], milliseconds("visibility", visibility))
-        return (await self._settle(paths.QUEUE_EXTEND, body)).lease_until
+        return (await self._settle(wire.EXTEND, body)).lease_until
 
     async def dead_letter(self, *receipts: str, reason: str = "") -> None:
         """Give jobs up, see ``Job.dead_letter``."""
-        await self._settle(paths.QUEUE_DEAD_LETTER, wire.DeadLetterJobs([*receipts], reason))
+        await self._settle(wire.DEAD_LETTER, wire.DeadLetterJobs([*receipts], reason))
 
     async def describe(self) -> wire.QueueBody:
         """How far the queue has come. Raises ``UnknownQueue``."""
-        return (await self._session.ask_any("GET", self._path(paths.QUEUE))).read(wire.QueueBody)
+        return await self._session.call(wire.DESCRIBE, topic=self.topic, group=self.group)
 
     async def delete(self) -> None:
         """Forget which jobs are open; the committed offsets of the group stay. Raises ``UnknownQueue``."""
-        await self._session.ask_any("DELETE", self._path(paths.QUEUE))
+        await self._session.call(wire.DELETE, topic=self.topic, group=self.group)
 
-    async def _settle(self, template: str, body: wire.Settling) -> wire.SettledJobs:
-        reply = await self._session.ask_any("POST", self._path(template), body=body)
+    async def _settle(self, operation: Operation[wire.SettledJobs], body: wire.Settling) -> wire.SettledJobs:
+        path = operation.at(topic=self.topic, group=self.group)
+        reply = await self._session.ask_any(operation.method, path, body=body)
         found = reply.read(wire.SettledJobs)
         if found.failed:
             lost = LeaseLost(
@@ -228,9 +231,6 @@ class AsyncQueue:
             )
             raise lost if reply.doubt is None else in_doubt(reply.doubt, lost)
         return found
-
-    def _path(self, template: str) -> str:
-        return paths.of_queue(template, self.topic, self.group)
 
     def _job(self, found: wire.JobBody) -> AsyncJob:
         try:

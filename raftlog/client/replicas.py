@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from raftlog.client.options import Duration, seconds
-from raftlog.wire import bodies, paths
+from raftlog.wire import bodies, partitions
+from raftlog.wire.operation import Operation
 
 if TYPE_CHECKING:
     from raftlog.client.session import Session
@@ -30,8 +31,7 @@ class AsyncReplicas:
 
     async def describe(self, topic: str, partition: int) -> bodies.PartitionBody:
         """One partition as its leader describes it. Raises ``UnknownTopic``, ``UnknownPartition``."""
-        reply = await self._session.ask_any("GET", paths.partition(topic, partition))
-        return reply.read(bodies.PartitionBody)
+        return await self._session.call(partitions.DESCRIBE, topic=topic, partition=partition)
 
     async def transfer_leadership(
         self, topic: str, partition: int, *, to: int | None = None
@@ -40,31 +40,31 @@ class AsyncReplicas:
 
         Raises ``InvalidRequest``, ``Conflict``, ``LeadershipNotMoved``.
         """
-        path = paths.of_partition(paths.TRANSFER_LEADERSHIP, topic, partition)
         body = bodies.TransferLeadership(to)
-        reply = await self._session.ask_any("POST", path, body=body, may_repeat=False)
-        return reply.read(bodies.LeadershipBody)
+        return await self._session.call(
+            partitions.TRANSFER_LEADERSHIP, body, topic=topic, partition=partition
+        )
 
     async def add(
         self, topic: str, partition: int, broker: int, *, wait: Duration | None = None
     ) -> bodies.PartitionBody:
         """Add a replica. With ``wait`` it returns when the move is complete, or the time is up."""
         body = bodies.OneReplica(broker)
-        return await self._move(paths.ADD_REPLICA, topic, partition, body, wait)
+        return await self._move(partitions.ADD_REPLICA, topic, partition, body, wait)
 
     async def remove(
         self, topic: str, partition: int, broker: int, *, wait: Duration | None = None
     ) -> bodies.PartitionBody:
         """Remove a replica; ``wait`` as for ``add``."""
         body = bodies.OneReplica(broker)
-        return await self._move(paths.REMOVE_REPLICA, topic, partition, body, wait)
+        return await self._move(partitions.REMOVE_REPLICA, topic, partition, body, wait)
 
     async def set(
         self, topic: str, partition: int, brokers: Sequence[int], *, wait: Duration | None = None
     ) -> bodies.PartitionBody:
         """Set all replicas, the preferred leader first; ``wait`` as for ``add``."""
         body = bodies.SetReplicas([*brokers])
-        return await self._move(paths.SET_REPLICAS, topic, partition, body, wait)
+        return await self._move(partitions.SET_REPLICAS, topic, partition, body, wait)
 
     async def recover_unsafely(
         self, topic: str, partition: int, *, confirm: str | None = None
@@ -73,24 +73,25 @@ class AsyncReplicas:
 
         Raises ``Conflict`` with an estimate unless ``confirm`` is its ``details["confirm"]``.
         """
-        path = paths.of_partition(paths.UNSAFE_RECOVER, topic, partition)
-        reply = await self._session.ask_any(
-            "POST",
-            path,
-            body=bodies.UnsafeRecover(confirm),
-            may_repeat=False,
+        return await self._session.call(
+            partitions.UNSAFE_RECOVER,
+            bodies.UnsafeRecover(confirm),
             attempt_timeout_s=RECOVERY_TIMEOUT_S,
+            topic=topic,
+            partition=partition,
         )
-        return reply.read(bodies.PartitionBody)
 
     async def _move(
-        self, template: str, topic: str, partition: int, body: msgspec.Struct, wait: Duration | None
+        self,
+        operation: Operation[bodies.PartitionBody],
+        topic: str,
+        partition: int,
+        body: msgspec.Struct,
+        wait: Duration | None,
     ) -> bodies.PartitionBody:
         wait_s = 0.0 if wait is None else seconds("wait", wait)
         deadline = self._session.clock.monotonic() + wait_s
-        path = paths.of_partition(template, topic, partition)
-        reply = await self._session.ask_any("POST", path, body=body, may_repeat=False)
-        shown = reply.read(bodies.PartitionBody)
+        shown = await self._session.call(operation, body, topic=topic, partition=partition)
         while shown.reassignment is not None and self._session.clock.monotonic() < deadline:
             await asyncio.sleep(LOOK_S)
             shown = await self.describe(topic, partition)

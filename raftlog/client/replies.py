@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-import msgspec
-
 from raftlog.errors import ConnectionLost, RaftlogError, Unknown
 from raftlog.wire.decoding import UNREADABLE, decoder_of
 from raftlog.wire.problems import Problem, read_problem
 
 _BAD_REQUEST: Final = 400
-Body = TypeVar("Body", bound=msgspec.Struct)
+Body = TypeVar("Body")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from urllib.parse import urlencode
 
 import msgspec
 
 from raftlog.client import values
 from raftlog.client.delayed import record_in_json
 from raftlog.client.session import Session
-from raftlog.wire import paths
 from raftlog.wire import schedules as wire
 
 
@@ -52,23 +50,16 @@ class AsyncSchedules:
             schedule_id=schedule_id or uuid.uuid4().hex,
             record=record_in_json(value, key=key, partition=partition, headers=headers, tags=tags),
         )
-        return (await self._session.ask_any("POST", paths.SCHEDULES, body=body)).read(wire.ScheduleBody)
+        return await self._session.call(wire.CREATE, body)
 
     async def list(self, topic: str | None = None) -> list[wire.ScheduleBody]:
         """All schedules; of one topic, or of all."""
-        found: list[wire.ScheduleBody] = []
         query = {} if topic is None else {"topic": str.__str__(topic)}  # of an Enum, too
-        while True:
-            path = f"{paths.SCHEDULES}?{urlencode(query)}"
-            page = (await self._session.ask_any("GET", path)).read(wire.ScheduleList)
-            found += page.items
-            if page.next_page_token is None:
-                return found
-            query["page_token"] = page.next_page_token
+        return await self._session.all_items(wire.LIST, query=query)
 
     async def describe(self, schedule_id: str) -> wire.ScheduleBody:
         """One schedule. Raises ``UnknownSchedule``."""
-        return (await self._session.ask_any("GET", paths.of_schedule(schedule_id))).read(wire.ScheduleBody)
+        return await self._session.call(wire.DESCRIBE, schedule_id=schedule_id)
 
     async def pause(self, schedule_id: str) -> wire.ScheduleBody:
         """Fire no more until ``resume``. Raises ``UnknownSchedule``."""
@@ -80,11 +71,10 @@ class AsyncSchedules:
 
     async def delete(self, schedule_id: str) -> None:
         """Fire no more. Raises ``UnknownSchedule``."""
-        await self._session.ask_any("DELETE", paths.of_schedule(schedule_id))
+        await self._session.call(wire.DELETE, schedule_id=schedule_id)
 
     async def _change(self, schedule_id: str, *, paused: bool) -> wire.ScheduleBody:
-        path, body = paths.of_schedule(schedule_id), wire.ChangeSchedule(paused)
-        return (await self._session.ask_any("PATCH", path, body=body)).read(wire.ScheduleBody)
+        return await self._session.call(wire.CHANGE, wire.ChangeSchedule(paused), schedule_id=schedule_id)
 
 
 class _Create(msgspec.Struct):

@@ -26,7 +26,7 @@ from raftlog.client.session import Session
 from raftlog.client.user_code import described
 from raftlog.errors import ConnectionLost, NotSent, RaftlogError, UnknownTopic
 from raftlog.records.builder import build_batch, with_producer
-from raftlog.wire import bodies, paths
+from raftlog.wire import bodies, records
 from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
 _logger = client_logger(__name__)
@@ -62,10 +62,10 @@ class ProducerIdRequests:
         await asyncio.gather(*self._requests, return_exceptions=True)
 
     async def _ask(self) -> int:
-        reply = await self._session.ask_any(
-            "POST", paths.PRODUCERS, body=bodies.CreateProducer(), attempt_timeout_s=ATTEMPT_TIMEOUT_S
+        producer = await self._session.call(
+            records.CREATE, bodies.CreateProducer(), attempt_timeout_s=ATTEMPT_TIMEOUT_S
         )
-        return reply.read(bodies.ProducerBody).producer_id
+        return producer.producer_id
 
 
 class PartitionSender:
@@ -113,7 +113,8 @@ class PartitionSender:
         self._usual_s = 0.0  # the usual time to an answer, smoothed
         timeout_ms = round(session.request_timeout_s * 1_000)
         self._query = f"?acks={options.acks}&timeout={timeout_ms}ms"
-        self._path = paths.partition_records(queue.topic, queue.partition) + self._query
+        path = records.PRODUCE_TO_PARTITION.at(topic=queue.topic, partition=queue.partition)
+        self._path = path + self._query
 
     def pump(self) -> None:
         """Send all batches that may be sent now. Called whenever that may have changed."""

@@ -20,6 +20,7 @@ import msgspec
 from yarl import URL
 
 from raftlog import tracing
+from raftlog.client.asking import Asking
 from raftlog.client.detours import Detours
 from raftlog.client.environment import Environment
 from raftlog.client.logs import client_logger
@@ -35,7 +36,7 @@ from raftlog.errors import (
     NotSent,
     RaftlogError,
 )
-from raftlog.wire import headers, media_types, paths
+from raftlog.wire import cluster, headers, media_types
 
 CONNECT_TIMEOUT_S = 2.0
 SILENCE_S = 2.0  # of a broker before another one is asked, the first time
@@ -54,7 +55,7 @@ _log = client_logger()
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 
-class Session:
+class Session(Asking):
     """Connections to brokers. Opened and closed on the loop that uses it."""
 
     def __init__(
@@ -311,7 +312,7 @@ class Session:
     async def _reach_one(self, limit_s: float) -> None:
         """Find a broker that answers, before the first request that may change something."""
         try:
-            await self.ask_any("GET", paths.CLUSTER, retry_timeout_s=limit_s)
+            await self.call(cluster.DESCRIBE, retry_timeout_s=limit_s)
         except NotSent:
             raise
         except RaftlogError as error:

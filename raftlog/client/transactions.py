@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from raftlog.errors import CommitUnknown, RaftlogError
-from raftlog.wire import paths
 from raftlog.wire import transactions as wire
 from raftlog.wire.bodies import Request
+from raftlog.wire.operation import Operation
 
 if TYPE_CHECKING:
     from raftlog.client.session import Session
@@ -23,28 +22,19 @@ class AsyncTransactions:
 
     async def list(self, *, open_only: bool = True) -> list[wire.TransactionBody]:
         """Those that are not complete, or the newest of each transactional id; by transactional id."""
-        found: list[wire.TransactionBody] = []
-        first = f"{paths.TRANSACTIONS}?state={'open' if open_only else 'all'}"
-        path = first
-        while True:
-            page = (await self._session.ask_any("GET", path)).read(wire.TransactionList)
-            found += page.items
-            if page.next_page_token is None:
-                return found
-            path = f"{first}&page_token={quote(page.next_page_token, safe='')}"
+        return await self._session.all_items(wire.LIST, query={"state": "open" if open_only else "all"})
 
     async def describe(self, transaction: str) -> wire.TransactionBody:
         """One transaction, or the newest one of a transactional id. Raises ``UnknownTransaction``."""
-        path = paths.of_transaction(paths.TRANSACTION, transaction)
-        return (await self._session.ask_any("GET", path)).read(wire.TransactionBody)
+        return await self._session.call(wire.DESCRIBE, transaction=transaction)
 
     async def abort(self, transactional_id: str) -> wire.TransactionBody:
         """Abort whatever a transactional id has open, prepared transactions too; returns the newest one.
 
         Nothing happens if none is open. Raises ``UnknownTransaction``.
         """
-        path = paths.of_transaction(paths.TRANSACTION_ABORT, transactional_id)
-        return (await self._session.ask_any("POST", path)).read(wire.TransactionBody)
+        path = wire.ABORT.at(transaction=transactional_id)
+        return (await self._session.ask_any(wire.ABORT.method, path)).read(wire.TransactionBody)
 
     async def begin_run(
         self, key: str, *, owner: str, run: str, sequence: int, takeover: bool = False
@@ -57,7 +47,7 @@ class AsyncTransactions:
         ``newest_sequence``. Raises ``ProducerFenced`` for a run that is over.
         """
         body = wire.BeginRun(key, owner, run, sequence, takeover)
-        return (await self._session.ask_any("POST", paths.BEGIN_RUN, body=body)).read(wire.RunBegunBody)
+        return await self._session.call(wire.BEGIN_RUN, body)
 
     async def commit_batch(
         self,
@@ -78,7 +68,7 @@ class AsyncTransactions:
         and whatever else the sink has open is aborted. Raises ``ProducerFenced`` once a newer run has begun.
         """
         body = wire.CommitBatch(key, sequence, [*handles], run, run_epoch)
-        await self._end_batch(paths.COMMIT_BATCH, body)
+        await self._end_batch(wire.COMMIT_BATCH, body)
 
     async def abort_batch(self, key: str, handles: Sequence[str], *, run_epoch: int | None = None) -> None:
         """Abort prepared transactions of a sink. Raises ``Conflict`` if one of them is committed.
@@ -86,11 +76,11 @@ class AsyncTransactions:
         With the ``run_epoch`` of a run, all else that it has open, too; ``handles`` may then be empty. After
         ``CommitUnknown`` call it again.
         """
-        await self._end_batch(paths.ABORT_BATCH, wire.AbortBatch(key, [*handles], run_epoch))
+        await self._end_batch(wire.ABORT_BATCH, wire.AbortBatch(key, [*handles], run_epoch))
 
-    async def _end_batch(self, path: str, body: Request) -> None:
+    async def _end_batch(self, operation: Operation[wire.BatchEndedBody], body: Request) -> None:
         try:
-            await self._session.ask_any("POST", path, body=body)
+            await self._session.call(operation, body)
         except RaftlogError as error:
             if not error.retryable:
                 raise

@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from raftlog import errors
 from raftlog.wire import limits
 from raftlog.wire.bodies import Answer, Encoding, RecordText, Request, matching
+from raftlog.wire.operation import Leader, Operation
 
 LetterId = Annotated[str, matching(limits.DEAD_LETTER_ID_PATTERN)]
 
@@ -83,3 +85,76 @@ class DeadLettersSettled(Answer):
     next: str | None = None
     foreign: int = 0
     left: int = 0
+
+
+LIST = Operation(
+    name="dead_letters.list",
+    method="GET",
+    path="/v1/topics/{topic}/dlq/{group}",
+    summary="List the open dead letters of a group",
+    text=(
+        "Partition by partition, the oldest first. One request reads a bounded part of the dead-letter "
+        "topic: continue with `next` as `cursor` until it is null, even after an empty page."
+    ),
+    leader=Leader.PARTITION,
+    answer=DeadLetterList,
+    success={200: "a page"},
+    errors=(
+        errors.UnknownTopic,
+        errors.UnknownPartition,
+        errors.Overloaded,
+        errors.ConnectionLost,
+    ),
+)
+
+REDRIVE = Operation(
+    name="dead_letters.redrive",
+    method="POST",
+    path="/v1/topics/{topic}/dlq/{group}:redrive",
+    summary="Try dead letters again",
+    text=(
+        "Appends each record to the retry topic of the group, then settles its dead letter. If the group "
+        "works off the topic as a queue, its jobs are delivered again instead; dead letters whose records "
+        "are not in the topic any more, or have other tags than the queue, stay open: `left` counts them. "
+        "With `dry_run` only shows what would "
+        "change. Repeat it after an unknown outcome (504): what is settled is not selected again, a "
+        "record that was appended before is tried twice."
+    ),
+    leader=Leader.PARTITION,
+    body=SettleDeadLetters,
+    answer=DeadLettersSettled,
+    success={200: "what was redriven"},
+    errors=(
+        errors.UnknownTopic,
+        errors.UnknownPartition,
+        errors.Overloaded,
+        errors.ConnectionLost,
+        errors.InvalidRecord,
+        errors.NotEnoughReplicas,
+        errors.StorageFull,
+        errors.OffsetOutOfRange,
+        errors.Conflict,
+    ),
+)
+
+DISCARD = Operation(
+    name="dead_letters.discard",
+    method="POST",
+    path="/v1/topics/{topic}/dlq/{group}:discard",
+    summary="Discard dead letters",
+    text="Settles dead letters without another attempt. With `dry_run` only shows what would change.",
+    leader=Leader.PARTITION,
+    body=SettleDeadLetters,
+    answer=DeadLettersSettled,
+    success={200: "what was discarded"},
+    errors=(
+        errors.UnknownTopic,
+        errors.UnknownPartition,
+        errors.Overloaded,
+        errors.ConnectionLost,
+        errors.InvalidRecord,
+        errors.NotEnoughReplicas,
+        errors.StorageFull,
+        errors.OffsetOutOfRange,
+    ),
+)

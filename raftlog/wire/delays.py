@@ -7,11 +7,14 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from raftlog import errors
 from raftlog.wire.bodies import Answer, Brief, Encoding, Int64, Request
 from raftlog.wire.groups import Duration
+from raftlog.wire.operation import Leader, Nothing, Operation
 
 DELAYED_RECORDS_MAX = 900  # of one request
 DELAYED_BYTES_MAX = 8 << 20
+SHOWN_MAX = 100  # in one page: each is read from the log
 
 StateName = Literal["pending", "delivering", "failed"]
 
@@ -53,3 +56,72 @@ class DelayedList(Answer):
 
     items: list[DelayedBody]
     next_page_token: str | None = None
+
+
+LIST = Operation(
+    name="delayed.list",
+    method="GET",
+    path="/v1/delayed",
+    summary="List delayed messages",
+    text=(
+        f"Those that are not in their topics yet, by id; at most {SHOWN_MAX} in a page, fewer if their keys "
+        "are large."
+    ),
+    leader=Leader.DELAYED,
+    answer=DelayedList,
+    success={200: "a page"},
+    errors=(errors.Overloaded,),
+)
+
+DESCRIBE = Operation(
+    name="delayed.describe",
+    method="GET",
+    path="/v1/delayed/{delayed_id}",
+    summary="Describe a delayed message",
+    text="With its record. A message that was delivered in the last 10 minutes is `already_delivered`.",
+    leader=Leader.DELAYED,
+    answer=DelayedRecordBody,
+    success={200: "the message"},
+    errors=(
+        errors.UnknownDelayed,
+        errors.Overloaded,
+        errors.DelayedAlreadyDelivered,
+    ),
+)
+
+RESCHEDULE = Operation(
+    name="delayed.reschedule",
+    method="PATCH",
+    path="/v1/delayed/{delayed_id}",
+    summary="Reschedule a delayed message",
+    text="Also one that has failed, which is tried again then.",
+    leader=Leader.DELAYED,
+    body=RescheduleMessage,
+    answer=DelayedRecordBody,
+    success={200: "the message"},
+    errors=(
+        errors.UnknownDelayed,
+        errors.Overloaded,
+        errors.DelayedAlreadyDelivered,
+        errors.StorageFull,
+        errors.NotEnoughReplicas,
+    ),
+)
+
+CANCEL = Operation(
+    name="delayed.cancel",
+    method="DELETE",
+    path="/v1/delayed/{delayed_id}",
+    summary="Cancel a delayed message",
+    text="204: it is never delivered. 409 `already_delivered`: it was too late. May be repeated.",
+    leader=Leader.DELAYED,
+    answer=Nothing,
+    success={204: "it is cancelled"},
+    errors=(
+        errors.UnknownDelayed,
+        errors.Overloaded,
+        errors.DelayedAlreadyDelivered,
+        errors.StorageFull,
+        errors.NotEnoughReplicas,
+    ),
+)

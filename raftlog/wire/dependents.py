@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from raftlog import errors
 from raftlog.wire.bodies import Answer
+from raftlog.wire.operation import Leader, Operation
 
 
 class DependentGroup(Answer):
@@ -28,3 +30,16 @@ class TopicDependents(Answer):
     schedules: int
     delayed: int
     delayed_failed: int
+
+
+DEPENDENTS = Operation(
+    name="topics.dependents",
+    method="GET",
+    path="/v1/topics/{topic}/dependents",
+    summary="What depends on a topic",
+    text="Groups and queues with members or offsets, dead-letter topics, schedules and delayed messages.",
+    leader=Leader.GROUP,
+    answer=TopicDependents,
+    success={200: "what depends on the topic"},
+    errors=(errors.UnknownTopic,),
+)

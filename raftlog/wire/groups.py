@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from raftlog import errors
 from raftlog.wire import limits
 from raftlog.wire.bodies import (
     Answer,
@@ -23,6 +24,7 @@ from raftlog.wire.bodies import (
     Tags,
     matching,
 )
+from raftlog.wire.operation import Leader, Nothing, Operation
 
 MEMBER_ID_CHARACTERS_MAX = 249
 TOPICS_MAX = 1_000  # of one member
@@ -364,3 +366,162 @@ class DeleteGroupOffsets(Request):
     """Body of ``POST /v1/groups/{group}/offsets:delete``."""
 
     partitions: Annotated[list[TopicPartitions], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
+
+
+LIST = Operation(
+    name="groups.list",
+    method="GET",
+    path="/v1/groups",
+    summary="List consumer groups",
+    text="By name.",
+    leader=Leader.GROUP,
+    answer=GroupList,
+    success={200: "a page"},
+)
+
+DESCRIBE = Operation(
+    name="groups.describe",
+    method="GET",
+    path="/v1/groups/{group}",
+    summary="Describe a group",
+    text="With its members, their partitions, and the lag in records and seconds.",
+    leader=Leader.GROUP,
+    answer=GroupBody,
+    success={200: "the group"},
+    errors=(
+        errors.UnknownGroup,
+        errors.CommitUnknown,
+    ),
+)
+
+DELETE = Operation(
+    name="groups.delete",
+    method="DELETE",
+    path="/v1/groups/{group}",
+    summary="Delete a group",
+    text="It must have no members; its offsets are deleted, too.",
+    leader=Leader.GROUP,
+    answer=Nothing,
+    success={204: "it is deleted"},
+    errors=(
+        errors.Conflict,
+        errors.UnknownGroup,
+    ),
+    may_repeat=False,
+)
+
+COORDINATOR = Operation(
+    name="groups.coordinator",
+    method="GET",
+    path="/v1/groups/{group}/coordinator",
+    summary="Find a group's coordinator",
+    text=(
+        "The leader of partition `murmur2(group) % N` of `__offsets`, once there is one. Every broker "
+        "forwards requests to it."
+    ),
+    leader=Leader.GROUP,
+    answer=CoordinatorBody,
+    success={200: "the partition and its leader"},
+    errors=(errors.CommitUnknown,),
+)
+
+REBALANCES = Operation(
+    name="groups.rebalances",
+    method="GET",
+    path="/v1/groups/{group}/rebalances",
+    summary="List a group's rebalances",
+    text="The newest first: why, when, how long.",
+    leader=Leader.GROUP,
+    answer=RebalanceList,
+    success={200: "the journal"},
+    errors=(
+        errors.UnknownGroup,
+        errors.CommitUnknown,
+    ),
+)
+
+OFFSETS = Operation(
+    name="groups.offsets",
+    method="GET",
+    path="/v1/groups/{group}/offsets",
+    summary="Read committed offsets",
+    text="With the lag behind each, in records and in seconds, and the offsets in open transactions.",
+    leader=Leader.GROUP,
+    answer=GroupOffsetList,
+    success={200: "by topic and partition"},
+    errors=(
+        errors.UnknownGroup,
+        errors.CommitUnknown,
+        errors.UnknownMember,
+        errors.OffsetsPending,
+    ),
+)
+
+COMMIT = Operation(
+    name="groups.commit",
+    method="PUT",
+    path="/v1/groups/{group}/offsets",
+    summary="Commit offsets",
+    text="All of them, or none. An offset is the next one to read.",
+    leader=Leader.GROUP,
+    body=CommitOffsets,
+    answer=Nothing,
+    success={204: "they are committed"},
+    errors=(
+        errors.UnknownMember,
+        errors.StaleGeneration,
+        errors.RebalanceInProgress,
+        errors.UnknownGroup,
+        errors.UnknownTopic,
+        errors.UnknownPartition,
+        errors.OffsetOutOfRange,
+        errors.Conflict,
+        errors.OffsetsPending,
+        errors.Overloaded,
+    ),
+)
+
+RESET = Operation(
+    name="groups.reset",
+    method="POST",
+    path="/v1/groups/{group}/offsets:reset",
+    summary="Move committed offsets",
+    text=(
+        "`to` is a number, `earliest`, `latest`, a time or `-100`; `shift` a difference. The group must have "
+        "no members, unless `force`."
+    ),
+    leader=Leader.GROUP,
+    body=ResetOffsets,
+    answer=OffsetsReset,
+    success={200: "the changes"},
+    errors=(
+        errors.UnknownGroup,
+        errors.UnknownTopic,
+        errors.UnknownPartition,
+        errors.OffsetOutOfRange,
+        errors.Conflict,
+        errors.OffsetsPending,
+        errors.Overloaded,
+    ),
+)
+
+DELETE_OFFSETS = Operation(
+    name="groups.delete_offsets",
+    method="POST",
+    path="/v1/groups/{group}/offsets:delete",
+    summary="Delete committed offsets",
+    text="In partitions of topics that no member consumes.",
+    leader=Leader.GROUP,
+    body=DeleteGroupOffsets,
+    answer=Nothing,
+    success={204: "they are deleted"},
+    errors=(
+        errors.UnknownGroup,
+        errors.UnknownTopic,
+        errors.UnknownPartition,
+        errors.OffsetOutOfRange,
+        errors.Conflict,
+        errors.OffsetsPending,
+        errors.Overloaded,
+    ),
+)

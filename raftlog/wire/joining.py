@@ -19,10 +19,12 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import structs
 
+from raftlog import errors
 from raftlog.errors import InvalidRequest
 from raftlog.wire.bodies import Answer, BrokerId, Request, matching
 from raftlog.wire.decoding import UNREADABLE
 from raftlog.wire.limits import RACK_CHARACTERS_MAX
+from raftlog.wire.operation import Leader, Operation
 
 PREFIX: Final = "raftlog-join"
 TOKEN_CHARACTERS_MAX: Final = 16_384
@@ -133,3 +135,35 @@ def _parts(text: str) -> tuple[bytes, str]:
 
 def _mac(secret: bytes, purpose: bytes, content: bytes) -> str:
     return hmac.digest(secret, purpose + content, "sha256").hex()
+
+
+ADMIT = Operation(
+    name="brokers.admit",
+    method="POST",
+    path="/v1/brokers",
+    summary="Let a broker join",
+    text=(
+        "`raftlog cluster join` sends this. The broker is a member once it has started with the answer in "
+        "its settings. Safe to repeat with the same `admission_id`."
+    ),
+    leader=Leader.CONTROLLER,
+    body=AdmitBroker,
+    answer=BrokerAdmitted,
+    success={201: "the broker's id, and the brokers to connect to"},
+    headers=("Location",),
+    errors=(
+        errors.JoinRefused,
+        errors.Conflict,
+    ),
+)
+
+JOIN_TOKEN = Operation(
+    name="cluster.join_token",
+    method="POST",
+    path="/v1/cluster/join-tokens",
+    summary="Make a token with which a broker can join",
+    text="For `POST /v1/brokers`, within an hour. It gives no access without the cluster's secret.",
+    leader=Leader.METADATA,
+    answer=JoinTokenBody,
+    success={201: "a token"},
+)

@@ -1,8 +1,9 @@
 """An operation of the HTTP API: what the server's route, its document and the clients have in common.
 
-Each module of bodies has the operations that take and return them, one constant each; ``operations`` lists all
-of them. Leaves to others: what a broker does (``api.resources``), query parameters and headers (their defaults
-are settings of the broker), and the methods of the clients (``raftlog.client``).
+Each module with bodies has the operations that take and return these bodies, one constant each;
+``raftlog.wire.operations`` lists all of them. Leaves to others: what a broker does (``api.resources``), query
+parameters and headers (their defaults are settings of the broker), and the methods of the clients
+(``raftlog.client``).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
@@ -33,7 +34,7 @@ class Nothing(msgspec.Struct):
     """The answer of an operation that returns no JSON body."""
 
 
-Reply = TypeVar("Reply", bound=msgspec.Struct)
+Reply_co = TypeVar("Reply_co", covariant=True)
 
 
 class Leader(StrEnum):
@@ -49,7 +50,7 @@ class Leader(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Success:
     """One successful response: its bodies by media type and its headers."""
 
     description: str
@@ -58,16 +59,16 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operation(Generic[Reply]):
+class Operation(Generic[Reply_co]):
     """One method of one path. ``name`` is its name in every place: ``<resource>.<verb>``.
 
-    ``path`` has the fields that ``at`` fills in. ``body`` is the JSON body and ``other_bodies`` those of other
-    media types; ``answer`` is the JSON body of each response in ``success`` that is described by a text alone,
-    unless its status is 204. ``headers`` are those of such responses.
+    ``path`` has the fields that ``at`` fills in. ``body`` is the JSON body of a request, ``other_bodies`` are
+    the bodies of other media types. ``success`` has the successful responses by status: a text describes a
+    response with ``answer`` as its JSON body (status 204: without a body) and with ``headers``.
 
-    ``errors`` are those beyond the errors that follow from the other fields (``all_errors``). ``may_repeat``
-    is False where a client must not send the request again after an unknown outcome, as the repetition could
-    undo a later change.
+    ``errors`` lists what ``all_errors`` does not derive from the other fields. ``may_repeat`` is False where
+    a client must not send the request again after an unknown outcome, as the repetition could undo a change
+    that was made in between.
     """
 
     name: str
@@ -79,15 +80,17 @@ class Operation(Generic[Reply]):
     body: type[msgspec.Struct] | None = None
     body_required: bool = True
     other_bodies: Mapping[str, Schema] = field(default_factory=dict)
-    answer: type[Reply]
-    success: Mapping[int, str | Answer]
+    answer: type[Reply_co]
+    success: Mapping[int, str | Success]
     headers: tuple[str, ...] = ()
     errors: tuple[type[RaftlogError], ...] = ()
     may_repeat: bool = True
 
     def at(self, **fields: str | int) -> str:
-        """The path with these fields, quoted. Names that UTF-8 cannot encode are left to the server's refusal."""
-        return self.path.format_map({name: _quoted(str(value)) for name, value in fields.items()})
+        """The path with these fields, quoted. The server refuses names that UTF-8 cannot encode."""
+        return self.path.format_map(
+            {name: value if isinstance(value, int) else _quoted(value) for name, value in fields.items()}
+        )
 
     @property
     def bodies(self) -> Mapping[str, BodyType]:
@@ -96,16 +99,16 @@ class Operation(Generic[Reply]):
         return {**of_json, **self.other_bodies}
 
     @property
-    def answers(self) -> Mapping[int, Answer]:
+    def answers(self) -> Mapping[int, Success]:
         """The successful responses by status."""
         return {
             status: self._answer(status, shown) if isinstance(shown, str) else shown
             for status, shown in self.success.items()
         }
 
-    def _answer(self, status: int, description: str) -> Answer:
-        has_body = status != 204
-        return Answer(description, {media_types.JSON: self.answer} if has_body else {}, self.headers)
+    def _answer(self, status: int, description: str) -> Success:
+        body = cast("type[msgspec.Struct]", self.answer)
+        return Success(description, {} if status == 204 else {media_types.JSON: body}, self.headers)
 
     @property
     def all_errors(self) -> tuple[type[RaftlogError], ...]:

@@ -6,8 +6,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from raftlog import errors
 from raftlog.wire import limits
 from raftlog.wire.bodies import Answer, BrokerId, Count, Request, matching
+from raftlog.wire.operation import Leader, Operation
 
 Replicas = Annotated[list[BrokerId], msgspec.Meta(min_length=1, max_length=limits.REPLICAS_MAX)]
 MoveStateName = Literal["proposed", "pending", "moving", "done", "dropped"]
@@ -73,3 +75,57 @@ class PlanBody(Answer):
     plan: int | None = None
     is_automatic: bool = False
     waits_for: list[int] = msgspec.field(default_factory=list)
+
+
+DESCRIBE = Operation(
+    name="plan.describe",
+    method="GET",
+    path="/v1/cluster/plan",
+    summary="Show the plan that is being carried out",
+    text="Without one, `plan` is null and `moves` is empty.",
+    leader=Leader.METADATA,
+    answer=PlanBody,
+    success={200: "the plan"},
+)
+
+START = Operation(
+    name="plan.start",
+    method="POST",
+    path="/v1/cluster/plan:rebalance",
+    summary="Balance replicas and leaders",
+    text=(
+        "With `dry_run` nothing moves: the answer is a plan, with the bytes to copy. Sent as the body "
+        "without `dry_run` exactly that plan is carried out: 412 where a partition of it has changed "
+        "since, 409 while another plan is carried out. Without a body a plan is made and carried out; 200 "
+        "where all brokers carry alike already."
+    ),
+    leader=Leader.CONTROLLER,
+    body=StartPlan,
+    body_required=False,
+    answer=PlanBody,
+    success={200: "a plan, not begun", 202: "the plan has begun"},
+    errors=(
+        errors.PreconditionFailed,
+        errors.Conflict,
+    ),
+    may_repeat=False,
+)
+
+CANCEL = Operation(
+    name="plan.cancel",
+    method="POST",
+    path="/v1/cluster/plan:cancel",
+    summary="Cancel the plan",
+    text=(
+        "No further move begins. Moves that have begun go on to their end. The answer shows the plan as it "
+        "was cancelled."
+    ),
+    leader=Leader.CONTROLLER,
+    answer=PlanBody,
+    success={200: "the plan"},
+    errors=(
+        errors.PreconditionFailed,
+        errors.Conflict,
+    ),
+    may_repeat=False,
+)

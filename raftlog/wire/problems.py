@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import msgspec
 
 from raftlog.errors import Detail, RaftlogError, from_code
-from raftlog.wire import paths
 from raftlog.wire.decoding import UNREADABLE
+from raftlog.wire.documents import page_of
 
 TYPE_BASE = "https://raftlog.dev"
 
@@ -46,7 +46,7 @@ def problem_body(
 ) -> ProblemBody:
     """The body that describes an error."""
     return {
-        "type": TYPE_BASE + paths.problem(type(error).code),
+        "type": TYPE_BASE + page_of(type(error).code),
         "title": title,
         "status": status,
         "instance": instance,

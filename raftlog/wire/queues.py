@@ -6,8 +6,10 @@ from typing import Annotated
 
 import msgspec
 
+from raftlog import errors
 from raftlog.wire.bodies import Answer, Message, Request, Tags
 from raftlog.wire.groups import Duration
+from raftlog.wire.operation import Leader, Nothing, Operation
 
 JOBS_MAX = 100  # of one receive
 RECEIPTS_MAX = 500  # of one request
@@ -135,3 +137,158 @@ class QueueBody(Answer):
     tags: list[str] = msgspec.field(default_factory=list)
     tags_all: list[str] = msgspec.field(default_factory=list)
     tags_none: list[str] = msgspec.field(default_factory=list)
+
+
+RECEIVE = Operation(
+    name="queues.receive",
+    method="POST",
+    path="/v1/queues/{topic}/{group}:receive",
+    summary="Receive jobs of a queue",
+    text=(
+        "Each is leased: no other worker gets it before `visibility` is over. Acknowledge it until then. The "
+        "first receive makes the queue, which begins at the committed offset of the group, or at the "
+        "earliest record. Its order and its tags are those of the queue."
+    ),
+    leader=Leader.GROUP,
+    body=ReceiveJobs,
+    answer=ReceivedJobs,
+    success={200: "jobs, or none after `wait`"},
+    errors=(
+        errors.Overloaded,
+        errors.StorageFull,
+        errors.NotEnoughReplicas,
+        errors.UnknownTopic,
+        errors.Conflict,
+        errors.UndecodableBatch,
+        errors.QuotaExceeded,
+        errors.ConnectionLost,
+        errors.Draining,
+    ),
+)
+
+ACK = Operation(
+    name="queues.ack",
+    method="POST",
+    path="/v1/queues/{topic}/{group}:ack",
+    summary="Acknowledge jobs",
+    text=(
+        "They are done, and are not delivered again. May be repeated."
+        " 207 if some receipts count no longer, and 409 `lease_lost` if none counts."
+    ),
+    leader=Leader.GROUP,
+    body=AckJobs,
+    answer=SettledJobs,
+    success={200: "it holds for all receipts", 207: "it holds for some receipts"},
+    errors=(
+        errors.Overloaded,
+        errors.StorageFull,
+        errors.NotEnoughReplicas,
+        errors.LeaseLost,
+        errors.UnknownQueue,
+    ),
+)
+
+NACK = Operation(
+    name="queues.nack",
+    method="POST",
+    path="/v1/queues/{topic}/{group}:nack",
+    summary="Give jobs back",
+    text=(
+        "They are delivered again, after `delay`; or go to the dead-letter topic after `max_deliveries`. "
+        "With `undelivered` they were handed to nobody: this delivery does not count; without `delay` and "
+        "`reason`."
+        " 207 if some receipts count no longer, and 409 `lease_lost` if none counts."
+    ),
+    leader=Leader.GROUP,
+    body=NackJobs,
+    answer=SettledJobs,
+    success={200: "it holds for all receipts", 207: "it holds for some receipts"},
+    errors=(
+        errors.Overloaded,
+        errors.StorageFull,
+        errors.NotEnoughReplicas,
+        errors.LeaseLost,
+        errors.UnknownQueue,
+    ),
+)
+
+EXTEND = Operation(
+    name="queues.extend",
+    method="POST",
+    path="/v1/queues/{topic}/{group}:extend",
+    summary="Extend the leases of jobs",
+    text=(
+        "They end after `visibility` from now."
+        " 207 if some receipts count no longer, and 409 `lease_lost` if none counts."
+    ),
+    leader=Leader.GROUP,
+    body=ExtendJobs,
+    answer=SettledJobs,
+    success={200: "it holds for all receipts", 207: "it holds for some receipts"},
+    errors=(
+        errors.Overloaded,
+        errors.StorageFull,
+        errors.NotEnoughReplicas,
+        errors.LeaseLost,
+        errors.UnknownQueue,
+    ),
+)
+
+DEAD_LETTER = Operation(
+    name="queues.dead_letter",
+    method="POST",
+    path="/v1/queues/{topic}/{group}:dead_letter",
+    summary="Give jobs up",
+    text=(
+        "They go to the dead-letter topic of the group, where `/v1/topics/{topic}/dlq/{group}` shows them."
+        " 207 if some receipts count no longer, and 409 `lease_lost` if none counts."
+    ),
+    leader=Leader.GROUP,
+    body=DeadLetterJobs,
+    answer=SettledJobs,
+    success={200: "it holds for all receipts", 207: "it holds for some receipts"},
+    errors=(
+        errors.Overloaded,
+        errors.StorageFull,
+        errors.NotEnoughReplicas,
+        errors.LeaseLost,
+        errors.UnknownQueue,
+    ),
+)
+
+DESCRIBE = Operation(
+    name="queues.describe",
+    method="GET",
+    path="/v1/queues/{topic}/{group}",
+    summary="Describe a queue",
+    text="How far it has come in each partition, and how many jobs are open.",
+    leader=Leader.GROUP,
+    answer=QueueBody,
+    success={200: "the queue"},
+    errors=(
+        errors.Overloaded,
+        errors.CommitUnknown,
+        errors.UnknownTopic,
+        errors.UnknownQueue,
+    ),
+)
+
+DELETE = Operation(
+    name="queues.delete",
+    method="DELETE",
+    path="/v1/queues/{topic}/{group}",
+    summary="Delete a queue",
+    text=(
+        "Forgets which jobs are open. The committed offsets of the group stay, where the next receive "
+        "begins; jobs above them are delivered again."
+    ),
+    leader=Leader.GROUP,
+    answer=Nothing,
+    success={204: "it is deleted"},
+    errors=(
+        errors.Overloaded,
+        errors.StorageFull,
+        errors.NotEnoughReplicas,
+        errors.UnknownQueue,
+    ),
+)

@@ -7,9 +7,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from raftlog import errors
 from raftlog.wire import limits
 from raftlog.wire.bodies import Answer, Brief, Encoding, NewRecord, Request, matching
+from raftlog.wire.operation import Leader, Nothing, Operation
 
+SHOWN_MAX = 100  # in one page
 SCHEDULE_BYTES_MAX = 16 << 10  # of its record, which all replicas keep in memory
 
 Missed = Literal["skip", "once", "all"]
@@ -64,3 +67,89 @@ class ScheduleList(Answer):
 
     items: list[ScheduleBody]
     next_page_token: str | None = None
+
+
+CREATE = Operation(
+    name="schedules.create",
+    method="POST",
+    path="/v1/schedules",
+    summary="Create a schedule",
+    text=(
+        "Its record is stored in the topic at each instant of a cron expression. With a `schedule_id` the "
+        "request may be repeated: an equal schedule is the same one."
+    ),
+    leader=Leader.DELAYED,
+    body=CreateSchedule,
+    answer=ScheduleBody,
+    success={201: "the schedule"},
+    errors=(
+        errors.UnknownTopic,
+        errors.Conflict,
+        errors.InvalidRecord,
+        errors.Overloaded,
+        errors.StorageFull,
+        errors.NotEnoughReplicas,
+    ),
+)
+
+LIST = Operation(
+    name="schedules.list",
+    method="GET",
+    path="/v1/schedules",
+    summary="List schedules",
+    text=f"With their records; at most {SHOWN_MAX} in a page.",
+    leader=Leader.DELAYED,
+    answer=ScheduleList,
+    success={200: "a page"},
+    errors=(errors.Overloaded,),
+)
+
+DESCRIBE = Operation(
+    name="schedules.describe",
+    method="GET",
+    path="/v1/schedules/{schedule_id}",
+    summary="Describe a schedule",
+    text="With its record, the next instant and the newest one that has fired.",
+    leader=Leader.DELAYED,
+    answer=ScheduleBody,
+    success={200: "the schedule"},
+    errors=(
+        errors.UnknownSchedule,
+        errors.Overloaded,
+    ),
+)
+
+CHANGE = Operation(
+    name="schedules.change",
+    method="PATCH",
+    path="/v1/schedules/{schedule_id}",
+    summary="Pause or resume a schedule",
+    text="Instants that pass in a pause never fire. `paused: false` also resumes one that has failed.",
+    leader=Leader.DELAYED,
+    body=ChangeSchedule,
+    answer=ScheduleBody,
+    success={200: "the schedule"},
+    errors=(
+        errors.UnknownSchedule,
+        errors.Overloaded,
+        errors.StorageFull,
+        errors.NotEnoughReplicas,
+    ),
+)
+
+DELETE = Operation(
+    name="schedules.delete",
+    method="DELETE",
+    path="/v1/schedules/{schedule_id}",
+    summary="Delete a schedule",
+    text="It fires no more; messages that it has fired are delivered. May be repeated for 10 minutes.",
+    leader=Leader.DELAYED,
+    answer=Nothing,
+    success={204: "it is deleted"},
+    errors=(
+        errors.UnknownSchedule,
+        errors.Overloaded,
+        errors.StorageFull,
+        errors.NotEnoughReplicas,
+    ),
+)

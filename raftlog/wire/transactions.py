@@ -10,9 +10,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from raftlog.wire import limits
+from raftlog import errors
+from raftlog.wire import headers, limits, media_types
 from raftlog.wire.bodies import Answer, NewRecord, Request, matching
 from raftlog.wire.groups import AddOffsets, Duration, TopicPartitions
+from raftlog.wire.operation import Leader, Nothing, Operation, Success
 
 HANDLES_MAX = 1_000  # of one batch
 ID_CHARACTERS_MAX = 280
@@ -181,3 +183,273 @@ class BatchEndedBody(Answer):
     key: str
     outcome: Literal["committed", "aborted"]
     transactions: list[str]
+
+
+EXECUTE = Operation(
+    name="transactions.execute",
+    method="POST",
+    path="/v1/transactions:execute",
+    summary="Execute a transaction in one request",
+    text=(
+        "Stores records of several topics and commits offsets of a group, all or nothing. A "
+        "`transactional_id` is opened first, which fences its earlier incarnations. After an error nothing "
+        "is visible, except for a 504 with `committed` null: `GET /v1/transactions/{transaction}` has the "
+        "outcome, and a repetition with an `Idempotency-Key` is stored once."
+    ),
+    leader=Leader.TRANSACTION,
+    body=Execute,
+    answer=ExecutedBody,
+    success={200: "the transaction is committed"},
+    headers=(headers.IDEMPOTENCY_REPLAYED,),
+    errors=(
+        errors.InvalidRecord,
+        errors.UnknownTopic,
+        errors.UnknownPartition,
+        errors.NotEnoughReplicas,
+        errors.Overloaded,
+        errors.QuotaExceeded,
+        errors.Draining,
+        errors.StorageFull,
+        errors.Conflict,
+        errors.OffsetOutOfRange,
+        errors.OffsetsPending,
+        errors.UnknownGroup,
+        errors.UnknownMember,
+        errors.StaleGeneration,
+        errors.RebalanceInProgress,
+        errors.ProducerFenced,
+        errors.TransactionAborted,
+        errors.TransactionEnding,
+        errors.IdempotencyKeyReused,
+        errors.IdempotencyInProgress,
+    ),
+)
+
+ADD_OFFSETS = Operation(
+    name="transactions.add_offsets",
+    method="POST",
+    path="/v1/transactions/{transaction}:add-offsets",
+    summary="Add offsets of a group to a transaction",
+    text=(
+        "The commit of the transaction commits them; its abort drops them. May be repeated. A consumer that "
+        "takes over one of these partitions waits for the end of the transaction."
+    ),
+    leader=Leader.TRANSACTION,
+    body=AddOffsets,
+    answer=OffsetsAddedBody,
+    success={200: "the group takes part"},
+    errors=(
+        errors.UnknownTransaction,
+        errors.Overloaded,
+        errors.ProducerFenced,
+        errors.TransactionAborted,
+        errors.TransactionEnding,
+        errors.OutcomeForgotten,
+        errors.Conflict,
+        errors.UnknownTopic,
+        errors.UnknownPartition,
+        errors.OffsetOutOfRange,
+        errors.OffsetsPending,
+        errors.UnknownGroup,
+        errors.UnknownMember,
+        errors.StaleGeneration,
+        errors.RebalanceInProgress,
+    ),
+)
+
+OPEN = Operation(
+    name="transactions.open",
+    method="POST",
+    path="/v1/transactions",
+    summary="Open a transaction",
+    text=(
+        "A new incarnation of a transactional id: it fences the earlier ones and aborts what they left open. "
+        "With `after` it continues after a transaction of its own."
+    ),
+    leader=Leader.TRANSACTION,
+    body=OpenTransaction,
+    answer=OpenedBody,
+    success={201: "the transaction"},
+    headers=("Location",),
+    errors=(
+        errors.UnknownTransaction,
+        errors.Overloaded,
+        errors.ProducerFenced,
+        errors.TransactionAborted,
+        errors.TransactionEnding,
+        errors.OutcomeForgotten,
+        errors.Conflict,
+    ),
+)
+
+LIST = Operation(
+    name="transactions.list",
+    method="GET",
+    path="/v1/transactions",
+    summary="List transactions",
+    text="By transactional id, each with its newest transaction.",
+    leader=Leader.TRANSACTION,
+    answer=TransactionList,
+    success={200: "a page"},
+)
+
+DESCRIBE = Operation(
+    name="transactions.describe",
+    method="GET",
+    path="/v1/transactions/{transaction}",
+    summary="Describe a transaction",
+    text="With a transactional id alone: its newest transaction.",
+    leader=Leader.TRANSACTION,
+    answer=TransactionBody,
+    success={200: "the transaction"},
+    errors=(
+        errors.UnknownTransaction,
+        errors.CommitUnknown,
+        errors.Overloaded,
+        errors.ProducerFenced,
+        errors.TransactionAborted,
+        errors.TransactionEnding,
+        errors.OutcomeForgotten,
+        errors.Conflict,
+    ),
+)
+
+COMMIT = Operation(
+    name="transactions.commit",
+    method="POST",
+    path="/v1/transactions/{transaction}:commit",
+    summary="Commit a transaction",
+    text="May be repeated: the answer has the true outcome.",
+    leader=Leader.TRANSACTION,
+    answer=EndedBody,
+    success={200: "the outcome"},
+    errors=(
+        errors.UnknownTransaction,
+        errors.Overloaded,
+        errors.ProducerFenced,
+        errors.TransactionAborted,
+        errors.TransactionEnding,
+        errors.OutcomeForgotten,
+        errors.Conflict,
+    ),
+)
+
+ABORT = Operation(
+    name="transactions.abort",
+    method="POST",
+    path="/v1/transactions/{transaction}:abort",
+    summary="Abort a transaction",
+    text=(
+        "May be repeated: the answer has the true outcome. With a transactional id alone, for operators: "
+        "aborts whatever is open."
+    ),
+    leader=Leader.TRANSACTION,
+    answer=Nothing,
+    success={200: Success("the outcome", {media_types.JSON: (EndedBody, TransactionBody)})},
+    errors=(
+        errors.UnknownTransaction,
+        errors.Overloaded,
+        errors.ProducerFenced,
+        errors.TransactionAborted,
+        errors.TransactionEnding,
+        errors.OutcomeForgotten,
+        errors.Conflict,
+    ),
+)
+
+PREPARE = Operation(
+    name="transactions.prepare",
+    method="POST",
+    path="/v1/transactions/{transaction}:prepare",
+    summary="Prepare a transaction",
+    text=(
+        "It takes no more records, stays invisible, and waits for `:commit-batch`. Its transactional id is "
+        "the key of its sink, `~`, and a name."
+    ),
+    leader=Leader.TRANSACTION,
+    body=PrepareTransaction,
+    body_required=False,
+    answer=TransactionBody,
+    success={200: "the transaction"},
+    errors=(
+        errors.UnknownTransaction,
+        errors.Overloaded,
+        errors.ProducerFenced,
+        errors.TransactionAborted,
+        errors.TransactionEnding,
+        errors.OutcomeForgotten,
+        errors.Conflict,
+    ),
+)
+
+BEGIN_RUN = Operation(
+    name="transactions.begin_run",
+    method="POST",
+    path="/v1/transactions:begin-run",
+    summary="Register a run of a sink",
+    text=(
+        "A new run fences the runs before, and aborts what they have open. One whose batch is committed "
+        "changes nothing. May be repeated."
+    ),
+    leader=Leader.TRANSACTION,
+    body=BeginRun,
+    answer=RunBegunBody,
+    success={200: "the run"},
+    errors=(
+        errors.UnknownTransaction,
+        errors.Overloaded,
+        errors.ProducerFenced,
+        errors.TransactionAborted,
+        errors.TransactionEnding,
+        errors.OutcomeForgotten,
+        errors.Conflict,
+    ),
+)
+
+COMMIT_BATCH = Operation(
+    name="transactions.commit_batch",
+    method="POST",
+    path="/v1/transactions:commit-batch",
+    summary="Commit prepared transactions together",
+    text=(
+        "All or none, and once for each `sequence` of a `key`: a repetition gets the same answer, a lower "
+        "sequence is refused. With a `run`, so are a gap and a former run, and all else of the sink "
+        "is aborted."
+    ),
+    leader=Leader.TRANSACTION,
+    body=CommitBatch,
+    answer=BatchEndedBody,
+    success={200: "they are committed"},
+    errors=(
+        errors.UnknownTransaction,
+        errors.Overloaded,
+        errors.ProducerFenced,
+        errors.TransactionAborted,
+        errors.TransactionEnding,
+        errors.OutcomeForgotten,
+        errors.Conflict,
+    ),
+)
+
+ABORT_BATCH = Operation(
+    name="transactions.abort_batch",
+    method="POST",
+    path="/v1/transactions:abort-batch",
+    summary="Abort prepared transactions together",
+    text=(
+        "All or none: refused if one of them is committed. With a `run_epoch`, all that this run has open."
+    ),
+    leader=Leader.TRANSACTION,
+    body=AbortBatch,
+    answer=BatchEndedBody,
+    success={200: "they are aborted"},
+    errors=(
+        errors.UnknownTransaction,
+        errors.Overloaded,
+        errors.ProducerFenced,
+        errors.TransactionAborted,
+        errors.TransactionEnding,
+        errors.OutcomeForgotten,
+        errors.Conflict,
+    ),
+)

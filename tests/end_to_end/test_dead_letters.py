@@ -13,7 +13,8 @@ from raftlog import Client, Message, UnknownTopic
 from raftlog.records.builder import Record
 from raftlog.records.failures import FailedRecord
 from raftlog.testing.waits import LIMIT_S
-from raftlog.wire import media_types, paths
+from raftlog.wire import media_types
+from raftlog.wire import records as record_operations
 from tests.helpers.command_line import run
 from tests.helpers.dead_letters import DEAD, PATH, RETRY, batch, ids, letter
 from tests.helpers.real_cluster import Answer, create_topic, eventually, read_all, settled
@@ -33,9 +34,9 @@ def make_topics(cluster: Cluster) -> None:
 def add(cluster: Cluster, partition: int, *records: FailedRecord | Record) -> None:
     """Append to the dead-letter topic, as a worker does. What is repeated is stored once."""
     sent = {"Content-Type": media_types.BATCH}
-    path = paths.partition_records(DEAD, partition)
+    path = record_operations.FETCH.at(topic=DEAD, partition=partition)
     url = cluster.urls[partition]
-    producer = settled(url, "POST", paths.PRODUCERS).number("producer_id")
+    producer = settled(url, "POST", record_operations.CREATE.path).number("producer_id")
     answer = settled(url, "POST", path, batch(*records, producer_id=producer), sent)
     assert answer.status == 200, answer
 

@@ -8,7 +8,8 @@ from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.failures import FailedRecord, Origin, dead_letter_topic, retry_topic
 from raftlog.records.reader import StoredRecord
-from raftlog.wire import media_types, paths
+from raftlog.wire import media_types
+from raftlog.wire import records as record_operations
 from tests.helpers.http_server import HttpServer, Json, Reply
 
 DEAD, RETRY = dead_letter_topic("orders", "mail"), retry_topic("orders", "mail")
@@ -65,7 +66,7 @@ async def make_topics(server: HttpServer, partitions: int = 1, *, retry_partitio
 
 async def add(server: HttpServer, *records: FailedRecord | Record, partition: int = 0) -> None:
     """Append records to a partition of the dead-letter topic, in one batch."""
-    path = paths.partition_records(DEAD, partition)
+    path = record_operations.FETCH.at(topic=DEAD, partition=partition)
     sent = {"Content-Type": media_types.BATCH}
     reply = await server.call("POST", path, batch(*records), sent)
     assert reply.status == 200, reply

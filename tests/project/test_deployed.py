@@ -17,7 +17,7 @@ from api.resources.documentation import openapi
 from broker.ports import Limits
 from broker.setting_names import refuse_unknown_variables
 from broker.settings import BrokerSettings
-from raftlog.wire import paths
+from raftlog.wire import health
 from tests.helpers.deployed import (
     ROOT,
     UNITS,
@@ -96,9 +96,9 @@ def test_probes_ask_paths_of_the_api(pod: Object) -> None:
     (broker,) = pod["containers"]
     asked = {kind: broker[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
     assert {kind: get["path"] for kind, get in asked.items()} == {
-        "startup": paths.STARTUP,
-        "liveness": paths.LIVE,
-        "readiness": paths.READY,
+        "startup": health.STARTUP.path,
+        "liveness": health.LIVE.path,
+        "readiness": health.READY.path,
     }
     assert {get["port"] for get in asked.values()} == {"http"}
     (url,) = re.findall(r"READY_URL=(\S+)", " ".join(rest for _, rest in image_instructions()))

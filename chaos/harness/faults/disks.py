@@ -8,7 +8,7 @@ from collections.abc import Callable
 from chaos.harness.arena import Arena, Draw
 from chaos.harness.faults.steps import Steps, until_effective
 from chaos.harness.shim.shim import Shim
-from raftlog.wire import paths
+from raftlog.wire import records
 
 
 def slow_disk(arena: Arena, draw: Draw) -> Steps:
@@ -67,7 +67,7 @@ def failing_read(arena: Arena, draw: Draw) -> Steps:
         try:
             for partition in led:  # so that a short fault has an effect, too
                 with contextlib.suppress(OSError, ValueError):  # an error, or an empty answer
-                    path = paths.partition_records(arena.topic, partition)
+                    path = records.FETCH.at(topic=arena.topic, partition=partition)
                     arena.cluster.get(f"{path}?offset=earliest&limit=1", broker=broker)
                 if shim.effects()["failed_reads"] > before:
                     break

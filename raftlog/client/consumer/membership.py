@@ -10,21 +10,21 @@ import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
-from urllib.parse import quote
 
 import msgspec
 
 from raftlog import tracing
 from raftlog.assignors import Subscription
+from raftlog.client.asking import Answer
 from raftlog.client.consumer.options import ConsumerOptions
-from raftlog.client.replies import Reply
 from raftlog.client.session import Session
 from raftlog.client.user_code import called, shown
 from raftlog.errors import RebalanceInProgress, UnknownGroup, UnknownMember
 from raftlog.records.tags import tag_fields
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
-from raftlog.wire import paths
+from raftlog.wire import members
+from raftlog.wire.operation import Operation
 
 COOPERATIVE = "cooperative-sticky"
 PARK_S = 70.0  # longer than brokers let a request wait
@@ -57,26 +57,27 @@ class Membership:
         self.generation, self.strategy, self.owned = joined.generation, joined.strategy, frozenset()
         plan = None if joined.role == "follower" else self._plan(joined)
         body = wire.SyncGroup(generation=joined.generation, plan=plan)
-        reply = await self._parked(self._path(paths.GROUP_SYNC), body)
-        self.owned = _targets(reply.read(wire.SyncedBody).assignment)
+        synced = await self._parked(members.SYNC, body)
+        self.owned = _targets(synced.assignment)
         return self.owned
 
     async def heartbeat(self, wait_ms: int | None = None) -> bool:
         """Whether the member must join again. The response may wait: a third of the session by default."""
         if wait_ms is None:
             wait_ms = self._options.session_timeout_ms // HEARTBEATS_PER_SESSION
-        path = f"{self._path(paths.GROUP_HEARTBEAT)}?wait={wait_ms}ms"
         body = wire.HeartbeatGroup(generation=self.generation)
         session, wait_s = self._session, wait_ms / 1000
-        reply = await session.ask_any(
-            "POST",
-            path,
-            body=body,
+        answer = await session.call(
+            members.HEARTBEAT,
+            body,
+            query={"wait": f"{wait_ms}ms"},
             attempt_timeout_s=wait_s + session.request_timeout_s,
             retry_timeout_s=wait_s + session.retry_timeout_s,
             refusal_settles=True,
+            group=self._options.group,
+            member=self.member_id,
         )
-        return reply.read(wire.HeartbeatBody).action == "rejoin"
+        return answer.action == "rejoin"
 
     async def committed(self) -> dict[TopicPartition, int]:
         """The committed offsets of the group; none of a group that does not exist yet.
@@ -85,18 +86,19 @@ class Membership:
         partitions: the input of its predecessor would be processed twice. It takes a third of the session at
         most.
         """
-        path = paths.of_group(paths.GROUP_OFFSETS, self._options.group) + "?lag=false&stable=true"
+        query = {"lag": "false", "stable": "true"}
         if not self._options.assigned:
-            path += f"&member_id={quote(self.member_id, safe='')}"
+            query["member_id"] = self.member_id
         try:
             limit_s = self._options.session_timeout_ms / 1_000 / HEARTBEATS_PER_SESSION
-            reply = await self._session.ask_any("GET", path, retry_timeout_s=limit_s)
+            found = await self._session.call(
+                wire.OFFSETS, query=query, retry_timeout_s=limit_s, group=self._options.group
+            )
         except UnknownGroup:
             if not self._options.assigned:
                 raise  # this member's generation has ended
             return {}
-        items = reply.read(wire.GroupOffsetList).items
-        return {TopicPartition(item.topic, item.partition): item.committed_offset for item in items}
+        return {TopicPartition(item.topic, item.partition): item.committed_offset for item in found.items}
 
     async def commit(
         self,
@@ -120,12 +122,7 @@ class Membership:
             allow_rewind=rewinds,
         )
         with tracing.committing(self._options.group):
-            await self._session.ask_any(
-                "PUT",
-                paths.of_group(paths.GROUP_OFFSETS, self._options.group),
-                body=body,
-                retry_timeout_s=limit_s,
-            )
+            await self._session.call(wire.COMMIT, body, retry_timeout_s=limit_s, group=self._options.group)
 
     async def leave(self) -> None:
         """Leave the group, so that the others need not wait for the end of the session.
@@ -146,7 +143,9 @@ class Membership:
                 joining.cancel()
 
     async def _leave(self) -> None:
-        await self._session.ask_any("DELETE", self._path(paths.GROUP_MEMBER), retry_timeout_s=LEAVE_S)
+        await self._session.call(
+            members.LEAVE, retry_timeout_s=LEAVE_S, group=self._options.group, member=self.member_id
+        )
 
     def _claims(self) -> list[wire.TopicPartitions] | None:
         """What it owns, where the next plan may withhold that. Brokers know it, but not that it is lost.
@@ -171,24 +170,23 @@ class Membership:
             tags_all=[*lists.get("tags_all", ())],
             tags_none=[*lists.get("tags_none", ())],
         )
-        path = paths.of_group(paths.GROUP_MEMBERS, options.group)
         while True:
             try:
-                reply = await self._parked(path, body)
+                return await self._parked(members.JOIN, body)
             except RebalanceInProgress:
                 continue  # it waited as long as one request may; the member is expected
-            return reply.read(wire.JoinedBody)
 
-    async def _parked(self, path: str, body: msgspec.Struct) -> Reply:
-        """The response to a request that waits for other members, also where retries end sooner than that."""
+    async def _parked(self, operation: Operation[Answer], body: msgspec.Struct) -> Answer:
+        """The answer to a request that waits for other members, also where retries end sooner than that."""
         session = self._session
-        return await session.ask_any(
-            "POST",
-            path,
-            body=body,
+        return await session.call(
+            operation,
+            body,
             attempt_timeout_s=PARK_S,
             retry_timeout_s=PARK_S + session.retry_timeout_s,
             refusal_settles=True,
+            group=self._options.group,
+            member=self.member_id,
         )
 
     def _plan(self, joined: wire.JoinedBody) -> dict[str, list[wire.TopicPartitions]] | Literal["auto"]:
@@ -214,9 +212,6 @@ class Membership:
                 f"{what} returned {shown(plan)[:200]}; give the partitions of each member, as in "
                 "{'member': frozenset({TopicPartition('orders', 0)})}"
             ) from error
-
-    def _path(self, template: str) -> str:
-        return paths.of_member(template, self._options.group, self.member_id)
 
 
 def _seen(joining: asyncio.Task[wire.JoinedBody]) -> None:

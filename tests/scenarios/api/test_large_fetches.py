@@ -14,14 +14,14 @@ from pathlib import Path
 from raftlog.node.reading import PIECE_BYTES, READ_THREADS
 from raftlog.records.batch import Codec, parse_header, split_batches
 from raftlog.records.builder import Record, build_batch
-from raftlog.wire import media_types, paths
+from raftlog.wire import media_types, records
 from tests.helpers.async_tests import on_both_loops_with
 from tests.helpers.waiting import limited, until
 from tests.helpers.whole_broker import TOPIC, WholeBroker, whole_broker
 
 FETCH_BYTES = 16 << 20
 BATCH = build_batch([Record(bytes(1024))] * 100, codec=Codec.NONE, timestamp_ms=0)
-RECORDS = paths.partition_records(TOPIC, 0)
+RECORDS = records.FETCH.at(topic=TOPIC, partition=0)
 
 
 def request(method: str, path: str, **headers: str) -> str:

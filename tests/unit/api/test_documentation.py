@@ -20,7 +20,7 @@ from api.resources import documentation
 from api.resources.documentation import openapi
 from broker.ports import Limits
 from raftlog.errors import BY_CODE, NotSent, RaftlogError
-from raftlog.wire import headers, paths
+from raftlog.wire import documents, headers
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.http_server import HttpServer, serve, served
 
@@ -39,8 +39,8 @@ async def test_the_openapi_document_has_every_route_and_a_problem_for_each(serve
         assert {"200", "201", "202", "204"} & operation["responses"].keys()
         named = {parameter["name"] for parameter in operation.get("parameters", [])}
         assert set(re.findall(r"{(\w+)}", route.path)) <= named
-    assert described[paths.OPENAPI]
-    assert described[paths.DOCS]
+    assert described[documents.OPENAPI.path]
+    assert described[documents.PAGE.path]
 
 
 # requirement: N2
@@ -55,7 +55,7 @@ async def test_a_document_is_made_once_and_away_from_the_event_loop(monkeypatch:
 
     monkeypatch.setattr(documentation, "openapi", openapi_here)
     async with serve() as server:
-        pages = await asyncio.gather(*(server.get(paths.OPENAPI) for _ in range(5)))
+        pages = await asyncio.gather(*(server.get(documents.OPENAPI.path) for _ in range(5)))
     assert {page.status for page in pages} == {200}
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()
@@ -90,7 +90,7 @@ async def test_the_page_for_people_is_whole_and_needs_nothing_else() -> None:
             assert kind.code in text
         links = Links()
         links.feed(text)
-        assert links.links == [paths.OPENAPI, *(paths.problem(kind.code) for kind in TABLE)]
+        assert links.links == [documents.OPENAPI.path, *(documents.page_of(kind.code) for kind in TABLE)]
         assert "script" not in links.tags
 
 
@@ -159,8 +159,8 @@ async def test_the_type_of_a_problem_is_a_page_that_explains_it(server: HttpServ
 async def test_every_problem_has_its_page_and_the_list_leads_to_it(server: HttpServer) -> None:
     listed = (await server.get("/problems")).body.decode()
     for error, kind in TABLE.items():
-        assert f"href='{paths.problem(error.code)}'" in listed
-        text = plain((await server.get(paths.problem(error.code))).body)
+        assert f"href='{documents.page_of(error.code)}'" in listed
+        text = plain((await server.get(documents.page_of(error.code))).body)
         assert all(str(part) in text for part in kind)
         assert ("nothing was changed" in text) == error.is_definite
 

@@ -13,7 +13,8 @@ from queues.requests import Token
 from raftlog.records.failures import FailedRecord
 from raftlog.records.reader import read_records
 from raftlog.types import TopicPartition
-from raftlog.wire import media_types, paths
+from raftlog.wire import media_types
+from raftlog.wire import records as record_operations
 from tests.helpers.http_server import HttpServer, Reply, served
 from tests.helpers.undecodable_batch import FIRST_RECORD, SECOND_RECORD, undecodable_batch
 
@@ -272,7 +273,9 @@ async def test_an_undecodable_batch_is_a_dead_letter_as_it_is(server: HttpServer
     await server.post("/v1/topics/mail/records", {"records": [{"value": "before"}]})
     data = undecodable_batch(at)
     raw = {"Content-Type": media_types.BATCH}
-    stored = await server.call("POST", paths.partition_records("mail", 0), data, raw)
+    stored = await server.call(
+        "POST", record_operations.PRODUCE_TO_PARTITION.at(topic="mail", partition=0), data, raw
+    )
     assert stored.status == 200, stored
     await server.post("/v1/topics/mail/records", {"records": [{"value": "behind"}]})
     readable = ["value"] if at == SECOND_RECORD else []

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from broker.ports import Limits
 from raftlog.testing.waits import LIMIT_S
-from raftlog.wire import paths
+from raftlog.wire import documents
 from tests.helpers.async_tests import beside
 from tests.helpers.http_server import serve
 
@@ -34,7 +34,7 @@ def check_all(examples: int, mode: GenerationMode, aim: Callable[[schemathesis.C
                 "orders", partitions=3, replication_factor=3, config={}, timeout_ms=1000
             )
         )
-        schema = schemathesis.openapi.from_url(f"{server.url}{paths.OPENAPI}")
+        schema = schemathesis.openapi.from_url(f"{server.url}{documents.OPENAPI.path}")
         for result in schema.get_all_operations():
             operation = result.ok()
 

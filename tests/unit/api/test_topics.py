@@ -10,7 +10,7 @@ from partitions.values import PartitionStatus
 from raftlog.errors import CommitUnknown, NoLeader, PartitionDecommissioned
 from raftlog.records.keys import partition_for_key
 from raftlog.types import NodeId, TopicPartition
-from raftlog.wire import paths
+from raftlog.wire import partitions as partition_operations
 from tests.helpers.fake_admin import FakeAdmin
 from tests.helpers.http_server import HttpServer, served
 
@@ -377,7 +377,7 @@ async def test_the_last_resort_estimates_first_and_takes_its_phrase_only(server:
     assert done.json["unsafe_recoveries"] == [
         {"survivor": 1, "lost": [2, 3], "last_offset": 41, "committed_offset": 40, "at": 1000}
     ]
-    assert paths.of_partition(paths.UNSAFE_RECOVER, "orders", 0) == RECOVER
+    assert partition_operations.UNSAFE_RECOVER.at(topic="orders", partition=0) == RECOVER
 
 
 # requirement: F2 F6

@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from raftlog.records.failures import FailedRecord
-from raftlog.wire import media_types, paths
+from raftlog.wire import media_types, records
 from tests.helpers.async_tests import beside
 from tests.helpers.command_line import RAFTLOG, Commands
 from tests.helpers.dead_letters import DEAD, RETRY, batch, ids, letter
@@ -170,7 +170,7 @@ class DeadLetters(Commands):
     def add(self, *letters: FailedRecord) -> None:
         """Append dead letters."""
         sent = {"Content-Type": media_types.BATCH}
-        path = paths.partition_records(DEAD, 0)
+        path = records.FETCH.at(topic=DEAD, partition=0)
         assert call(self.url, "POST", path, batch(*letters), sent).status == 200
 
 

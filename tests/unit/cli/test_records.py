@@ -16,8 +16,8 @@ from click.testing import Result
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire import media_types
+from raftlog.wire import records as record_operations
 from raftlog.wire.limits import INT64_MAX
-from raftlog.wire.paths import partition_records
 from tests.helpers.async_tests import beside
 from tests.helpers.command_line import RAFTLOG, Commands, invoke
 from tests.helpers.http_server import serve
@@ -66,7 +66,16 @@ class Records(Commands):
         )
         data = one + undecodable_batch(SECOND_RECORD) + two
         sent = {"Content-Type": media_types.BATCH}
-        assert call(self.url, "POST", partition_records(topic, 0), data, sent).status == 200
+        assert (
+            call(
+                self.url,
+                "POST",
+                record_operations.PRODUCE_TO_PARTITION.at(topic=topic, partition=0),
+                data,
+                sent,
+            ).status
+            == 200
+        )
 
 
 @pytest.fixture(scope="module")

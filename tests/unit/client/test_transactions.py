@@ -23,7 +23,7 @@ from raftlog.errors import (
     UnknownTransaction,
 )
 from raftlog.testing.waits import LIMIT_S
-from raftlog.wire import paths
+from raftlog.wire import transactions
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.virtual_time import eventually
@@ -92,7 +92,7 @@ async def test_a_transaction_is_visible_as_a_whole_with_its_commit() -> None:
         for number in (2, 3):
             await write(incarnation, number)
         assert await visible(client) == [[1, 2, 3], [1, 2, 3]]
-        assert broker.requests.count(f"POST {paths.TRANSACTIONS}") == 1, "only the first one is opened"
+        assert broker.requests.count(f"POST {transactions.LIST.path}") == 1, "only the first one is opened"
 
 
 async def test_an_exception_aborts_and_the_next_transaction_goes_on() -> None:
@@ -150,7 +150,7 @@ async def test_a_block_that_is_cancelled_at_its_end_leaves_no_transaction_open()
 
 
 @pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.UNANSWERED])
-@pytest.mark.parametrize("part", [f"{paths.TRANSACTIONS}", RECORDS, COMMIT])
+@pytest.mark.parametrize("part", [f"{transactions.LIST.path}", RECORDS, COMMIT])
 async def test_what_has_no_answer_is_repeated_and_counts_once(part: str, trouble: Trouble) -> None:
     async with connected() as (broker, client):
         incarnation = producer(client)
@@ -158,7 +158,7 @@ async def test_what_has_no_answer_is_repeated_and_counts_once(part: str, trouble
             broker.trouble(part, trouble, trouble)
             await write(incarnation, number)
             assert broker.troubles == []
-            if part == paths.TRANSACTIONS:
+            if part == transactions.LIST.path:
                 part = COMMIT
         assert await visible(client) == [[0, 1, 2, 3], [0, 1, 2, 3]]
 
@@ -216,15 +216,15 @@ async def test_the_next_transaction_ends_the_one_before_as_it_was_to_end() -> No
         broker.troubles.clear()
         await write(incarnation, 4)
         assert await visible(client) == [[1, 2, 4], [1, 2, 4]]
-        assert broker.requests.count(f"POST {paths.TRANSACTIONS}") == 1
+        assert broker.requests.count(f"POST {transactions.LIST.path}") == 1
 
 
 async def test_a_transaction_that_could_not_begin_has_definitely_not_happened() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
-        for part in (paths.TRANSACTIONS, COMMIT):
+        for part in (transactions.LIST.path, COMMIT):
             broker.trouble(part, *[Trouble.LOST] * 1_000)
-            with ended_by(NotSent if part is paths.TRANSACTIONS else CommitUnknown):
+            with ended_by(NotSent if part is transactions.LIST.path else CommitUnknown):
                 await write(incarnation, 1)
             with ended_by(NotSent) as caught:
                 await write(incarnation, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from raftlog.wire import bodies, paths
+from raftlog.wire import bodies, brokers, partitions, records, topics
 
 REQUESTS = [bodies.CreateTopic, bodies.ChangeTopic, bodies.NewRecord, bodies.Produce, bodies.CreateProducer]
 
@@ -50,13 +50,13 @@ def test_a_fetched_record_has_the_fields_of_the_contract() -> None:
 
 
 def test_paths_are_filled_and_quoted() -> None:
-    assert paths.topic("a.b") == "/v1/topics/a.b"
-    assert paths.topic("a/../b") == "/v1/topics/a%2F..%2Fb"
-    assert paths.topic_config("o") == "/v1/topics/o/config"
-    assert paths.topic_records("o") == "/v1/topics/o/records"
-    assert paths.partitions("o") == "/v1/topics/o/partitions"
-    assert paths.partition("o", 1) == "/v1/topics/o/partitions/1"
-    assert paths.partition_records("o", 1) == "/v1/topics/o/partitions/1/records"
-    assert paths.partition_offsets("o", 1) == "/v1/topics/o/partitions/1/offsets"
-    assert paths.message("o", 1, 42) == "/v1/topics/o/messages/1/42"
-    assert paths.broker(3) == "/v1/brokers/3"
+    assert topics.DESCRIBE.at(topic="a.b") == "/v1/topics/a.b"
+    assert topics.DESCRIBE.at(topic="a/../b") == "/v1/topics/a%2F..%2Fb"
+    assert topics.CONFIG.at(topic="o") == "/v1/topics/o/config"
+    assert records.PRODUCE.at(topic="o") == "/v1/topics/o/records"
+    assert partitions.LIST.at(topic="o") == "/v1/topics/o/partitions"
+    assert partitions.DESCRIBE.at(topic="o", partition=1) == "/v1/topics/o/partitions/1"
+    assert records.FETCH.at(topic="o", partition=1) == "/v1/topics/o/partitions/1/records"
+    assert partitions.OFFSET_AT.at(topic="o", partition=1) == "/v1/topics/o/partitions/1/offsets"
+    assert records.DESCRIBE.at(topic="o", partition=1, offset=42) == "/v1/topics/o/messages/1/42"
+    assert brokers.DESCRIBE.at(broker=3) == "/v1/brokers/3"

@@ -1,0 +1,30 @@
+"""The operations that describe the cluster and find its controller."""
+
+from __future__ import annotations
+
+from raftlog.wire import bodies
+from raftlog.wire.operation import Leader, Operation
+
+DESCRIBE = Operation(
+    name="cluster.describe",
+    method="GET",
+    path="/v1/cluster",
+    summary="Describe the cluster",
+    leader=Leader.METADATA,
+    answer=bodies.ClusterBody,
+    success={200: "the cluster"},
+)
+
+CONTROLLER = Operation(
+    name="cluster.controller",
+    method="GET",
+    path="/v1/cluster/controller",
+    summary="Find the controller",
+    text=(
+        "`refused_replicas` are new replicas that live brokers could not open in the last minute; `null` "
+        "when the controller does not answer in time."
+    ),
+    leader=Leader.METADATA,
+    answer=bodies.ControllerBody,
+    success={200: "the active controller"},
+)

@@ -1,0 +1,59 @@
+"""The operations of documents for people and tools: the contract, and the kinds of errors."""
+
+from __future__ import annotations
+
+from raftlog import errors
+from raftlog.wire import media_types
+from raftlog.wire.operation import TEXT, Nothing, Operation, Success
+
+LIST = Operation(
+    name="problems.list",
+    method="GET",
+    path="/problems",
+    summary="List the kinds of problems",
+    answer=Nothing,
+    success={200: Success("a page", {media_types.HTML: TEXT})},
+)
+
+DESCRIBE = Operation(
+    name="problems.describe",
+    method="GET",
+    path="/problems/{code}",
+    summary="Explain a kind of problem",
+    text="This is the path of a problem's `type`.",
+    answer=Nothing,
+    success={200: Success("a page", {media_types.HTML: TEXT})},
+    errors=(errors.PathNotFound,),
+)
+
+OPENAPI = Operation(
+    name="documents.openapi",
+    method="GET",
+    path="/openapi.json",
+    summary="This contract as OpenAPI 3.1",
+    answer=Nothing,
+    success={200: Success("the document", {media_types.JSON: {"type": "object"}})},
+)
+
+PAGE = Operation(
+    name="documents.page",
+    method="GET",
+    path="/docs",
+    summary="This contract as a page",
+    answer=Nothing,
+    success={200: Success("a page", {media_types.HTML: TEXT})},
+)
+
+ROOT = Operation(
+    name="documents.root",
+    method="GET",
+    path="/",
+    summary="Go to `/docs`",
+    answer=Nothing,
+    success={303: Success("the page", headers=("Location",))},
+)
+
+
+def page_of(code: str) -> str:
+    """The path of the page of a kind of error: the path of its ``type``."""
+    return DESCRIBE.at(code=code.replace("_", "-"))

@@ -1,0 +1,117 @@
+"""The operations of members of a consumer group."""
+
+from __future__ import annotations
+
+from raftlog import errors
+from raftlog.wire.groups import (
+    HeartbeatBody,
+    HeartbeatGroup,
+    JoinedBody,
+    JoinGroup,
+    PolledBody,
+    PollGroup,
+    SyncedBody,
+    SyncGroup,
+)
+from raftlog.wire.operation import Leader, Nothing, Operation
+
+JOIN = Operation(
+    name="members.join",
+    method="POST",
+    path="/v1/groups/{group}/members",
+    summary="Join a group",
+    text=(
+        "Waits until all members have joined. Repeat a join whose response was lost with the same "
+        "`member_id`. A member that sends the current `generation` asks for a rebalance."
+    ),
+    leader=Leader.GROUP,
+    body=JoinGroup,
+    answer=JoinedBody,
+    success={200: "the generation; the leader also gets all members"},
+    errors=(
+        errors.Conflict,
+        errors.RebalanceInProgress,
+        errors.Overloaded,
+        errors.QuotaExceeded,
+    ),
+)
+
+SYNC = Operation(
+    name="members.sync",
+    method="POST",
+    path="/v1/groups/{group}/members/{member}:sync",
+    summary="Send the plan, or get one's partitions",
+    text="The leader sends the plan; followers wait for it.",
+    leader=Leader.GROUP,
+    body=SyncGroup,
+    answer=SyncedBody,
+    success={200: "the member's partitions"},
+    errors=(
+        errors.UnknownGroup,
+        errors.UnknownMember,
+        errors.StaleGeneration,
+        errors.RebalanceInProgress,
+        errors.Overloaded,
+        errors.QuotaExceeded,
+    ),
+)
+
+HEARTBEAT = Operation(
+    name="members.heartbeat",
+    method="POST",
+    path="/v1/groups/{group}/members/{member}:heartbeat",
+    summary="Keep a membership alive",
+    text="With `wait` the response comes as soon as a rebalance begins.",
+    leader=Leader.GROUP,
+    body=HeartbeatGroup,
+    answer=HeartbeatBody,
+    success={200: "`continue`, or `rejoin`: join again"},
+    errors=(
+        errors.UnknownGroup,
+        errors.UnknownMember,
+        errors.StaleGeneration,
+        errors.RebalanceInProgress,
+        errors.Overloaded,
+        errors.QuotaExceeded,
+    ),
+)
+
+LEAVE = Operation(
+    name="members.leave",
+    method="DELETE",
+    path="/v1/groups/{group}/members/{member}",
+    summary="Leave a group",
+    text="The other members hear of it at their next heartbeat.",
+    leader=Leader.GROUP,
+    answer=Nothing,
+    success={204: "it is no member any more"},
+    errors=(errors.UnknownGroup,),
+)
+
+POLL = Operation(
+    name="members.poll",
+    method="POST",
+    path="/v1/groups/{group}/members/{member}:poll",
+    summary="Heartbeat, acknowledge and fetch in one request",
+    text=(
+        "Joins by itself where that is needed; the broker makes the plan. Send the `positions` of the "
+        "response as `ack` of the next request, once the records are processed."
+    ),
+    leader=Leader.GROUP,
+    body=PollGroup,
+    answer=PolledBody,
+    success={200: "records of the member's partitions"},
+    errors=(
+        errors.UnknownTopic,
+        errors.UnknownPartition,
+        errors.OffsetOutOfRange,
+        errors.UndecodableBatch,
+        errors.ArchiveDamaged,
+        errors.ArchiveUnavailable,
+        errors.Conflict,
+        errors.OffsetsPending,
+        errors.Overloaded,
+        errors.QuotaExceeded,
+        errors.ConnectionLost,
+    ),
+)
