@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 from api.cli import VARIABLE
 from api.cli.contexts import read_contexts
 from api.cli.parameters import Argument
-from raftlog.wire import groups, topics
 
 if TYPE_CHECKING:
     import click
 
 _LIMIT_S: Final = 1.0
 _NAMES_MAX: Final = 1000
-_LISTS: Final = {"topics": (topics.LIST.path, "name"), "groups": (groups.LIST.path, "group")}
 
 
 class Shell(enum.StrEnum):
@@ -75,10 +73,12 @@ def _collect(kind: str, server: object, found: list[str]) -> None:
 def _listed(kind: str, server: str) -> Sequence[str]:
     """The first names in a list of the cluster, from the first of its addresses that answers."""
     from raftlog.client.options import broker_urls
+    from raftlog.wire import groups, topics
 
+    lists = {"topics": (topics.LIST.path, "name"), "groups": (groups.LIST.path, "group")}
     for url in broker_urls(server):
         with suppress(OSError):
-            return _names_at(url, *_LISTS[kind])
+            return _names_at(url, *lists[kind])
     return ()
 
 

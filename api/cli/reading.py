@@ -22,6 +22,7 @@ from raftlog.errors import ConnectionLost, Draining, NoLeader, NotSent, RaftlogE
 
 with without_type_extensions():
     from raftlog.client.admin import AsyncCluster, AsyncTopics
+    from raftlog.client.asking import Asking
     from raftlog.client.options import broker_urls, seconds
     from raftlog.client.replies import Reply, error_of, tls_failure, without_http
     from raftlog.client.retries import pause_s
@@ -85,7 +86,7 @@ class Reading:
         self._asking.close()
 
 
-class _Asking:
+class _Asking(Asking):
     """Requests with retries, as ``Session.ask_any`` makes them."""
 
     def __init__(self, urls: tuple[str, ...]) -> None:
@@ -100,11 +101,15 @@ class _Asking:
         method: str,
         path: str,
         *,
+        body: object = None,
+        may_repeat: bool = True,
         retry_timeout_s: float | None = None,
         attempt_timeout_s: float | None = None,
+        refusal_settles: bool = False,
     ) -> Reply:
         """The response of any broker to a GET."""
         assert method == "GET"
+        assert body is None
         began = time.monotonic()
         attempts = 0
         while True:

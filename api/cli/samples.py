@@ -14,8 +14,6 @@ from contextlib import closing, suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
-from raftlog.wire import health
-
 if TYPE_CHECKING:
     from raftlog.wire.bodies import BrokerBody, TopicBody
 
@@ -81,6 +79,7 @@ def _collect(url: str, names: Sequence[str], found: list[Mapping[str, Series]]) 
     from http.client import HTTPException
 
     from api.cli.reading import answer_of, opened
+    from raftlog.wire import health
 
     with (
         suppress(OSError, HTTPException, ValueError, OverflowError),

@@ -135,9 +135,7 @@ def _page(make: Callable[[], bytes], content_type: str) -> Handler:
 
 def _operation(route: Route, known: Mapping[type, JsonObject], limits: Limits) -> JsonObject:
     operation: JsonObject = {
-        "operationId": route.handler.__name__
-        if route.handler.__name__ != "handle"
-        else route.path.strip("/"),
+        "operationId": route.operation.name,
         "summary": route.operation.summary,
         "responses": _responses(route, known),
     }

@@ -169,7 +169,9 @@ class Metadata:
         return await partitions_of(self._session, name)
 
 
-def _by_rack(partition: bodies.PartitionBody, registered: Sequence[bodies.BrokerBody]) -> dict[str, list[str]]:
+def _by_rack(
+    partition: bodies.PartitionBody, registered: Sequence[bodies.BrokerBody]
+) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for broker in registered:
         if broker.rack is not None and broker.alive and broker.broker_id in partition.in_sync:

@@ -1,9 +1,8 @@
 """An operation of the HTTP API: what the server's route, its document and the clients have in common.
 
-Each module with bodies has the operations that take and return these bodies, one constant each;
-``raftlog.wire.operations`` lists all of them. Leaves to others: what a broker does (``api.resources``), query
-parameters and headers (their defaults are settings of the broker), and the methods of the clients
-(``raftlog.client``).
+The module of each resource has its operations, one constant each. Leaves to others: what a broker does
+(``api.resources``), query parameters and headers (their defaults are settings of the broker), and the methods
+of the clients (``raftlog.client``).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from api.resources.delays import KEYS_BYTES_MAX, SHOWN_MAX
+from api.resources.delays import KEYS_BYTES_MAX
 from broker.settings import MESSAGE_BYTES_MAX, QUEUE_BYTES_MIN, Limits
 from groups.commits import PENDING_MAX
 from groups.membership import GROUP_BYTES_MAX
@@ -20,6 +20,7 @@ from raftlog.node.group.raft_group import BATCH_BYTES_MAX
 from raftlog.node.group.replication import APPEND_BYTES_MAX
 from raftlog.node.group.snapshot_transfer import CHUNK_BYTES
 from raftlog.node.network.tcp_links import TransportLimits
+from raftlog.wire.delays import SHOWN_MAX
 from raftlog.wire.limits import KEYED_RECORDS_MAX, OFFSET_METADATA_CHARACTERS_MAX, PARTITIONS_MAX
 from transactions.batches import DECISION_BYTES_MAX, HANDLES_MAX
 from transactions.listing import PARTS_MAX
