@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 from raftlog import errors
 from raftlog.wire import limits
 from raftlog.wire.bodies import Answer, Encoding, RecordText, Request, matching
-from raftlog.wire.operation import Leader, Operation
+from raftlog.wire.operation import STORED, Leader, Operation
 
 LetterId = Annotated[str, matching(limits.DEAD_LETTER_ID_PATTERN)]
 
@@ -125,13 +125,11 @@ REDRIVE = Operation(
     answer=DeadLettersSettled,
     success={200: "what was redriven"},
     errors=(
+        *STORED,
         errors.UnknownTopic,
         errors.UnknownPartition,
-        errors.Overloaded,
         errors.ConnectionLost,
         errors.InvalidRecord,
-        errors.NotEnoughReplicas,
-        errors.StorageFull,
         errors.OffsetOutOfRange,
         errors.Conflict,
     ),
@@ -148,13 +146,11 @@ DISCARD = Operation(
     answer=DeadLettersSettled,
     success={200: "what was discarded"},
     errors=(
+        *STORED,
         errors.UnknownTopic,
         errors.UnknownPartition,
-        errors.Overloaded,
         errors.ConnectionLost,
         errors.InvalidRecord,
-        errors.NotEnoughReplicas,
-        errors.StorageFull,
         errors.OffsetOutOfRange,
     ),
 )

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from raftlog import errors
 from raftlog.wire.bodies import Answer, Brief, Encoding, Int64, Request
 from raftlog.wire.groups import Duration
-from raftlog.wire.operation import Leader, Nothing, Operation
+from raftlog.wire.operation import STORED, Leader, Nothing, Operation
 
 DELAYED_RECORDS_MAX = 900  # of one request
 DELAYED_BYTES_MAX = 8 << 20
@@ -99,13 +99,7 @@ RESCHEDULE = Operation(
     body=RescheduleMessage,
     answer=DelayedRecordBody,
     success={200: "the message"},
-    errors=(
-        errors.UnknownDelayed,
-        errors.Overloaded,
-        errors.DelayedAlreadyDelivered,
-        errors.StorageFull,
-        errors.NotEnoughReplicas,
-    ),
+    errors=(*STORED, errors.UnknownDelayed, errors.DelayedAlreadyDelivered),
 )
 
 CANCEL = Operation(
@@ -117,11 +111,5 @@ CANCEL = Operation(
     leader=Leader.DELAYED,
     answer=Nothing,
     success={204: "it is cancelled"},
-    errors=(
-        errors.UnknownDelayed,
-        errors.Overloaded,
-        errors.DelayedAlreadyDelivered,
-        errors.StorageFull,
-        errors.NotEnoughReplicas,
-    ),
+    errors=(*STORED, errors.UnknownDelayed, errors.DelayedAlreadyDelivered),
 )

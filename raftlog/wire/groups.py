@@ -368,6 +368,16 @@ class DeleteGroupOffsets(Request):
     partitions: Annotated[list[TopicPartitions], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
 
 
+_OF_OFFSETS = (
+    errors.UnknownGroup,
+    errors.UnknownTopic,
+    errors.UnknownPartition,
+    errors.OffsetOutOfRange,
+    errors.Conflict,
+    errors.OffsetsPending,
+    errors.Overloaded,
+)
+
 LIST = Operation(
     name="groups.list",
     method="GET",
@@ -467,18 +477,7 @@ COMMIT = Operation(
     body=CommitOffsets,
     answer=Nothing,
     success={204: "they are committed"},
-    errors=(
-        errors.UnknownMember,
-        errors.StaleGeneration,
-        errors.RebalanceInProgress,
-        errors.UnknownGroup,
-        errors.UnknownTopic,
-        errors.UnknownPartition,
-        errors.OffsetOutOfRange,
-        errors.Conflict,
-        errors.OffsetsPending,
-        errors.Overloaded,
-    ),
+    errors=(*_OF_OFFSETS, errors.UnknownMember, errors.StaleGeneration, errors.RebalanceInProgress),
 )
 
 RESET = Operation(
@@ -494,15 +493,7 @@ RESET = Operation(
     body=ResetOffsets,
     answer=OffsetsReset,
     success={200: "the changes"},
-    errors=(
-        errors.UnknownGroup,
-        errors.UnknownTopic,
-        errors.UnknownPartition,
-        errors.OffsetOutOfRange,
-        errors.Conflict,
-        errors.OffsetsPending,
-        errors.Overloaded,
-    ),
+    errors=_OF_OFFSETS,
 )
 
 DELETE_OFFSETS = Operation(
@@ -515,13 +506,5 @@ DELETE_OFFSETS = Operation(
     body=DeleteGroupOffsets,
     answer=Nothing,
     success={204: "they are deleted"},
-    errors=(
-        errors.UnknownGroup,
-        errors.UnknownTopic,
-        errors.UnknownPartition,
-        errors.OffsetOutOfRange,
-        errors.Conflict,
-        errors.OffsetsPending,
-        errors.Overloaded,
-    ),
+    errors=_OF_OFFSETS,
 )

@@ -15,6 +15,15 @@ from raftlog.wire.groups import (
 )
 from raftlog.wire.operation import Leader, Nothing, Operation
 
+_OF_MEMBER = (
+    errors.UnknownGroup,
+    errors.UnknownMember,
+    errors.StaleGeneration,
+    errors.RebalanceInProgress,
+    errors.Overloaded,
+    errors.QuotaExceeded,
+)
+
 JOIN = Operation(
     name="members.join",
     method="POST",
@@ -46,14 +55,7 @@ SYNC = Operation(
     body=SyncGroup,
     answer=SyncedBody,
     success={200: "the member's partitions"},
-    errors=(
-        errors.UnknownGroup,
-        errors.UnknownMember,
-        errors.StaleGeneration,
-        errors.RebalanceInProgress,
-        errors.Overloaded,
-        errors.QuotaExceeded,
-    ),
+    errors=_OF_MEMBER,
 )
 
 HEARTBEAT = Operation(
@@ -66,14 +68,7 @@ HEARTBEAT = Operation(
     body=HeartbeatGroup,
     answer=HeartbeatBody,
     success={200: "`continue`, or `rejoin`: join again"},
-    errors=(
-        errors.UnknownGroup,
-        errors.UnknownMember,
-        errors.StaleGeneration,
-        errors.RebalanceInProgress,
-        errors.Overloaded,
-        errors.QuotaExceeded,
-    ),
+    errors=_OF_MEMBER,
 )
 
 LEAVE = Operation(

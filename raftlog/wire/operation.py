@@ -26,6 +26,9 @@ BodyType = type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | Schema
 BINARY: Final[Schema] = {"type": "string", "format": "binary"}
 TEXT: Final[Schema] = {"type": "string"}
 
+STORED: Final = (errors.Overloaded, errors.StorageFull, errors.NotEnoughReplicas)
+"""Refusals of an operation that stores a row in an internal topic."""
+
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 

@@ -9,7 +9,7 @@ import msgspec
 from raftlog import errors
 from raftlog.wire.bodies import Answer, Message, Request, Tags
 from raftlog.wire.groups import Duration
-from raftlog.wire.operation import Leader, Nothing, Operation
+from raftlog.wire.operation import STORED, Leader, Nothing, Operation
 
 JOBS_MAX = 100  # of one receive
 RECEIPTS_MAX = 500  # of one request
@@ -154,9 +154,7 @@ RECEIVE = Operation(
     answer=ReceivedJobs,
     success={200: "jobs, or none after `wait`"},
     errors=(
-        errors.Overloaded,
-        errors.StorageFull,
-        errors.NotEnoughReplicas,
+        *STORED,
         errors.UnknownTopic,
         errors.Conflict,
         errors.UndecodableBatch,
@@ -179,13 +177,7 @@ ACK = Operation(
     body=AckJobs,
     answer=SettledJobs,
     success={200: "it holds for all receipts", 207: "it holds for some receipts"},
-    errors=(
-        errors.Overloaded,
-        errors.StorageFull,
-        errors.NotEnoughReplicas,
-        errors.LeaseLost,
-        errors.UnknownQueue,
-    ),
+    errors=(*STORED, errors.LeaseLost, errors.UnknownQueue),
 )
 
 NACK = Operation(
@@ -203,13 +195,7 @@ NACK = Operation(
     body=NackJobs,
     answer=SettledJobs,
     success={200: "it holds for all receipts", 207: "it holds for some receipts"},
-    errors=(
-        errors.Overloaded,
-        errors.StorageFull,
-        errors.NotEnoughReplicas,
-        errors.LeaseLost,
-        errors.UnknownQueue,
-    ),
+    errors=(*STORED, errors.LeaseLost, errors.UnknownQueue),
 )
 
 EXTEND = Operation(
@@ -225,13 +211,7 @@ EXTEND = Operation(
     body=ExtendJobs,
     answer=SettledJobs,
     success={200: "it holds for all receipts", 207: "it holds for some receipts"},
-    errors=(
-        errors.Overloaded,
-        errors.StorageFull,
-        errors.NotEnoughReplicas,
-        errors.LeaseLost,
-        errors.UnknownQueue,
-    ),
+    errors=(*STORED, errors.LeaseLost, errors.UnknownQueue),
 )
 
 DEAD_LETTER = Operation(
@@ -247,13 +227,7 @@ DEAD_LETTER = Operation(
     body=DeadLetterJobs,
     answer=SettledJobs,
     success={200: "it holds for all receipts", 207: "it holds for some receipts"},
-    errors=(
-        errors.Overloaded,
-        errors.StorageFull,
-        errors.NotEnoughReplicas,
-        errors.LeaseLost,
-        errors.UnknownQueue,
-    ),
+    errors=(*STORED, errors.LeaseLost, errors.UnknownQueue),
 )
 
 DESCRIBE = Operation(
@@ -285,10 +259,5 @@ DELETE = Operation(
     leader=Leader.GROUP,
     answer=Nothing,
     success={204: "it is deleted"},
-    errors=(
-        errors.Overloaded,
-        errors.StorageFull,
-        errors.NotEnoughReplicas,
-        errors.UnknownQueue,
-    ),
+    errors=(*STORED, errors.UnknownQueue),
 )

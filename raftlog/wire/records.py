@@ -6,6 +6,23 @@ from raftlog import errors
 from raftlog.wire import bodies, headers, media_types
 from raftlog.wire.operation import BINARY, TEXT, Leader, Operation, Success
 
+_READ = (errors.OffsetOutOfRange, errors.UndecodableBatch, errors.ArchiveDamaged, errors.ArchiveUnavailable)
+_WRITTEN = (
+    errors.InvalidRecord,
+    errors.PartitionDecommissioned,
+    errors.NotEnoughReplicas,
+    errors.Overloaded,
+    errors.QuotaExceeded,
+    errors.Draining,
+    errors.StorageFull,
+    errors.ProducerFenced,
+    errors.UnknownTransaction,
+    errors.TransactionAborted,
+    errors.TransactionEnding,
+    errors.IdempotencyKeyReused,
+    errors.IdempotencyInProgress,
+)
+
 FETCH = Operation(
     name="records.fetch",
     method="GET",
@@ -48,10 +65,7 @@ FETCH = Operation(
         307: Success("route=redirect: the leader is in Location", headers=("Location",)),
     },
     errors=(
-        errors.OffsetOutOfRange,
-        errors.UndecodableBatch,
-        errors.ArchiveDamaged,
-        errors.ArchiveUnavailable,
+        *_READ,
         errors.NotLeader,
         errors.ReplicaNotInSync,
         errors.Overloaded,
@@ -71,14 +85,7 @@ DESCRIBE = Operation(
     answer=bodies.Message,
     success={200: "the record"},
     headers=(headers.LEADER,),
-    errors=(
-        errors.OffsetOutOfRange,
-        errors.UndecodableBatch,
-        errors.ArchiveDamaged,
-        errors.ArchiveUnavailable,
-        errors.InvalidRecord,
-        errors.RecordNotFound,
-    ),
+    errors=(*_READ, errors.InvalidRecord, errors.RecordNotFound),
 )
 
 PRODUCE_TO_PARTITION = Operation(
@@ -106,24 +113,7 @@ PRODUCE_TO_PARTITION = Operation(
         202: Success("acks=0: accepted, without an outcome", {media_types.JSON: bodies.Accepted}),
         307: Success("route=redirect: ask the leader named in Location", headers=("Location",)),
     },
-    errors=(
-        errors.InvalidRecord,
-        errors.PartitionDecommissioned,
-        errors.NotEnoughReplicas,
-        errors.Overloaded,
-        errors.QuotaExceeded,
-        errors.Draining,
-        errors.StorageFull,
-        errors.ProducerFenced,
-        errors.UnknownTransaction,
-        errors.TransactionAborted,
-        errors.TransactionEnding,
-        errors.IdempotencyKeyReused,
-        errors.IdempotencyInProgress,
-        errors.CorruptBatch,
-        errors.NotLeader,
-        errors.OutOfOrderSequence,
-    ),
+    errors=(*_WRITTEN, errors.CorruptBatch, errors.NotLeader, errors.OutOfOrderSequence),
 )
 
 PRODUCE = Operation(
@@ -154,22 +144,7 @@ PRODUCE = Operation(
             {media_types.JSON: bodies.Produced},
         ),
     },
-    errors=(
-        errors.InvalidRecord,
-        errors.UnknownTopic,
-        errors.PartitionDecommissioned,
-        errors.NotEnoughReplicas,
-        errors.Overloaded,
-        errors.QuotaExceeded,
-        errors.Draining,
-        errors.StorageFull,
-        errors.ProducerFenced,
-        errors.UnknownTransaction,
-        errors.TransactionAborted,
-        errors.TransactionEnding,
-        errors.IdempotencyKeyReused,
-        errors.IdempotencyInProgress,
-    ),
+    errors=(*_WRITTEN, errors.UnknownTopic),
 )
 
 CREATE = Operation(

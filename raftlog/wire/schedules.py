@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from raftlog import errors
 from raftlog.wire import limits
 from raftlog.wire.bodies import Answer, Brief, Encoding, NewRecord, Request, matching
-from raftlog.wire.operation import Leader, Nothing, Operation
+from raftlog.wire.operation import STORED, Leader, Nothing, Operation
 
 SHOWN_MAX = 100  # in one page
 SCHEDULE_BYTES_MAX = 16 << 10  # of its record, which all replicas keep in memory
@@ -82,14 +82,7 @@ CREATE = Operation(
     body=CreateSchedule,
     answer=ScheduleBody,
     success={201: "the schedule"},
-    errors=(
-        errors.UnknownTopic,
-        errors.Conflict,
-        errors.InvalidRecord,
-        errors.Overloaded,
-        errors.StorageFull,
-        errors.NotEnoughReplicas,
-    ),
+    errors=(*STORED, errors.UnknownTopic, errors.Conflict, errors.InvalidRecord),
 )
 
 LIST = Operation(
@@ -129,12 +122,7 @@ CHANGE = Operation(
     body=ChangeSchedule,
     answer=ScheduleBody,
     success={200: "the schedule"},
-    errors=(
-        errors.UnknownSchedule,
-        errors.Overloaded,
-        errors.StorageFull,
-        errors.NotEnoughReplicas,
-    ),
+    errors=(*STORED, errors.UnknownSchedule),
 )
 
 DELETE = Operation(
@@ -146,10 +134,5 @@ DELETE = Operation(
     leader=Leader.DELAYED,
     answer=Nothing,
     success={204: "it is deleted"},
-    errors=(
-        errors.UnknownSchedule,
-        errors.Overloaded,
-        errors.StorageFull,
-        errors.NotEnoughReplicas,
-    ),
+    errors=(*STORED, errors.UnknownSchedule),
 )

@@ -14,7 +14,7 @@ from raftlog import errors
 from raftlog.wire import headers, limits, media_types
 from raftlog.wire.bodies import Answer, NewRecord, Request, matching
 from raftlog.wire.groups import AddOffsets, Duration, TopicPartitions
-from raftlog.wire.operation import Leader, Nothing, Operation, Success
+from raftlog.wire.operation import STORED, Leader, Nothing, Operation, Success
 
 HANDLES_MAX = 1_000  # of one batch
 ID_CHARACTERS_MAX = 280
@@ -185,6 +185,17 @@ class BatchEndedBody(Answer):
     transactions: list[str]
 
 
+_OF_TRANSACTION = (
+    errors.UnknownTransaction,
+    errors.Overloaded,
+    errors.ProducerFenced,
+    errors.TransactionAborted,
+    errors.TransactionEnding,
+    errors.OutcomeForgotten,
+    errors.Conflict,
+)
+_OF_MEMBER = (errors.UnknownGroup, errors.UnknownMember, errors.StaleGeneration, errors.RebalanceInProgress)
+
 EXECUTE = Operation(
     name="transactions.execute",
     method="POST",
@@ -202,21 +213,16 @@ EXECUTE = Operation(
     success={200: "the transaction is committed"},
     headers=(headers.IDEMPOTENCY_REPLAYED,),
     errors=(
+        *_OF_MEMBER,
+        *STORED,
         errors.InvalidRecord,
         errors.UnknownTopic,
         errors.UnknownPartition,
-        errors.NotEnoughReplicas,
-        errors.Overloaded,
         errors.QuotaExceeded,
         errors.Draining,
-        errors.StorageFull,
         errors.Conflict,
         errors.OffsetOutOfRange,
         errors.OffsetsPending,
-        errors.UnknownGroup,
-        errors.UnknownMember,
-        errors.StaleGeneration,
-        errors.RebalanceInProgress,
         errors.ProducerFenced,
         errors.TransactionAborted,
         errors.TransactionEnding,
@@ -239,21 +245,12 @@ ADD_OFFSETS = Operation(
     answer=OffsetsAddedBody,
     success={200: "the group takes part"},
     errors=(
-        errors.UnknownTransaction,
-        errors.Overloaded,
-        errors.ProducerFenced,
-        errors.TransactionAborted,
-        errors.TransactionEnding,
-        errors.OutcomeForgotten,
-        errors.Conflict,
+        *_OF_TRANSACTION,
+        *_OF_MEMBER,
         errors.UnknownTopic,
         errors.UnknownPartition,
         errors.OffsetOutOfRange,
         errors.OffsetsPending,
-        errors.UnknownGroup,
-        errors.UnknownMember,
-        errors.StaleGeneration,
-        errors.RebalanceInProgress,
     ),
 )
 
@@ -271,15 +268,7 @@ OPEN = Operation(
     answer=OpenedBody,
     success={201: "the transaction"},
     headers=("Location",),
-    errors=(
-        errors.UnknownTransaction,
-        errors.Overloaded,
-        errors.ProducerFenced,
-        errors.TransactionAborted,
-        errors.TransactionEnding,
-        errors.OutcomeForgotten,
-        errors.Conflict,
-    ),
+    errors=_OF_TRANSACTION,
 )
 
 LIST = Operation(
@@ -302,16 +291,7 @@ DESCRIBE = Operation(
     leader=Leader.TRANSACTION,
     answer=TransactionBody,
     success={200: "the transaction"},
-    errors=(
-        errors.UnknownTransaction,
-        errors.CommitUnknown,
-        errors.Overloaded,
-        errors.ProducerFenced,
-        errors.TransactionAborted,
-        errors.TransactionEnding,
-        errors.OutcomeForgotten,
-        errors.Conflict,
-    ),
+    errors=(*_OF_TRANSACTION, errors.CommitUnknown),
 )
 
 COMMIT = Operation(
@@ -323,15 +303,7 @@ COMMIT = Operation(
     leader=Leader.TRANSACTION,
     answer=EndedBody,
     success={200: "the outcome"},
-    errors=(
-        errors.UnknownTransaction,
-        errors.Overloaded,
-        errors.ProducerFenced,
-        errors.TransactionAborted,
-        errors.TransactionEnding,
-        errors.OutcomeForgotten,
-        errors.Conflict,
-    ),
+    errors=_OF_TRANSACTION,
 )
 
 ABORT = Operation(
@@ -346,15 +318,7 @@ ABORT = Operation(
     leader=Leader.TRANSACTION,
     answer=Nothing,
     success={200: Success("the outcome", {media_types.JSON: (EndedBody, TransactionBody)})},
-    errors=(
-        errors.UnknownTransaction,
-        errors.Overloaded,
-        errors.ProducerFenced,
-        errors.TransactionAborted,
-        errors.TransactionEnding,
-        errors.OutcomeForgotten,
-        errors.Conflict,
-    ),
+    errors=_OF_TRANSACTION,
 )
 
 PREPARE = Operation(
@@ -371,15 +335,7 @@ PREPARE = Operation(
     body_required=False,
     answer=TransactionBody,
     success={200: "the transaction"},
-    errors=(
-        errors.UnknownTransaction,
-        errors.Overloaded,
-        errors.ProducerFenced,
-        errors.TransactionAborted,
-        errors.TransactionEnding,
-        errors.OutcomeForgotten,
-        errors.Conflict,
-    ),
+    errors=_OF_TRANSACTION,
 )
 
 BEGIN_RUN = Operation(
@@ -395,15 +351,7 @@ BEGIN_RUN = Operation(
     body=BeginRun,
     answer=RunBegunBody,
     success={200: "the run"},
-    errors=(
-        errors.UnknownTransaction,
-        errors.Overloaded,
-        errors.ProducerFenced,
-        errors.TransactionAborted,
-        errors.TransactionEnding,
-        errors.OutcomeForgotten,
-        errors.Conflict,
-    ),
+    errors=_OF_TRANSACTION,
 )
 
 COMMIT_BATCH = Operation(
@@ -420,15 +368,7 @@ COMMIT_BATCH = Operation(
     body=CommitBatch,
     answer=BatchEndedBody,
     success={200: "they are committed"},
-    errors=(
-        errors.UnknownTransaction,
-        errors.Overloaded,
-        errors.ProducerFenced,
-        errors.TransactionAborted,
-        errors.TransactionEnding,
-        errors.OutcomeForgotten,
-        errors.Conflict,
-    ),
+    errors=_OF_TRANSACTION,
 )
 
 ABORT_BATCH = Operation(
@@ -443,13 +383,5 @@ ABORT_BATCH = Operation(
     body=AbortBatch,
     answer=BatchEndedBody,
     success={200: "they are aborted"},
-    errors=(
-        errors.UnknownTransaction,
-        errors.Overloaded,
-        errors.ProducerFenced,
-        errors.TransactionAborted,
-        errors.TransactionEnding,
-        errors.OutcomeForgotten,
-        errors.Conflict,
-    ),
+    errors=_OF_TRANSACTION,
 )
