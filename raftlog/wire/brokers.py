@@ -8,8 +8,7 @@ from raftlog.wire.operation import Leader, Operation
 
 LIST = Operation(
     name="brokers.list",
-    method="GET",
-    path="/v1/brokers",
+    request="GET /v1/brokers",
     summary="List brokers",
     text="By id.",
     leader=Leader.METADATA,
@@ -19,8 +18,7 @@ LIST = Operation(
 
 DESCRIBE = Operation(
     name="brokers.describe",
-    method="GET",
-    path="/v1/brokers/{broker}",
+    request="GET /v1/brokers/{broker}",
     summary="Describe a broker",
     leader=Leader.METADATA,
     answer=bodies.BrokerBody,
@@ -30,8 +28,7 @@ DESCRIBE = Operation(
 
 DRAIN = Operation(
     name="brokers.drain",
-    method="POST",
-    path="/v1/brokers/{broker}:drain",
+    request="POST /v1/brokers/{broker}:drain",
     summary="Drain a broker",
     text=(
         "It gets no new replicas and hands its leaderships over; the replicas that it has stay. "
@@ -50,8 +47,7 @@ DRAIN = Operation(
 
 DECOMMISSION = Operation(
     name="brokers.decommission",
-    method="POST",
-    path="/v1/brokers/{broker}:decommission",
+    request="POST /v1/brokers/{broker}:decommission",
     summary="Decommission a broker",
     text=(
         "Its replicas move to other brokers, which must be enough to hold them, and it loses its vote on "
@@ -70,8 +66,7 @@ DECOMMISSION = Operation(
 
 RECOMMISSION = Operation(
     name="brokers.recommission",
-    method="POST",
-    path="/v1/brokers/{broker}:recommission",
+    request="POST /v1/brokers/{broker}:recommission",
     summary="Use a broker again",
     text="Ends draining and decommissioning. Replicas that have moved stay where they are.",
     leader=Leader.CONTROLLER,
@@ -86,8 +81,7 @@ RECOMMISSION = Operation(
 
 FORGET = Operation(
     name="brokers.forget",
-    method="POST",
-    path="/v1/brokers/{broker}:forget",
+    request="POST /v1/brokers/{broker}:forget",
     summary="Remove a broker for good",
     text=(
         "For a broker that is stopped, holds no replica and has no vote on metadata: decommissioned, dead "

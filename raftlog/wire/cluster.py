@@ -7,8 +7,7 @@ from raftlog.wire.operation import Leader, Operation
 
 DESCRIBE = Operation(
     name="cluster.describe",
-    method="GET",
-    path="/v1/cluster",
+    request="GET /v1/cluster",
     summary="Describe the cluster",
     leader=Leader.METADATA,
     answer=bodies.ClusterBody,
@@ -17,8 +16,7 @@ DESCRIBE = Operation(
 
 CONTROLLER = Operation(
     name="cluster.controller",
-    method="GET",
-    path="/v1/cluster/controller",
+    request="GET /v1/cluster/controller",
     summary="Find the controller",
     text=(
         "`refused_replicas` are new replicas that live brokers could not open in the last minute; `null` "

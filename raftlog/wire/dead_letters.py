@@ -89,8 +89,7 @@ class DeadLettersSettled(Answer):
 
 LIST = Operation(
     name="dead_letters.list",
-    method="GET",
-    path="/v1/topics/{topic}/dlq/{group}",
+    request="GET /v1/topics/{topic}/dlq/{group}",
     summary="List the open dead letters of a group",
     text=(
         "Partition by partition, the oldest first. One request reads a bounded part of the dead-letter "
@@ -109,8 +108,7 @@ LIST = Operation(
 
 REDRIVE = Operation(
     name="dead_letters.redrive",
-    method="POST",
-    path="/v1/topics/{topic}/dlq/{group}:redrive",
+    request="POST /v1/topics/{topic}/dlq/{group}:redrive",
     summary="Try dead letters again",
     text=(
         "Appends each record to the retry topic of the group, then settles its dead letter. If the group "
@@ -137,8 +135,7 @@ REDRIVE = Operation(
 
 DISCARD = Operation(
     name="dead_letters.discard",
-    method="POST",
-    path="/v1/topics/{topic}/dlq/{group}:discard",
+    request="POST /v1/topics/{topic}/dlq/{group}:discard",
     summary="Discard dead letters",
     text="Settles dead letters without another attempt. With `dry_run` only shows what would change.",
     leader=Leader.PARTITION,

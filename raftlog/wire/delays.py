@@ -60,8 +60,7 @@ class DelayedList(Answer):
 
 LIST = Operation(
     name="delayed.list",
-    method="GET",
-    path="/v1/delayed",
+    request="GET /v1/delayed",
     summary="List delayed messages",
     text=(
         f"Those that are not in their topics yet, by id; at most {SHOWN_MAX} in a page, fewer if their keys "
@@ -75,8 +74,7 @@ LIST = Operation(
 
 DESCRIBE = Operation(
     name="delayed.describe",
-    method="GET",
-    path="/v1/delayed/{delayed_id}",
+    request="GET /v1/delayed/{delayed_id}",
     summary="Describe a delayed message",
     text="With its record. A message that was delivered in the last 10 minutes is `already_delivered`.",
     leader=Leader.DELAYED,
@@ -91,8 +89,7 @@ DESCRIBE = Operation(
 
 RESCHEDULE = Operation(
     name="delayed.reschedule",
-    method="PATCH",
-    path="/v1/delayed/{delayed_id}",
+    request="PATCH /v1/delayed/{delayed_id}",
     summary="Reschedule a delayed message",
     text="Also one that has failed, which is tried again then.",
     leader=Leader.DELAYED,
@@ -104,8 +101,7 @@ RESCHEDULE = Operation(
 
 CANCEL = Operation(
     name="delayed.cancel",
-    method="DELETE",
-    path="/v1/delayed/{delayed_id}",
+    request="DELETE /v1/delayed/{delayed_id}",
     summary="Cancel a delayed message",
     text="204: it is never delivered. 409 `already_delivered`: it was too late. May be repeated.",
     leader=Leader.DELAYED,

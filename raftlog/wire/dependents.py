@@ -34,8 +34,7 @@ class TopicDependents(Answer):
 
 DEPENDENTS = Operation(
     name="topics.dependents",
-    method="GET",
-    path="/v1/topics/{topic}/dependents",
+    request="GET /v1/topics/{topic}/dependents",
     summary="What depends on a topic",
     text="Groups and queues with members or offsets, dead-letter topics, schedules and delayed messages.",
     leader=Leader.GROUP,

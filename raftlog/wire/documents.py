@@ -8,8 +8,7 @@ from raftlog.wire.operation import TEXT, Nothing, Operation, Success
 
 LIST = Operation(
     name="problems.list",
-    method="GET",
-    path="/problems",
+    request="GET /problems",
     summary="List the kinds of problems",
     answer=Nothing,
     success={200: Success("a page", {media_types.HTML: TEXT})},
@@ -17,8 +16,7 @@ LIST = Operation(
 
 DESCRIBE = Operation(
     name="problems.describe",
-    method="GET",
-    path="/problems/{code}",
+    request="GET /problems/{code}",
     summary="Explain a kind of problem",
     text="This is the path of a problem's `type`.",
     answer=Nothing,
@@ -28,8 +26,7 @@ DESCRIBE = Operation(
 
 OPENAPI = Operation(
     name="documents.openapi",
-    method="GET",
-    path="/openapi.json",
+    request="GET /openapi.json",
     summary="This contract as OpenAPI 3.1",
     answer=Nothing,
     success={200: Success("the document", {media_types.JSON: {"type": "object"}})},
@@ -37,8 +34,7 @@ OPENAPI = Operation(
 
 PAGE = Operation(
     name="documents.page",
-    method="GET",
-    path="/docs",
+    request="GET /docs",
     summary="This contract as a page",
     answer=Nothing,
     success={200: Success("a page", {media_types.HTML: TEXT})},
@@ -46,8 +42,7 @@ PAGE = Operation(
 
 ROOT = Operation(
     name="documents.root",
-    method="GET",
-    path="/",
+    request="GET /",
     summary="Go to `/docs`",
     answer=Nothing,
     success={303: Success("the page", headers=("Location",))},

@@ -380,8 +380,7 @@ _OF_OFFSETS = (
 
 LIST = Operation(
     name="groups.list",
-    method="GET",
-    path="/v1/groups",
+    request="GET /v1/groups",
     summary="List consumer groups",
     text="By name.",
     leader=Leader.GROUP,
@@ -391,8 +390,7 @@ LIST = Operation(
 
 DESCRIBE = Operation(
     name="groups.describe",
-    method="GET",
-    path="/v1/groups/{group}",
+    request="GET /v1/groups/{group}",
     summary="Describe a group",
     text="With its members, their partitions, and the lag in records and seconds.",
     leader=Leader.GROUP,
@@ -406,8 +404,7 @@ DESCRIBE = Operation(
 
 DELETE = Operation(
     name="groups.delete",
-    method="DELETE",
-    path="/v1/groups/{group}",
+    request="DELETE /v1/groups/{group}",
     summary="Delete a group",
     text="It must have no members; its offsets are deleted, too.",
     leader=Leader.GROUP,
@@ -422,8 +419,7 @@ DELETE = Operation(
 
 COORDINATOR = Operation(
     name="groups.coordinator",
-    method="GET",
-    path="/v1/groups/{group}/coordinator",
+    request="GET /v1/groups/{group}/coordinator",
     summary="Find a group's coordinator",
     text=(
         "The leader of partition `murmur2(group) % N` of `__offsets`, once there is one. Every broker "
@@ -437,8 +433,7 @@ COORDINATOR = Operation(
 
 REBALANCES = Operation(
     name="groups.rebalances",
-    method="GET",
-    path="/v1/groups/{group}/rebalances",
+    request="GET /v1/groups/{group}/rebalances",
     summary="List a group's rebalances",
     text="The newest first: why, when, how long.",
     leader=Leader.GROUP,
@@ -452,8 +447,7 @@ REBALANCES = Operation(
 
 OFFSETS = Operation(
     name="groups.offsets",
-    method="GET",
-    path="/v1/groups/{group}/offsets",
+    request="GET /v1/groups/{group}/offsets",
     summary="Read committed offsets",
     text="With the lag behind each, in records and in seconds, and the offsets in open transactions.",
     leader=Leader.GROUP,
@@ -469,8 +463,7 @@ OFFSETS = Operation(
 
 COMMIT = Operation(
     name="groups.commit",
-    method="PUT",
-    path="/v1/groups/{group}/offsets",
+    request="PUT /v1/groups/{group}/offsets",
     summary="Commit offsets",
     text="All of them, or none. An offset is the next one to read.",
     leader=Leader.GROUP,
@@ -482,8 +475,7 @@ COMMIT = Operation(
 
 RESET = Operation(
     name="groups.reset",
-    method="POST",
-    path="/v1/groups/{group}/offsets:reset",
+    request="POST /v1/groups/{group}/offsets:reset",
     summary="Move committed offsets",
     text=(
         "`to` is a number, `earliest`, `latest`, a time or `-100`; `shift` a difference. The group must have "
@@ -498,8 +490,7 @@ RESET = Operation(
 
 DELETE_OFFSETS = Operation(
     name="groups.delete_offsets",
-    method="POST",
-    path="/v1/groups/{group}/offsets:delete",
+    request="POST /v1/groups/{group}/offsets:delete",
     summary="Delete committed offsets",
     text="In partitions of topics that no member consumes.",
     leader=Leader.GROUP,

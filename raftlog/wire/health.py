@@ -7,8 +7,7 @@ from raftlog.wire.operation import TEXT, Nothing, Operation, Success
 
 LIVE = Operation(
     name="health.live",
-    method="GET",
-    path="/healthz/live",
+    request="GET /healthz/live",
     summary="Check that the process is alive",
     text="Restart it otherwise.",
     answer=bodies.HealthBody,
@@ -17,8 +16,7 @@ LIVE = Operation(
 
 READY = Operation(
     name="health.ready",
-    method="GET",
-    path="/healthz/ready",
+    request="GET /healthz/ready",
     summary="Check that the broker can serve requests",
     text="Send requests to another broker otherwise.",
     answer=bodies.HealthBody,
@@ -27,8 +25,7 @@ READY = Operation(
 
 STARTUP = Operation(
     name="health.startup",
-    method="GET",
-    path="/healthz/startup",
+    request="GET /healthz/startup",
     summary="Check that the broker has started",
     text="Wait otherwise.",
     answer=bodies.HealthBody,
@@ -37,8 +34,7 @@ STARTUP = Operation(
 
 VERSION = Operation(
     name="health.version",
-    method="GET",
-    path="/version",
+    request="GET /version",
     summary="Show the version",
     answer=bodies.VersionBody,
     success={200: "the version"},
@@ -46,8 +42,7 @@ VERSION = Operation(
 
 METRICS = Operation(
     name="health.metrics",
-    method="GET",
-    path="/metrics",
+    request="GET /metrics",
     summary="Metrics",
     text="In the OpenMetrics text format, regardless of `Accept`.",
     answer=Nothing,

@@ -139,8 +139,7 @@ def _mac(secret: bytes, purpose: bytes, content: bytes) -> str:
 
 ADMIT = Operation(
     name="brokers.admit",
-    method="POST",
-    path="/v1/brokers",
+    request="POST /v1/brokers",
     summary="Let a broker join",
     text=(
         "`raftlog cluster join` sends this. The broker is a member once it has started with the answer in "
@@ -159,8 +158,7 @@ ADMIT = Operation(
 
 JOIN_TOKEN = Operation(
     name="cluster.join_token",
-    method="POST",
-    path="/v1/cluster/join-tokens",
+    request="POST /v1/cluster/join-tokens",
     summary="Make a token with which a broker can join",
     text="For `POST /v1/brokers`, within an hour. It gives no access without the cluster's secret.",
     leader=Leader.METADATA,

@@ -26,8 +26,7 @@ _OF_MEMBER = (
 
 JOIN = Operation(
     name="members.join",
-    method="POST",
-    path="/v1/groups/{group}/members",
+    request="POST /v1/groups/{group}/members",
     summary="Join a group",
     text=(
         "Waits until all members have joined. Repeat a join whose response was lost with the same "
@@ -47,8 +46,7 @@ JOIN = Operation(
 
 SYNC = Operation(
     name="members.sync",
-    method="POST",
-    path="/v1/groups/{group}/members/{member}:sync",
+    request="POST /v1/groups/{group}/members/{member}:sync",
     summary="Send the plan, or get one's partitions",
     text="The leader sends the plan; followers wait for it.",
     leader=Leader.GROUP,
@@ -60,8 +58,7 @@ SYNC = Operation(
 
 HEARTBEAT = Operation(
     name="members.heartbeat",
-    method="POST",
-    path="/v1/groups/{group}/members/{member}:heartbeat",
+    request="POST /v1/groups/{group}/members/{member}:heartbeat",
     summary="Keep a membership alive",
     text="With `wait` the response comes as soon as a rebalance begins.",
     leader=Leader.GROUP,
@@ -73,8 +70,7 @@ HEARTBEAT = Operation(
 
 LEAVE = Operation(
     name="members.leave",
-    method="DELETE",
-    path="/v1/groups/{group}/members/{member}",
+    request="DELETE /v1/groups/{group}/members/{member}",
     summary="Leave a group",
     text="The other members hear of it at their next heartbeat.",
     leader=Leader.GROUP,
@@ -85,8 +81,7 @@ LEAVE = Operation(
 
 POLL = Operation(
     name="members.poll",
-    method="POST",
-    path="/v1/groups/{group}/members/{member}:poll",
+    request="POST /v1/groups/{group}/members/{member}:poll",
     summary="Heartbeat, acknowledge and fetch in one request",
     text=(
         "Joins by itself where that is needed; the broker makes the plan. Send the `positions` of the "

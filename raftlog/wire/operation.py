@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Generic, Literal, TypeVar, cast
+from functools import cached_property
+from typing import Final, Generic, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
@@ -28,8 +29,6 @@ TEXT: Final[Schema] = {"type": "string"}
 
 STORED: Final = (errors.Overloaded, errors.StorageFull, errors.NotEnoughReplicas)
 """Refusals of an operation that stores a row in an internal topic."""
-
-Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class Nothing(msgspec.Struct):
@@ -64,9 +63,10 @@ class Success:
 class Operation(Generic[Reply_co]):
     """One method of one path. ``name`` is its name in every place: ``<resource>.<verb>``.
 
-    ``path`` has the fields that ``at`` fills in. ``body`` is the JSON body of a request, ``other_bodies`` are
-    the bodies of other media types. ``success`` has the successful responses by status: a text describes a
-    response with ``answer`` as its JSON body (status 204: without a body) and with ``headers``.
+    ``request`` is the method and the path, whose fields ``at`` fills in, such as ``GET /v1/topics/{topic}``.
+    ``body`` is the JSON body of a request, ``other_bodies`` are the bodies of other media types. ``success``
+    has the successful responses by status: a text describes a response with ``answer`` as its JSON body
+    (status 204: without a body) and with ``headers``.
 
     ``errors`` lists what ``all_errors`` does not derive from the other fields. ``may_repeat`` is False where
     a client must not send the request again after an unknown outcome, as the repetition could undo a change
@@ -74,8 +74,7 @@ class Operation(Generic[Reply_co]):
     """
 
     name: str
-    method: Method
-    path: str
+    request: str
     summary: str
     text: str = ""
     leader: Leader = Leader.ANY
@@ -87,6 +86,16 @@ class Operation(Generic[Reply_co]):
     headers: tuple[str, ...] = ()
     errors: tuple[type[RaftlogError], ...] = ()
     may_repeat: bool = True
+
+    @cached_property
+    def method(self) -> str:
+        """The method, such as ``GET``."""
+        return self.request.partition(" ")[0]
+
+    @cached_property
+    def path(self) -> str:
+        """The path, with fields in braces."""
+        return self.request.partition(" ")[2]
 
     def at(self, **fields: str | int) -> str:
         """The path with these fields, quoted. The server refuses names that UTF-8 cannot encode."""

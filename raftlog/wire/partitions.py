@@ -9,8 +9,7 @@ from raftlog.wire.operation import Leader, Operation
 
 OFFSET_AT = Operation(
     name="partitions.offset_at",
-    method="GET",
-    path="/v1/topics/{topic}/partitions/{partition}/offsets",
+    request="GET /v1/topics/{topic}/partitions/{partition}/offsets",
     summary="Find an offset",
     text=(
         "`latest` is the end of what can be read: the last stable offset, or the high watermark with "
@@ -27,8 +26,7 @@ OFFSET_AT = Operation(
 
 DELETE_BEFORE = Operation(
     name="partitions.delete_before",
-    method="POST",
-    path="/v1/topics/{topic}/records:delete-before",
+    request="POST /v1/topics/{topic}/records:delete-before",
     summary="Delete the oldest records of a partition",
     text=(
         "All records below `offset`. Once the response is sent they are refused with 410 at every broker, "
@@ -53,8 +51,7 @@ DELETE_BEFORE = Operation(
 
 SET_ARCHIVED = Operation(
     name="partitions.set_archived",
-    method="POST",
-    path="/v1/topics/{topic}/records:archived-up-to",
+    request="POST /v1/topics/{topic}/records:archived-up-to",
     summary="Set up to which offset a partition is archived",
     text=(
         "All records below `offset` are in an archive. Where `retention.archive.required` is set, retention "
@@ -76,8 +73,7 @@ SET_ARCHIVED = Operation(
 
 TRANSFER_LEADERSHIP = Operation(
     name="partitions.transfer_leadership",
-    method="POST",
-    path="/v1/topics/{topic}/partitions/{partition}:transfer-leadership",
+    request="POST /v1/topics/{topic}/partitions/{partition}:transfer-leadership",
     summary="Move the leadership of a partition",
     text="To the broker `to`, or to the most up-to-date replica. Responds once it leads.",
     leader=Leader.PARTITION,
@@ -94,8 +90,7 @@ TRANSFER_LEADERSHIP = Operation(
 
 ADD_REPLICA = Operation(
     name="partitions.add_replica",
-    method="POST",
-    path="/v1/topics/{topic}/partitions/{partition}:add-replica",
+    request="POST /v1/topics/{topic}/partitions/{partition}:add-replica",
     summary="Add a replica",
     text="It becomes a voter when it has caught up. An even number tolerates no more failures.",
     leader=Leader.CONTROLLER,
@@ -111,8 +106,7 @@ ADD_REPLICA = Operation(
 
 REMOVE_REPLICA = Operation(
     name="partitions.remove_replica",
-    method="POST",
-    path="/v1/topics/{topic}/partitions/{partition}:remove-replica",
+    request="POST /v1/topics/{topic}/partitions/{partition}:remove-replica",
     summary="Remove a replica",
     text="Its files are deleted after a membership without it is committed.",
     leader=Leader.CONTROLLER,
@@ -128,8 +122,7 @@ REMOVE_REPLICA = Operation(
 
 SET_REPLICAS = Operation(
     name="partitions.set_replicas",
-    method="POST",
-    path="/v1/topics/{topic}/partitions/{partition}:set-replicas",
+    request="POST /v1/topics/{topic}/partitions/{partition}:set-replicas",
     summary="Set all replicas",
     text=(
         f"The general form: 1 to {REPLICAS_MAX} brokers, the preferred leader first. It replaces an "
@@ -148,8 +141,7 @@ SET_REPLICAS = Operation(
 
 UNSAFE_RECOVER = Operation(
     name="partitions.unsafe_recover",
-    method="POST",
-    path="/v1/partitions/{topic}/{partition}:unsafe-recover",
+    request="POST /v1/partitions/{topic}/{partition}:unsafe-recover",
     summary="Recover a partition whose majority is lost",
     text=(
         "Without `confirm` it changes nothing: the 409 has the survivor, the possible loss, and the "
@@ -169,8 +161,7 @@ UNSAFE_RECOVER = Operation(
 
 LIST = Operation(
     name="partitions.list",
-    method="GET",
-    path="/v1/topics/{topic}/partitions",
+    request="GET /v1/topics/{topic}/partitions",
     summary="List the partitions of a topic",
     text="By number.",
     leader=Leader.PARTITION,
@@ -181,8 +172,7 @@ LIST = Operation(
 
 DESCRIBE = Operation(
     name="partitions.describe",
-    method="GET",
-    path="/v1/topics/{topic}/partitions/{partition}",
+    request="GET /v1/topics/{topic}/partitions/{partition}",
     summary="Describe a partition",
     leader=Leader.PARTITION,
     answer=bodies.PartitionBody,

@@ -79,8 +79,7 @@ class PlanBody(Answer):
 
 DESCRIBE = Operation(
     name="plan.describe",
-    method="GET",
-    path="/v1/cluster/plan",
+    request="GET /v1/cluster/plan",
     summary="Show the plan that is being carried out",
     text="Without one, `plan` is null and `moves` is empty.",
     leader=Leader.METADATA,
@@ -90,8 +89,7 @@ DESCRIBE = Operation(
 
 START = Operation(
     name="plan.start",
-    method="POST",
-    path="/v1/cluster/plan:rebalance",
+    request="POST /v1/cluster/plan:rebalance",
     summary="Balance replicas and leaders",
     text=(
         "With `dry_run` nothing moves: the answer is a plan, with the bytes to copy. Sent as the body "
@@ -113,8 +111,7 @@ START = Operation(
 
 CANCEL = Operation(
     name="plan.cancel",
-    method="POST",
-    path="/v1/cluster/plan:cancel",
+    request="POST /v1/cluster/plan:cancel",
     summary="Cancel the plan",
     text=(
         "No further move begins. Moves that have begun go on to their end. The answer shows the plan as it "

@@ -141,8 +141,7 @@ class QueueBody(Answer):
 
 RECEIVE = Operation(
     name="queues.receive",
-    method="POST",
-    path="/v1/queues/{topic}/{group}:receive",
+    request="POST /v1/queues/{topic}/{group}:receive",
     summary="Receive jobs of a queue",
     text=(
         "Each is leased: no other worker gets it before `visibility` is over. Acknowledge it until then. The "
@@ -166,8 +165,7 @@ RECEIVE = Operation(
 
 ACK = Operation(
     name="queues.ack",
-    method="POST",
-    path="/v1/queues/{topic}/{group}:ack",
+    request="POST /v1/queues/{topic}/{group}:ack",
     summary="Acknowledge jobs",
     text=(
         "They are done, and are not delivered again. May be repeated."
@@ -182,8 +180,7 @@ ACK = Operation(
 
 NACK = Operation(
     name="queues.nack",
-    method="POST",
-    path="/v1/queues/{topic}/{group}:nack",
+    request="POST /v1/queues/{topic}/{group}:nack",
     summary="Give jobs back",
     text=(
         "They are delivered again, after `delay`; or go to the dead-letter topic after `max_deliveries`. "
@@ -200,8 +197,7 @@ NACK = Operation(
 
 EXTEND = Operation(
     name="queues.extend",
-    method="POST",
-    path="/v1/queues/{topic}/{group}:extend",
+    request="POST /v1/queues/{topic}/{group}:extend",
     summary="Extend the leases of jobs",
     text=(
         "They end after `visibility` from now."
@@ -216,8 +212,7 @@ EXTEND = Operation(
 
 DEAD_LETTER = Operation(
     name="queues.dead_letter",
-    method="POST",
-    path="/v1/queues/{topic}/{group}:dead_letter",
+    request="POST /v1/queues/{topic}/{group}:dead_letter",
     summary="Give jobs up",
     text=(
         "They go to the dead-letter topic of the group, where `/v1/topics/{topic}/dlq/{group}` shows them."
@@ -232,8 +227,7 @@ DEAD_LETTER = Operation(
 
 DESCRIBE = Operation(
     name="queues.describe",
-    method="GET",
-    path="/v1/queues/{topic}/{group}",
+    request="GET /v1/queues/{topic}/{group}",
     summary="Describe a queue",
     text="How far it has come in each partition, and how many jobs are open.",
     leader=Leader.GROUP,
@@ -249,8 +243,7 @@ DESCRIBE = Operation(
 
 DELETE = Operation(
     name="queues.delete",
-    method="DELETE",
-    path="/v1/queues/{topic}/{group}",
+    request="DELETE /v1/queues/{topic}/{group}",
     summary="Delete a queue",
     text=(
         "Forgets which jobs are open. The committed offsets of the group stay, where the next receive "

@@ -25,8 +25,7 @@ _WRITTEN = (
 
 FETCH = Operation(
     name="records.fetch",
-    method="GET",
-    path="/v1/topics/{topic}/partitions/{partition}/records",
+    request="GET /v1/topics/{topic}/partitions/{partition}/records",
     summary="Fetch records, or follow them",
     text=(
         "`Accept` selects JSON, binary batches (whole ones: the first may begin before the requested "
@@ -77,8 +76,7 @@ FETCH = Operation(
 
 DESCRIBE = Operation(
     name="records.describe",
-    method="GET",
-    path="/v1/topics/{topic}/messages/{partition}/{offset}",
+    request="GET /v1/topics/{topic}/messages/{partition}/{offset}",
     summary="One message",
     text="A permalink.",
     leader=Leader.PARTITION,
@@ -90,8 +88,7 @@ DESCRIBE = Operation(
 
 PRODUCE_TO_PARTITION = Operation(
     name="records.produce_to_partition",
-    method="POST",
-    path="/v1/topics/{topic}/partitions/{partition}/records",
+    request="POST /v1/topics/{topic}/partitions/{partition}/records",
     summary="Produce to one partition",
     text=(
         "Atomic: all records are stored contiguously, or none. A body of binary batches answers "
@@ -118,8 +115,7 @@ PRODUCE_TO_PARTITION = Operation(
 
 PRODUCE = Operation(
     name="records.produce",
-    method="POST",
-    path="/v1/topics/{topic}/records",
+    request="POST /v1/topics/{topic}/records",
     summary="Produce records",
     text=(
         "The partition of a record is murmur2 of its key, as in Kafka's clients; records without a key go "
@@ -149,8 +145,7 @@ PRODUCE = Operation(
 
 CREATE = Operation(
     name="producers.create",
-    method="POST",
-    path="/v1/producers",
+    request="POST /v1/producers",
     summary="Allocate a producer id for deduplication",
     text=(
         "Send it with `Producer-Id`, `Producer-Epoch` and `Producer-Seq`: retried records are stored once."

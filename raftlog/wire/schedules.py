@@ -71,8 +71,7 @@ class ScheduleList(Answer):
 
 CREATE = Operation(
     name="schedules.create",
-    method="POST",
-    path="/v1/schedules",
+    request="POST /v1/schedules",
     summary="Create a schedule",
     text=(
         "Its record is stored in the topic at each instant of a cron expression. With a `schedule_id` the "
@@ -87,8 +86,7 @@ CREATE = Operation(
 
 LIST = Operation(
     name="schedules.list",
-    method="GET",
-    path="/v1/schedules",
+    request="GET /v1/schedules",
     summary="List schedules",
     text=f"With their records; at most {SHOWN_MAX} in a page.",
     leader=Leader.DELAYED,
@@ -99,8 +97,7 @@ LIST = Operation(
 
 DESCRIBE = Operation(
     name="schedules.describe",
-    method="GET",
-    path="/v1/schedules/{schedule_id}",
+    request="GET /v1/schedules/{schedule_id}",
     summary="Describe a schedule",
     text="With its record, the next instant and the newest one that has fired.",
     leader=Leader.DELAYED,
@@ -114,8 +111,7 @@ DESCRIBE = Operation(
 
 CHANGE = Operation(
     name="schedules.change",
-    method="PATCH",
-    path="/v1/schedules/{schedule_id}",
+    request="PATCH /v1/schedules/{schedule_id}",
     summary="Pause or resume a schedule",
     text="Instants that pass in a pause never fire. `paused: false` also resumes one that has failed.",
     leader=Leader.DELAYED,
@@ -127,8 +123,7 @@ CHANGE = Operation(
 
 DELETE = Operation(
     name="schedules.delete",
-    method="DELETE",
-    path="/v1/schedules/{schedule_id}",
+    request="DELETE /v1/schedules/{schedule_id}",
     summary="Delete a schedule",
     text="It fires no more; messages that it has fired are delivered. May be repeated for 10 minutes.",
     leader=Leader.DELAYED,

@@ -9,8 +9,7 @@ from raftlog.wire.operation import Leader, Operation
 
 LIST = Operation(
     name="topics.list",
-    method="GET",
-    path="/v1/topics",
+    request="GET /v1/topics",
     summary="List topics",
     text="By name.",
     leader=Leader.METADATA,
@@ -20,8 +19,7 @@ LIST = Operation(
 
 CREATE = Operation(
     name="topics.create",
-    method="POST",
-    path="/v1/topics",
+    request="POST /v1/topics",
     summary="Create a topic",
     text=(
         f"Names are `{NAME_PATTERN[1:-1]}`. Replication factors are odd. `config` takes the names of Kafka."
@@ -42,8 +40,7 @@ CREATE = Operation(
 
 DESCRIBE = Operation(
     name="topics.describe",
-    method="GET",
-    path="/v1/topics/{topic}",
+    request="GET /v1/topics/{topic}",
     summary="Describe a topic",
     leader=Leader.METADATA,
     answer=bodies.TopicBody,
@@ -54,8 +51,7 @@ DESCRIBE = Operation(
 
 ALTER = Operation(
     name="topics.alter",
-    method="PATCH",
-    path="/v1/topics/{topic}",
+    request="PATCH /v1/topics/{topic}",
     summary="Change a topic",
     text="The same as PATCH of its config.",
     leader=Leader.CONTROLLER,
@@ -73,8 +69,7 @@ ALTER = Operation(
 
 DELETE = Operation(
     name="topics.delete",
-    method="DELETE",
-    path="/v1/topics/{topic}",
+    request="DELETE /v1/topics/{topic}",
     summary="Delete a topic",
     text="Deletes its records; waiting readers get 404, and a later topic of the same name starts empty.",
     leader=Leader.CONTROLLER,
@@ -89,8 +84,7 @@ DELETE = Operation(
 
 CONFIG = Operation(
     name="topics.config",
-    method="GET",
-    path="/v1/topics/{topic}/config",
+    request="GET /v1/topics/{topic}/config",
     summary="Read a topic's configuration",
     leader=Leader.METADATA,
     answer=bodies.TopicConfigBody,
@@ -101,8 +95,7 @@ CONFIG = Operation(
 
 ALTER_CONFIG = Operation(
     name="topics.alter_config",
-    method="PATCH",
-    path="/v1/topics/{topic}/config",
+    request="PATCH /v1/topics/{topic}/config",
     summary="Change a topic's configuration",
     text="`null` resets a setting to its default; settings that are not sent stay.",
     leader=Leader.CONTROLLER,
@@ -120,8 +113,7 @@ ALTER_CONFIG = Operation(
 
 ADD_PARTITIONS = Operation(
     name="topics.add_partitions",
-    method="POST",
-    path="/v1/topics/{topic}/partitions:add",
+    request="POST /v1/topics/{topic}/partitions:add",
     summary="Add partitions to a topic",
     text=(
         "Records stay where they are; new records use all partitions, so most keys belong to another "
@@ -142,8 +134,7 @@ ADD_PARTITIONS = Operation(
 
 DECOMMISSION_PARTITIONS = Operation(
     name="topics.decommission_partitions",
-    method="POST",
-    path="/v1/topics/{topic}/partitions:decommission",
+    request="POST /v1/topics/{topic}/partitions:decommission",
     summary="Decommission partitions of a topic",
     text=(
         "The last partitions of the topic take no more records. Consumers read the records that are there; "
@@ -166,8 +157,7 @@ DECOMMISSION_PARTITIONS = Operation(
 
 RECOMMISSION_PARTITIONS = Operation(
     name="topics.recommission_partitions",
-    method="POST",
-    path="/v1/topics/{topic}/partitions:recommission",
+    request="POST /v1/topics/{topic}/partitions:recommission",
     summary="End the decommissioning of partitions",
     text="They take records again, and have all that retention has not deleted. What was removed stays so.",
     leader=Leader.CONTROLLER,

@@ -198,8 +198,7 @@ _OF_MEMBER = (errors.UnknownGroup, errors.UnknownMember, errors.StaleGeneration,
 
 EXECUTE = Operation(
     name="transactions.execute",
-    method="POST",
-    path="/v1/transactions:execute",
+    request="POST /v1/transactions:execute",
     summary="Execute a transaction in one request",
     text=(
         "Stores records of several topics and commits offsets of a group, all or nothing. A "
@@ -233,8 +232,7 @@ EXECUTE = Operation(
 
 ADD_OFFSETS = Operation(
     name="transactions.add_offsets",
-    method="POST",
-    path="/v1/transactions/{transaction}:add-offsets",
+    request="POST /v1/transactions/{transaction}:add-offsets",
     summary="Add offsets of a group to a transaction",
     text=(
         "The commit of the transaction commits them; its abort drops them. May be repeated. A consumer that "
@@ -256,8 +254,7 @@ ADD_OFFSETS = Operation(
 
 OPEN = Operation(
     name="transactions.open",
-    method="POST",
-    path="/v1/transactions",
+    request="POST /v1/transactions",
     summary="Open a transaction",
     text=(
         "A new incarnation of a transactional id: it fences the earlier ones and aborts what they left open. "
@@ -273,8 +270,7 @@ OPEN = Operation(
 
 LIST = Operation(
     name="transactions.list",
-    method="GET",
-    path="/v1/transactions",
+    request="GET /v1/transactions",
     summary="List transactions",
     text="By transactional id, each with its newest transaction.",
     leader=Leader.TRANSACTION,
@@ -284,8 +280,7 @@ LIST = Operation(
 
 DESCRIBE = Operation(
     name="transactions.describe",
-    method="GET",
-    path="/v1/transactions/{transaction}",
+    request="GET /v1/transactions/{transaction}",
     summary="Describe a transaction",
     text="With a transactional id alone: its newest transaction.",
     leader=Leader.TRANSACTION,
@@ -296,8 +291,7 @@ DESCRIBE = Operation(
 
 COMMIT = Operation(
     name="transactions.commit",
-    method="POST",
-    path="/v1/transactions/{transaction}:commit",
+    request="POST /v1/transactions/{transaction}:commit",
     summary="Commit a transaction",
     text="May be repeated: the answer has the true outcome.",
     leader=Leader.TRANSACTION,
@@ -308,8 +302,7 @@ COMMIT = Operation(
 
 ABORT = Operation(
     name="transactions.abort",
-    method="POST",
-    path="/v1/transactions/{transaction}:abort",
+    request="POST /v1/transactions/{transaction}:abort",
     summary="Abort a transaction",
     text=(
         "May be repeated: the answer has the true outcome. With a transactional id alone, for operators: "
@@ -323,8 +316,7 @@ ABORT = Operation(
 
 PREPARE = Operation(
     name="transactions.prepare",
-    method="POST",
-    path="/v1/transactions/{transaction}:prepare",
+    request="POST /v1/transactions/{transaction}:prepare",
     summary="Prepare a transaction",
     text=(
         "It takes no more records, stays invisible, and waits for `:commit-batch`. Its transactional id is "
@@ -340,8 +332,7 @@ PREPARE = Operation(
 
 BEGIN_RUN = Operation(
     name="transactions.begin_run",
-    method="POST",
-    path="/v1/transactions:begin-run",
+    request="POST /v1/transactions:begin-run",
     summary="Register a run of a sink",
     text=(
         "A new run fences the runs before, and aborts what they have open. One whose batch is committed "
@@ -356,8 +347,7 @@ BEGIN_RUN = Operation(
 
 COMMIT_BATCH = Operation(
     name="transactions.commit_batch",
-    method="POST",
-    path="/v1/transactions:commit-batch",
+    request="POST /v1/transactions:commit-batch",
     summary="Commit prepared transactions together",
     text=(
         "All or none, and once for each `sequence` of a `key`: a repetition gets the same answer, a lower "
@@ -373,8 +363,7 @@ COMMIT_BATCH = Operation(
 
 ABORT_BATCH = Operation(
     name="transactions.abort_batch",
-    method="POST",
-    path="/v1/transactions:abort-batch",
+    request="POST /v1/transactions:abort-batch",
     summary="Abort prepared transactions together",
     text=(
         "All or none: refused if one of them is committed. With a `run_epoch`, all that this run has open."
