@@ -94,9 +94,9 @@ class Checker:
             raise Broken("I6 durable quorum", detail)
 
     def _holds(self, node: Node, newest: int) -> bool:
-        """True if the node has all committed entries; while rejoining, except those that it has lost."""
+        """True if the node has all committed entries, except those that it has lost until it has rejoined."""
         disk = node.disk
-        lost = disk.lost if disk.hard_state.is_rejoining else ()
+        lost = disk.lost if disk.has_lost else ()
         return any(log.is_equal_up_to(newest, self.committed) for log in (disk.log, *lost))
 
     def sent(self, node: Node, to: NodeId, message: Message) -> None:

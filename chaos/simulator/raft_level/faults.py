@@ -15,7 +15,8 @@ from typing import Final
 from chaos.simulator.raft_level.group import FaultPoints, Group
 from chaos.simulator.raft_level.log import REJOINING, Disk, Node
 from chaos.simulator.raft_level.odds import CALM
-from chaos.simulator.raft_level.reachability import tell_loss, tell_return
+from chaos.simulator.raft_level.older_copies import OLDER_COPY, OLDER_TAIL, OlderCopies
+from chaos.simulator.raft_level.reachability import tell_end, tell_loss, tell_return
 from chaos.simulator.schedule import Fault, Schedule
 from raftlog.core.inputs import (
     Campaign,
@@ -32,6 +33,8 @@ from raftlog.types import EntryId, Index, NodeId, Token
 NO_FAULTS: Final = frozenset({"change membership", "cut prefix"})
 """Requests that are injected like faults and are not counted."""
 
+DEPOSED_STEPS: Final = 80  # within which another one is elected, or the leader is heard again
+
 Strike = Callable[[random.Random, Node], bool]
 """Result of a fault: true if it had an effect. Only such faults are counted."""
 
@@ -47,6 +50,7 @@ class CoreFaults(FaultPoints):
         self._seed = seed
         self._rng = random.Random(f"{seed} faults")
         self._odds = group.odds
+        self._copies = OlderCopies(group)
         self._planned: dict[int, list[Fault]] | None = None
         self._aims: list[tuple[str, NodeId]] = []
         self._strikes: dict[str, Strike] = {
@@ -64,6 +68,9 @@ class CoreFaults(FaultPoints):
             "cut prefix": self._cut_prefix,
             "wipe": self._wipe,
             "forget": self._forget,
+            OLDER_COPY: self._restore,
+            "depose": self._depose,
+            OLDER_TAIL: self._restore_tail,
             "after a vote": self._crash,
             "after winning": self._isolate,
             "after a commit": self._crash,
@@ -75,14 +82,24 @@ class CoreFaults(FaultPoints):
             self._planned = {}
             for fault in schedule:
                 self._planned.setdefault(int(fault.at), []).append(fault)
+        planned = {fault.kind for fault in schedule or ()}
+        self._makes_copies = not planned.union(self._odds.timed).isdisjoint((OLDER_COPY, OLDER_TAIL))
 
     @property
     def kinds(self) -> frozenset[str]:
         """All that can happen and are counted; a run draws some of them."""
         return frozenset(self._strikes) - NO_FAULTS
 
+    def truncates(self, node: Node) -> None:
+        """The disk of this node is about to lose the end of its log to a leader's other entries."""
+        if self._makes_copies:
+            self._copies.make(node)
+            self.aim(OLDER_TAIL, node)
+
     def heal(self) -> None:
         """No more faults from now on."""
+        self._makes_copies = False
+        self._copies.heal(random.Random(f"{self._seed} older copies"))
         self._odds = CALM
         self._planned = None
         self._aims.clear()
@@ -95,6 +112,8 @@ class CoreFaults(FaultPoints):
 
     def pass_moment(self, moment: int, *, is_first: bool) -> None:
         """The faults of this moment; timed faults come at the first one of a step."""
+        if is_first and self._makes_copies:
+            self._copies.step()
         if self._planned is not None:
             for fault in self._planned.get(moment, ()):
                 self._strike(fault)
@@ -286,7 +305,47 @@ class CoreFaults(FaultPoints):
         return was_member
 
     def _forget(self, rng: random.Random, node: Node) -> bool:
-        """A disk is replaced by an empty one, whatever its replica has voted for and acknowledged.
+        """A disk is replaced by an empty one, whatever its replica has voted for and acknowledged."""
+        group = self._group
+        if not self._may_lose(node):
+            return False
+        group.lose(node.id)  # its connections have broken
+        group.restart_from(node.id, empty_disk(group, node), is_new=True)
+        tell_end(group, node.id)
+        tell_return(group, node.id, rng)
+        return True
+
+    def _restore(self, rng: random.Random, node: Node) -> bool:
+        """A disk is replaced by an older copy of it."""
+        return self._copies.restore(rng, self._may_lose)
+
+    def _restore_tail(self, rng: random.Random, node: Node) -> bool:
+        """A disk that has lost its tail gets it back from an older copy, once it has the leader's entries."""
+        self._group.later(rng.randint(2, 15), lambda: self._copies.restore_of(node.id, rng, self._may_lose))
+        return self._may_lose(node)
+
+    def _depose(self, rng: random.Random, node: Node) -> bool:
+        """A leader gets entries that nobody else gets, and is heard again when another one leads."""
+        group, leader = self._group, self._group.leader()
+        if leader is None or leader.core.membership.voters <= {leader.id}:
+            return False
+        self._cut_off({leader.id})
+        for _ in range(rng.choice((1, 3, 8))):
+            group.propose(leader, rng.choice((1, 5)))
+        until = group.now + DEPOSED_STEPS
+
+        def look() -> None:
+            newest = group.leader()
+            if group.now >= until or (newest is not None and newest.id != leader.id):
+                group.later(rng.randint(1, 10), group.broken.clear)
+            else:
+                group.later(1, look)
+
+        look()
+        return True
+
+    def _may_lose(self, node: Node) -> bool:
+        """Whether its disk may lose votes and acknowledgements.
 
         At most as many at a time as a group must survive: a minority of any membership that may be in force,
         and of the next one: a learner may have caught up, and be about to vote.
@@ -300,20 +359,15 @@ class CoreFaults(FaultPoints):
             voting = [half | (membership.learners & {node.id}) for half in membership.halves]
             if any(node.id in half and 2 * len(half & gone) >= len(half) for half in voting):
                 return False
-        group.lose(node.id)  # its connections have broken
-        group.restart_from(node.id, empty_disk(group, node), is_new=True)
-        for other in [other for other in group.nodes.values() if other.is_up and other.id != node.id]:
-            group.feed(other, PeerUnreachable(node.id))
-        tell_return(group, node.id, rng)
         return True
 
     def _rejoining(self) -> set[NodeId]:
-        return {node.id for node in self._group.nodes.values() if node.disk.hard_state.is_rejoining}
+        return {node.id for node in self._group.nodes.values() if node.disk.has_lost}
 
 
 def empty_disk(group: Group, node: Node) -> Disk:
     """The disk of a node in place of one with all that its replica has voted for and acknowledged."""
     initial_membership = NOBODY if group.checker.committed.changes else node.disk.initial_membership
-    lost = [*(node.disk.lost if node.disk.hard_state.is_rejoining else ()), node.disk.log]
+    lost = node.disk.lost_with_it
     group.checker.forgot(node.id)
     return Disk(REJOINING, group.empty_log(), initial_membership=initial_membership, lost=lost)

@@ -54,6 +54,9 @@ class FaultPoints:
     def aim(self, kind: str, node: Node) -> None:
         """A critical moment for this node."""
 
+    def truncates(self, node: Node) -> None:
+        """The disk of this node is about to lose the end of its log to a leader's other entries."""
+
     def heal(self) -> None:
         """No more faults from now on."""
 
@@ -267,6 +270,7 @@ class Group:
         if node.core.commit_index >= snapshot.index or (
             not leader.is_up
             or leader.disk.snapshot != snapshot
+            or node.disk.is_older_copy
             or self._network_rng.random() < self.odds.drop
             or {(node.id, leader.id), (leader.id, node.id)} & self.broken
         ):
@@ -362,6 +366,8 @@ class Group:
             node.core.step(AppendCut(request.to, last))
 
     def _send(self, node: Node, envelope: Envelope) -> None:
+        if node.disk.is_older_copy:
+            return  # whatever it says, no other node acts on it
         to, message = envelope.to, envelope.message
         self.checker.sent(node, to, message)
         if type(message) is VoteReply and message.granted and not message.is_pre_vote:
@@ -400,6 +406,8 @@ class Group:
         """The oldest write in flight becomes durable, and the messages that wait for it are sent."""
         write = node.writes.popleft()
         self.written += 1
+        if write.truncate_from is not None:
+            self.faults.truncates(node)
         node.disk.keep(write)
         self.checker.held(f"after node {node.id} wrote")
         self._send_all(node, write.send_after)

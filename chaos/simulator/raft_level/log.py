@@ -6,6 +6,7 @@ before ``snapshot`` are for the checker only.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import deque
 from collections.abc import Iterable
@@ -134,6 +135,26 @@ class Disk:
     initial_membership: Membership = NOBODY  # the membership before the first entry
     snapshot: EntryId = BEFORE_LOG
     lost: list[Log] = field(default_factory=list)  # entries of former incarnations that this one may lack
+    is_older_copy: bool = False  # its node does not know it, and nobody listens to what the node says
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether votes and entries are missing, which counts for the node only once it rejoins."""
+        return self.hard_state.is_rejoining or self.is_older_copy
+
+    @property
+    def lost_with_it(self) -> list[Log]:
+        """The entries that a node lacks once another disk takes the place of this one."""
+        return [*(self.lost if self.has_lost else ()), self.log]
+
+    def image(self) -> Disk:
+        """A copy of the disk as it is now."""
+        return dataclasses.replace(self, log=self.log.copy(), lost=[*self.lost], is_older_copy=False)
+
+    def begin_again(self) -> None:
+        """The next start knows that this disk is an older copy: the node rejoins, with what it has."""
+        self.is_older_copy = False
+        self.hard_state = replace(self.hard_state, is_rejoining=True)
 
     def keep(self, write: Write, *, spans: bool = True, truncation: bool = True) -> None:
         """Carry out a write, or a prefix of one."""

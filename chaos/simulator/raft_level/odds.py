@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from chaos.simulator.side_draws import beside
+
 AIMED: Final = ("after a vote", "after winning", "after a commit", "after a sync", "change after winning")
 """Faults at critical moments."""
 
@@ -65,7 +67,23 @@ class CoreOdds:
             "fill the disk": odds(0.1),
             "absent": rng.choice((0.0, 0.0, 0.0, 0.01)),
         }
-        return replace(drawn, timed={**drawn.timed, **{kind: odd for kind, odd in added.items() if odd}})
+        drawn = replace(drawn, timed={**drawn.timed, **{kind: odd for kind, odd in added.items() if odd}})
+        return drawn._with_older_copies() if beside(rng).random() < 0.125 else drawn
+
+    def _with_older_copies(self) -> CoreOdds:
+        """Deposed leaders return with entries of their own, and nodes start on older copies of their disks.
+
+        With few other faults: a leader must last, and know what the node held that starts on a copy.
+        """
+        timed = {kind: min(chance, 0.003) for kind, chance in self.timed.items()}
+        return replace(
+            self,
+            timed={**timed, "older copy": 0.01, "depose": 0.02},
+            aimed={"after a truncation": 0.7},
+            propose=0.3,
+            write_delay=min(self.write_delay, 0.3),
+            lull=0.0,
+        )
 
 
 CALM: Final = CoreOdds()

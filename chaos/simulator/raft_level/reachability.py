@@ -25,6 +25,12 @@ def tell_loss(group: Group, lost: NodeId, rng: random.Random, to: NodeId | None 
             group.later(rng.randint(1, LATE_STEPS), partial(_tell, group, node, lost, is_loss=True))
 
 
+def tell_end(group: Group, lost: NodeId) -> None:
+    """All other nodes are told at once that the process of a node has ended."""
+    for node in _others(group, lost, None):
+        group.feed(node, PeerUnreachable(lost))
+
+
 def tell_return(group: Group, returned: NodeId, rng: random.Random, to: NodeId | None = None) -> None:
     """All other nodes, or one, hear from a node again, each at its own time."""
     for node in _others(group, returned, to):
@@ -42,5 +48,6 @@ def _tell(group: Group, node: Node, peer: NodeId, *, is_loss: bool) -> None:
         return
     if is_loss:
         group.feed(node, PeerUnreachable(peer))
-    if group.nodes[peer].is_up and (peer, node.id) not in group.broken:
+    returned = group.nodes[peer]
+    if returned.is_up and not returned.disk.is_older_copy and (peer, node.id) not in group.broken:
         group.feed(node, PeerReachable(peer))
