@@ -1,4 +1,4 @@
-"""Whole brokers that meet an older copy whose starts nobody heard, and a link that is broken for long.
+"""Whole brokers with an older copy that others hear late or not at all, and with a link that is long broken.
 
 The random levels of the simulator restore copies that take part at once, and heal links within seconds: these
 stories stay with one trouble for long, and look at the cluster while it lasts.
@@ -25,6 +25,8 @@ from raftlog.types import METADATA_GROUP, TopicPartition
 RUNS_MAX = 4
 UNHEARD_STARTS = 6
 CUT_S = 60.0
+LONE_RECORDS = 10  # more than the leader has alone
+LATE_S = 1.5  # the delay of what an older copy says
 SOON_S = 5.0  # every broker serves again so soon
 
 
@@ -63,6 +65,23 @@ class Story(Workload):
         wanted = self.history.count(Outcome.ACKNOWLEDGED) + more
         while self.history.count(Outcome.ACKNOWLEDGED) < wanted:
             await self._send(TOPIC, to=by)
+
+    async def copy_of_a_lone_leader(self) -> dict[str, bytes]:
+        """Copy the disk of ``counted``, which leads and is cut off with records that no other broker gets.
+
+        On return these have made way for more records of another leader.
+        """
+        await self._lead()
+        others = [machine for machine in self.machines if machine is not self.counted]
+        links = [(self.counted.node, other.node) for other in others]
+        self.network.block([*links, *(link[::-1] for link in links)], holds=False)
+        for _ in range(3):
+            await self._send(TOPIC, to=self.counted, timeout_ms=100)
+        files = self.counted.disk.image()
+        await self.acknowledged(LONE_RECORDS, by=others[0])
+        self.network.heal()
+        await self.until(self._is_level)
+        return files
 
     def restore(self, machine: Machine, files: dict[str, bytes]) -> None:
         """An older copy takes the place of all files of a machine that is off."""
@@ -109,6 +128,29 @@ def test_an_older_copy_that_has_started_often_and_unheard_elects_nobody(
 ) -> None:
     monkeypatch.setattr("raftlog.storage.disk_age.RUNS_MAX", RUNS_MAX)
     story = Story(3, _an_older_copy_that_starts_alone)
+    assert story.run().violations == ()
+
+
+async def _an_older_copy_that_is_told_late(story: Story) -> None:
+    copied, others = story.counted, [machine for machine in story.machines if machine is not story.counted]
+    files = await story.copy_of_a_lone_leader()
+    assert copied.broker is not None
+    copied.copied_disk, age = copied.broker.disks.age.disk.disk_id, copied.broker.disks.age.disk.age
+    await story.until(lambda: all(story.age_known(other, copied) > age for other in others))
+    copied.kill()
+    story.restore(copied, files)
+    for other in others:
+        story.network.slow((copied.node, other.node), LATE_S)
+    await asyncio.sleep(LATE_S)  # the delay grows until then
+    copied.start()  # it hears heartbeats before the others hear the name of its disk
+    for _ in range(5):
+        await story.acknowledged(1, by=others[0])
+        await asyncio.sleep(LATE_S / 5)
+
+
+# requirement: F6
+def test_an_older_copy_that_is_told_late_commits_nothing_that_only_it_has() -> None:
+    story = Story(3, _an_older_copy_that_is_told_late)
     assert story.run().violations == ()
 
 
