@@ -309,7 +309,7 @@ class Leader(RoleState):
             self._peers.drop_removed(self._now)
 
     def _broadcast(self, *, quiesces: bool) -> None:
-        """Begin a heartbeat round. Its commit index never passes what the follower holds."""
+        """Begin a heartbeat round. ``Heartbeat`` says which commit index each follower gets."""
         member = self._member
         commit_index = member.commit_index
         self._round += 1

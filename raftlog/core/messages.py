@@ -64,10 +64,10 @@ class AppendReply(Struct, frozen=True, kw_only=True, array_like=True):
 class Heartbeat(Struct, frozen=True, kw_only=True):
     """The leader is alive. Of fixed size, so that a node packs those of all its groups into one message.
 
-    ``commit_index`` never passes what the receiver was known to hold, and ``commit_term`` is the term of that
-    entry: a receiver that holds another one, or none, has lost what it held. The reply echoes ``round``,
-    which proves leadership for reads (ReadIndex, thesis 6.4). ``quiesces``: nothing is outstanding, and no
-    heartbeat follows until something happens.
+    ``commit_index`` is at most the end of what the receiver was known to hold, or the entry before the
+    leader's log if that is later. ``commit_term`` is the term of that entry: a receiver that holds another
+    one, or none, commits nothing. The reply echoes ``round``, which proves leadership for reads (ReadIndex,
+    thesis 6.4). ``quiesces``: nothing is outstanding, and no heartbeat follows until something happens.
     """
 
     term: Term
