@@ -27,7 +27,8 @@ async def transfer_and_wait(
 ) -> None:
     """Return once another replica leads, ``to`` unless it loses the election.
 
-    Raises ``InvalidRequest`` with nothing done, ``LeadershipNotMoved`` when the time runs out first.
+    Raises ``InvalidRequest`` with nothing done, ``LeadershipNotMoved`` when the time runs out first, or this
+    replica stops.
     """
     others = sorted(group.membership.voters - {group.node_id})
     if to not in others:
@@ -42,3 +43,5 @@ async def transfer_and_wait(
                         await role_changes()
     except TimeoutError:
         raise LeadershipNotMoved(f"no other broker led within {timeout_ms} ms; retry") from None
+    if group.leader is None:  # it has stopped: another replica may lead, also because of this request
+        raise LeadershipNotMoved("the replica that led has stopped; read who leads before you retry")

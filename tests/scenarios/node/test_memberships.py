@@ -237,6 +237,21 @@ async def test_a_transfer_returns_once_another_leads(cluster: NodeCluster) -> No
     await append(cluster, b"w")
 
 
+@in_virtual_time_with(lambda: NodeCluster(6))
+async def test_a_transfer_is_in_doubt_when_the_leader_stops_during_it(cluster: NodeCluster) -> None:
+    group, target = cluster.leading().groups[GROUP], cluster.followers()[0]
+    for other in cluster.followers():
+        other.disk.clear()
+    group.propose(cluster.leading().replicas[GROUP]._rules.validated(batch_of(b"v")))
+    moving = asyncio.create_task(group.transfer_and_wait(target.node_id, 5000))
+    await asyncio.sleep(0.01)
+    group.leave()
+    with pytest.raises(LeadershipNotMoved):  # a definite refusal would be repeated at the next leader
+        await moving
+    for other in cluster.up:
+        other.disk.set()
+
+
 SMALL = LogSettings(segment_bytes=300, index_interval_bytes=512)  # three batches or so
 
 
