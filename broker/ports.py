@@ -179,9 +179,9 @@ class AdminPort(Protocol):
     """The part of ``partitions.reassignment.admin.PartitionAdmin`` that handlers call."""
 
     async def transfer_leadership(
-        self, target: TopicPartition, to: NodeId | None, timeout_ms: int
+        self, target: TopicPartition, to: NodeId | None, timeout_ms: int, term: Term | None = None
     ) -> tuple[NodeId, Term]:
-        """The new leader and its term."""
+        """The new leader and its term; with ``term`` that of any later term."""
 
     async def change_replicas(self, wish: MoveReplicas, timeout_ms: int) -> PartitionInfo:
         """Set the target of a partition."""

@@ -22,7 +22,7 @@ from api.resources import partition_bodies
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog import errors
 from raftlog.records.control import Archived
-from raftlog.types import NodeId, Offset, TopicPartition
+from raftlog.types import NodeId, Offset, Term, TopicPartition
 from raftlog.wire import bodies, partitions
 
 LEADER_WAIT_MS = 10_000  # how long to wait for the election of a recovered partition
@@ -36,6 +36,7 @@ async def transfer_leadership(call: Call) -> web.StreamResponse:
         target,
         None if wanted.to is None else NodeId(wanted.to),
         call.services.limits.control_timeout_ms,
+        None if wanted.term is None else Term(wanted.term),
     )
     return json_response(bodies.LeadershipBody(target.topic, target.partition, leader, term))
 

@@ -57,8 +57,9 @@ class PartitionAdmin:
             rpc.Transfer,
             tuple[NodeId, Term],
             self._transfer_here,
-            # Without ``to`` a repetition would transfer leadership once more.
-            is_repeatable=lambda ask: ask.to is not None,
+            # Without both a repetition would transfer leadership once more.
+            is_repeatable=lambda ask: ask.to is not None or ask.term is not None,
+            effect=lambda ask: f"the leadership of {ask.place[0]} is transferred",
         )
         gateway.local.offer(self._transfer)
         self._log_end_of = PartitionCall(rpc.LOG_END, rpc.LogEndOf, LogEnd, self._end_here)
@@ -67,20 +68,24 @@ class PartitionAdmin:
     # Leadership.
 
     async def transfer_leadership(
-        self, target: TopicPartition, to: NodeId | None, timeout_ms: int
+        self, target: TopicPartition, to: NodeId | None, timeout_ms: int, term: Term | None = None
     ) -> tuple[NodeId, Term]:
         """Transfer leadership; returns the leader and its term. Without ``to`` the replica that is furthest.
 
+        With ``term`` nothing is done once a leader of a later term leads: a repetition changes nothing.
         Raises ``InvalidRequest`` where ``to`` does not vote, ``Conflict`` where no replica can take over,
         ``LeadershipNotMoved`` when the time runs out, ``NoLeader``.
         """
         return await self._gateway.call(
-            target, self._transfer, lambda place, ms: rpc.Transfer(place, to, ms), timeout_ms
+            target, self._transfer, lambda place, ms: rpc.Transfer(place, to, ms, term), timeout_ms
         )
 
     async def _transfer_here(self, replica: PartitionReplica, ask: rpc.Transfer) -> tuple[NodeId, Term]:
         group, to = replica.group, ask.to
-        if to != self._host.node_id or not group.is_leader:
+        is_done = group.is_leader and (
+            to == self._host.node_id or (ask.term is not None and ask.term < group.term)
+        )
+        if not is_done:
             chosen = to
             if chosen is None:
                 chosen = group.successor(node for node in replica.in_sync() if self._host.is_reachable(node))

@@ -286,7 +286,10 @@ class Gateway:
         except CommitUnknown as unknown:
             if call.effect is None:
                 raise
-            raise CommitUnknown(f"whether {call.effect(first)} is not known; repeat: {unknown}") from unknown
+            advice = "repeat" if is_repeatable and is_repeatable() else "look before you repeat"
+            raise CommitUnknown(
+                f"whether {call.effect(first)} is not known; {advice}: {unknown}"
+            ) from unknown
 
     async def ask(
         self, node: NodeId, call: PartitionCall[Request, Answer], request: Request, timeout_ms: int

@@ -149,11 +149,15 @@ class Describe(Struct, frozen=True, array_like=True):
 
 
 class Transfer(Struct, frozen=True, array_like=True):
-    """Transfer the leadership, to the best replica where ``to`` is None; answered with leader and term."""
+    """Transfer the leadership, to the best replica where ``to`` is None; answered with leader and term.
+
+    With ``term`` only the leader of that term transfers: one of a later term answers that it leads.
+    """
 
     place: Place
     to: NodeId | None
     timeout_ms: int
+    term: Term | None = None
 
 
 class Prepared(Struct, frozen=True, array_like=True):

@@ -1,7 +1,7 @@
 """Operations on partitions: leadership, replicas, and unsafe recovery.
 
-Results are the bodies of the HTTP contract. No change is retried: after an unknown outcome, check before
-trying again.
+Results are the bodies of the HTTP contract. No change is retried, except a transfer out of a known term:
+after an unknown outcome, check before trying again.
 """
 
 from __future__ import annotations
@@ -34,15 +34,23 @@ class AsyncReplicas:
         return await self._session.call(partitions.DESCRIBE, topic=topic, partition=partition)
 
     async def transfer_leadership(
-        self, topic: str, partition: int, *, to: int | None = None
+        self, topic: str, partition: int, *, to: int | None = None, term: int | None = None
     ) -> bodies.LeadershipBody:
         """Transfer leadership to ``to``, or to the most up-to-date replica. Returns once it leads.
 
+        ``term`` is that of the leader that is to lead no longer; without ``to`` it is that of now by default.
+        Safe to repeat with ``term``: once a leader of a later term leads, the call changes nothing.
         Raises ``InvalidRequest``, ``Conflict``, ``LeadershipNotMoved``.
         """
-        body = bodies.TransferLeadership(to)
+        if to is None and term is None:
+            shown = await self.describe(topic, partition)
+            term = None if shown.leader is None else shown.term
         return await self._session.call(
-            partitions.TRANSFER_LEADERSHIP, body, topic=topic, partition=partition
+            partitions.TRANSFER_LEADERSHIP,
+            bodies.TransferLeadership(to, term),
+            may_repeat=term is not None,
+            topic=topic,
+            partition=partition,
         )
 
     async def add(

@@ -223,9 +223,13 @@ class TopicDeleted(Answer):
 
 
 class TransferLeadership(Request):
-    """Body of ``:transfer-leadership``. Without ``to``: the most up-to-date replica."""
+    """Body of ``:transfer-leadership``. Without ``to``: the most up-to-date replica.
+
+    With ``term`` the request is safe to repeat: once a leader of a later term leads, nothing changes.
+    """
 
     to: BrokerId | None = None
+    term: Annotated[int, msgspec.Meta(ge=0, le=limits.INT64_MAX)] | None = None
 
 
 class LeadershipBody(Answer):

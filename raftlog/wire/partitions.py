@@ -75,7 +75,11 @@ TRANSFER_LEADERSHIP = Operation(
     name="partitions.transfer_leadership",
     request="POST /v1/topics/{topic}/partitions/{partition}:transfer-leadership",
     summary="Move the leadership of a partition",
-    text="To the broker `to`, or to the most up-to-date replica. Responds once it leads.",
+    text=(
+        "To the broker `to`, or to the most up-to-date replica. Responds once it leads. With `term`, the "
+        "term of the leader that is to lead no longer, the request is safe to repeat: once a leader of a "
+        "later term leads, nothing changes, and the response names that leader."
+    ),
     leader=Leader.PARTITION,
     body=bodies.TransferLeadership,
     body_required=False,

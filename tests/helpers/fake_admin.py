@@ -36,11 +36,12 @@ class FakeAdmin:
         self.gateway = gateway
         self.unmoved = self.moves_at_once = False
         self.dead: set[NodeId] = set()
+        self.terms: dict[TopicPartition, Term] = {}
 
     async def transfer_leadership(
-        self, target: TopicPartition, to: NodeId | None, timeout_ms: int
+        self, target: TopicPartition, to: NodeId | None, timeout_ms: int, term: Term | None = None
     ) -> tuple[NodeId, Term]:
-        """At once."""
+        """At once, into term 8."""
         _, partition = find(self.controller.image, target.topic, target.partition)
         others = [node for node in partition.replicas if node != self.gateway.leader_of(target)]
         if to is not None and to not in partition.replicas:
@@ -49,8 +50,11 @@ class FakeAdmin:
             raise Conflict(f"nobody can take {target} over")
         if self.unmoved:
             raise LeadershipNotMoved("no other broker led in time; retry")
+        led, led_term = self.gateway.leader_of(target), self.terms.get(target, Term(7))
+        if term is not None and term < led_term and led is not None:
+            return led, led_term
         chosen = others[0] if to is None else to
-        self.gateway.leaders[target] = chosen
+        self.gateway.leaders[target], self.terms[target] = chosen, Term(8)
         return chosen, Term(8)
 
     async def change_replicas(self, wish: MoveReplicas, timeout_ms: int) -> PartitionInfo:

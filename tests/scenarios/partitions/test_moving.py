@@ -17,7 +17,7 @@ from partitions.values import QUORUM
 from raftlog.core.membership import Membership
 from raftlog.errors import CommitUnknown, Conflict, InvalidRequest, RaftlogError
 from raftlog.node.group.raft_group import RaftGroup
-from raftlog.types import NodeId, TopicPartition
+from raftlog.types import NodeId, Term, TopicPartition
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import (
@@ -242,9 +242,40 @@ async def test_a_transfer_to_any_replica_whose_answer_is_lost_is_not_repeated(
     while leader.orders.group.is_leader:
         await asyncio.sleep(0.0005)
     cluster.network.cut_both(leader.node_id, outside)
-    with pytest.raises(CommitUnknown):
+    with pytest.raises(CommitUnknown, match="leadership of orders/0 is transferred is not known; look"):
         await moved
     assert (await cluster.leader()).orders.group.term == before + 1
+
+
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_a_transfer_out_of_one_term_is_done_once_however_often_it_is_asked_for(
+    cluster: ControlledCluster,
+) -> None:
+    _, outside = await create(cluster)
+    asked = cluster.brokers[outside]
+    before = (await cluster.leader()).orders.group.term
+    moved = [await asked.admin.transfer_leadership(ORDERS, None, 5000, before) for _ in range(3)]
+    assert moved == [(moved[0][0], Term(before + 1))] * 3
+    again, _ = await asked.admin.transfer_leadership(ORDERS, None, 5000, Term(before + 1))
+    assert again != moved[0][0]
+
+
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_a_transfer_out_of_one_term_whose_answer_is_lost_is_repeated(
+    cluster: ControlledCluster,
+) -> None:
+    _, outside = await create(cluster)
+    asked = cluster.brokers[outside]
+    leader = await cluster.leader()
+    before = leader.orders.group.term
+    moved = asyncio.create_task(asked.admin.transfer_leadership(ORDERS, None, 5000, before))
+    while leader.orders.group.is_leader:
+        await asyncio.sleep(0.0005)
+    cluster.network.cut_both(leader.node_id, outside)
+    led, term = await moved
+    now_leads = await cluster.leader()
+    assert (led, term) == (now_leads.node_id, now_leads.orders.group.term)
+    assert (led != leader.node_id, term) == (True, before + 1)
 
 
 # requirement: F6

@@ -293,6 +293,15 @@ async def test_leadership_moves_to_the_broker_named_or_to_any(server: HttpServer
 
 
 @served(partitions=3)
+async def test_a_transfer_out_of_a_term_is_done_once_however_often_it_is_sent(server: HttpServer) -> None:
+    sent = [await server.post(f"{ORDERS}:transfer-leadership", {"term": 7}) for _ in range(3)]
+    assert [reply.status for reply in sent] == [200] * 3
+    assert len({(reply.json["leader"], reply.json["term"]) for reply in sent}) == 1
+    again = await server.post(f"{ORDERS}:transfer-leadership", {"term": 8})
+    assert again.json["leader"] != sent[0].json["leader"]
+
+
+@served(partitions=3)
 async def test_a_transfer_that_cannot_be_says_why(server: HttpServer) -> None:
     stranger = await server.post(f"{ORDERS}:transfer-leadership", {"to": 9})
     assert (stranger.status, stranger.code) == (422, "invalid_request")

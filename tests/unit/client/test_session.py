@@ -282,6 +282,7 @@ REPEATED: dict[str, Callable[[Client], Awaitable[object]]] = {
     "add partitions": lambda client: client.topics.add_partitions("orders", 1, expected=1),
     "delete before": lambda client: client.topics.delete_before("orders", partition=0, offset=1),
     "forget": lambda client: client.cluster.forget(4),
+    "transfer out of a term": lambda client: client.replicas.transfer_leadership("orders", 0, term=7),
 }
 RAISED: dict[str, Callable[[Client], Awaitable[object]]] = {
     "create": lambda client: client.topics.create("orders"),
@@ -291,6 +292,7 @@ RAISED: dict[str, Callable[[Client], Awaitable[object]]] = {
     "decommission": lambda client: client.cluster.decommission(4),
     "recommission": lambda client: client.cluster.recommission(4),
     "set replicas": lambda client: client.replicas.set("orders", 0, [1, 2, 3]),
+    "transfer to a broker": lambda client: client.replicas.transfer_leadership("orders", 0, to=2),
     "start a plan": lambda client: client.cluster.start_plan(),
 }
 
