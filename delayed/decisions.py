@@ -6,7 +6,8 @@ before it are committed.
 Decides: whether a request is refused, or comes too late. Leaves to others: which batches move (``lanes``),
 when schedules fire (``scheduling``), reading and appending (``coordinator``).
 
-A message is due once the wall clock of this coordinator has reached its time.
+A message is due once the wall clock of this coordinator has reached its time, and a delay is counted by that
+clock. While brokers agree on no time, nothing is due, and requests that need the time of now are refused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from delayed.draft import Draft, Output
+from delayed.draft import UNKNOWN_TIME_MS, Draft, Output
 from delayed.gone_topics import GoneTopics
 from delayed.lanes import Lanes
 from delayed.records import (
@@ -63,7 +64,6 @@ from raftlog.errors import (
 from raftlog.hosting.budget import RECHECK_MS, Budget
 from raftlog.hosting.decisions import RequestId
 
-UNKNOWN_TIME_MS: Final = 1_000  # before the clock is looked at again
 RETRY_AFTER_MS: Final = (1_000, 3_600_000)  # the shortest, and the longest: an hour
 LOOK_MS: Final = (1_000, 10_000)  # between two looks for what frees room, which take milliseconds
 BYTES_MAX: Final = 1 << 30  # of one partition
@@ -96,9 +96,8 @@ class Decisions:
         has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         """``has_room`` says whether the disk has more than its reserve."""
-        self.is_time_known = is_time_known  # while it is not, nothing is due: late is better than early
         tally = tally or Tally()
-        self._draft = Draft(state.copy(), now_ms, wall_ms, has_room)
+        self._draft = Draft(state.copy(), now_ms, wall_ms, has_room, is_time_known)
         self._budget = Budget(
             "pending delayed messages",
             pending_max,
@@ -118,6 +117,15 @@ class Decisions:
         self._schedules = Scheduling(self._draft, tally, self._has_room, self._lanes.add)
         self._gone_topics = GoneTopics(self._draft, self._lanes.is_moving, self._schedules)
         self._collect()
+
+    @property
+    def is_time_known(self) -> bool:
+        """Whether brokers agree on a time. While they do not, nothing is due: late is better than early."""
+        return self._draft.is_time_known
+
+    @is_time_known.setter
+    def is_time_known(self, is_known: bool) -> None:
+        self._draft.is_time_known = is_known
 
     @property
     def state(self) -> DelayedState:
@@ -303,6 +311,8 @@ class Decisions:
         return Described(id_, self.state.waiting[id_], state, reason)
 
     def _due_ms(self, when: When, delay_ms_max: int) -> int:
+        if when.delay_ms >= 0 or delay_ms_max >= 0:
+            self._draft.check_time()
         due_ms = when.at_ms if when.delay_ms < 0 else self._draft.wall_ms + when.delay_ms
         field = "deliver_at" if when.delay_ms < 0 else "delay"
         if delay_ms_max >= 0 and due_ms - self._draft.wall_ms > delay_ms_max:

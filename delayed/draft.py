@@ -10,11 +10,12 @@ from delayed.records import Change, ChangeKey, Message, MessageKey, Outcome, Row
 from delayed.requests import Reply
 from delayed.state import DelayedState
 from delayed.values import Move, Sweep, SweepTopics
-from raftlog.errors import StorageFull
+from raftlog.errors import Overloaded, StorageFull
 from raftlog.hosting.decisions import Answer, Write
 from raftlog.hosting.outputs import Outputs
 
 LOOK_MS: Final = 1_000  # a wall clock that jumps is noticed after this time
+UNKNOWN_TIME_MS: Final = 1_000  # before the clock is looked at again
 IDLE_MS: Final = 600_000
 
 Done = Move | Sweep | SweepTopics
@@ -29,6 +30,16 @@ class Draft(Outputs[Reply, Row, Done]):
     now_ms: int
     wall_ms: int
     has_room: Callable[[], bool] = lambda: True  # on the disk, above the reserve
+    is_time_known: bool = True  # whether brokers agree on a time, which ``wall_ms`` is then near
+
+    def check_time(self) -> None:
+        """Raise ``Overloaded`` while brokers agree on no time: from ``wall_ms`` no delay is counted."""
+        if not self.is_time_known:
+            raise Overloaded(
+                "the brokers agree on no time yet, so no delay can be counted from now; retry, or see to the "
+                "clocks of the brokers",
+                retry_after_ms=UNKNOWN_TIME_MS,
+            )
 
     def check_disk(self) -> None:
         """Raise ``StorageFull`` while the disk has no room for what frees none."""

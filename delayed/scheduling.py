@@ -172,6 +172,7 @@ class Scheduling:
                 f"this partition of __delayed has {of_topic} schedules of topic {wanted.topic}, the maximum "
                 "of one topic; delete one, or choose another id"
             )
+        self._draft.check_time()
         cron.check(wanted.cron, wanted.time_zone, wall_ms)
         self._draft.check_disk()
         schedule = replace(wanted, created_ms=wall_ms, after_ms=wall_ms)
@@ -184,6 +185,8 @@ class Scheduling:
     def _pause(self, request: PauseSchedule) -> Reply:
         before = schedule = self._found(request.id)
         if request.is_paused != before.is_paused or (before.failed and not request.is_paused):
+            if not request.is_paused:
+                self._draft.check_time()
             after_ms = max(self._draft.wall_ms, before.fired_ms)  # what passed in the pause never fires
             schedule = replace(before, is_paused=request.is_paused, failed="", after_ms=after_ms)
         described = self._described(request.id, schedule)  # may be refused: nothing is written then

@@ -275,7 +275,8 @@ TABLE: dict[type[RaftlogError], Kind] = {
         503,
         "Too much in flight",
         "The broker has too many bytes in flight, too many connections, too many calls open with the other "
-        "brokers, no file descriptor for a read, or no room for more state.",
+        "brokers, no file descriptor for a read, or no room for more state; or a delay cannot be counted, as "
+        "the brokers agree on no time yet.",
         "Retry after `retry_after_ms`.",
     ),
     errors.QuotaExceeded: Kind(

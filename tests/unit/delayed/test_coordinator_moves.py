@@ -13,7 +13,7 @@ from delayed.decisions import Decisions
 from delayed.records import Lane, LaneKey, Message
 from delayed.requests import Added, Moving, ReadMoving, Request
 from delayed.values import Move, TopicKey
-from raftlog.errors import CommitUnknown, NotLeader, RaftlogError
+from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError
 from raftlog.records.batch import EPOCH_MAX, Batch
 from tests.helpers.decided_delays import add, id_of, new
 from tests.helpers.instant_delays import Refusing, coordinator_of
@@ -251,8 +251,8 @@ async def test_nothing_is_due_while_brokers_do_not_agree_on_a_time() -> None:
     clock = VirtualClock()
     coordinator = coordinator_of(Arriving(), clock, DelayedCoordinator)
     coordinator.leads(InstantLog(coordinator))
-    clock.is_known = False
     await coordinator.ask(add(new(1, delay_ms=60_000)), 1_000)
+    clock.is_known = False
     clock.shift_ms = 400 * 86_400_000  # the clock of this broker alone is ahead
     await asyncio.sleep(10)
     assert set(coordinator.state.waiting) == {id_of(1)}
@@ -261,6 +261,22 @@ async def test_nothing_is_due_while_brokers_do_not_agree_on_a_time() -> None:
     assert set(coordinator.state.waiting) == {id_of(1)}
     await asyncio.sleep(20)
     assert not coordinator.state.waiting, "it is due after a minute, and delivered"
+    coordinator.leads(None)
+
+
+# requirement: A3
+async def test_a_delay_is_counted_by_no_clock_that_brokers_do_not_agree_on() -> None:
+    clock = VirtualClock()
+    coordinator = coordinator_of(Arriving(), clock, DelayedCoordinator)
+    coordinator.leads(InstantLog(coordinator))
+    clock.is_known, clock.shift_ms = False, -86_400_000  # the clock of this broker alone is behind
+    with pytest.raises(Overloaded, match="agree on no time") as refused:
+        await coordinator.ask(add(new(1, delay_ms=60_000)), 1_000)
+    assert refused.value.details["retry_after_ms"] == 1_000
+    clock.shift_ms, clock.is_known = 0, True
+    await coordinator.ask(add(new(1, delay_ms=60_000)), 1_000)
+    await asyncio.sleep(59)
+    assert set(coordinator.state.waiting) == {id_of(1)}
     coordinator.leads(None)
 
 

@@ -64,6 +64,23 @@ def test_a_message_moves_when_it_is_due_and_not_earlier() -> None:
     assert not coordinator.committed.waiting
 
 
+# requirement: A3
+def test_only_what_needs_no_time_of_now_is_accepted_while_brokers_agree_on_none() -> None:
+    coordinator = Coordinator()
+    accepted = coordinator.ask(add(new(1, delay_ms=HALF_HOUR_MS)))
+    coordinator.decisions.is_time_known = False
+    for request in (
+        add(new(2, delay_ms=HALF_HOUR_MS)),
+        add(new(2, at_ms=2_000_000), delay_ms_max=DAY_MS),  # is it within the retention of the topic?
+        Reschedule(id=id_of(1), when=When(delay_ms=HALF_HOUR_MS)),
+    ):
+        assert isinstance(coordinator.ask(request), Overloaded)
+    assert coordinator.ask(add(new(1, delay_ms=HALF_HOUR_MS))) == accepted, "a repetition"
+    assert coordinator.ask(add(new(2, at_ms=2_000_000))) == Added((2_000_000,))
+    assert isinstance(coordinator.ask(Reschedule(id=id_of(2), when=When(at_ms=3_000_000))), Found)
+    assert coordinator.ask(Cancel(id=id_of(1))) == Done()
+
+
 # requirement: A6
 def test_an_order_is_checked_half_an_hour_after_it_was_made() -> None:
     """Each order sends a check of itself to the future; orders that are paid by then are left alone."""

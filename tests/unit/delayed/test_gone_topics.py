@@ -118,12 +118,12 @@ def test_a_message_on_its_way_is_not_ended() -> None:
 def test_schedules_of_a_deleted_topic_fail_at_once_and_leave_within_a_minute() -> None:
     """Also paused ones, and while no time is known; not those of a topic that was created again."""
     coordinator = coordinator_with(1)
-    coordinator.decisions.is_time_known = False
     for number in range(SCHEDULES_MAX // SHARE - 1):
         paused = replace(schedule(), topic="gone", topic_id="old", is_paused=bool(number % 2))
         assert isinstance(coordinator.ask(create(f"s{number}", paused)), FoundSchedules)
     again = replace(schedule(), topic="gone", topic_id="new")
     assert isinstance(coordinator.ask(create("kept", again)), FoundSchedules)
+    coordinator.decisions.is_time_known = False
     for is_over in (False, True):
         coordinator.advance(SWEEP_MS)
         old = TopicKey("gone", "old")

@@ -59,6 +59,21 @@ def fired(coordinator: Coordinator) -> list[int]:
 
 
 # requirement: A5
+def test_no_schedule_begins_while_brokers_agree_on_no_time() -> None:
+    """Instants are counted from when it begins: by a wrong clock some would be missed, or fire afterwards."""
+    coordinator = begun()
+    coordinator.decisions.is_time_known = False
+    assert isinstance(coordinator.ask(create("another")), Overloaded)
+    assert isinstance(coordinator.ask(create()), FoundSchedules), "a repetition"
+    paused = coordinator.ask(PauseSchedule(id="s", is_paused=True))
+    assert isinstance(paused, FoundSchedules)
+    assert isinstance(coordinator.ask(PauseSchedule(id="s", is_paused=False)), Overloaded)
+    assert described(coordinator).state == "paused"
+    coordinator.decisions.is_time_known = True
+    assert isinstance(coordinator.ask(PauseSchedule(id="s", is_paused=False)), FoundSchedules)
+
+
+# requirement: A5
 def test_a_schedule_fires_at_each_instant_and_not_earlier() -> None:
     coordinator = begun()
     assert described(coordinator).next_ms == BEGIN_MS + MINUTE_MS
