@@ -1,7 +1,8 @@
 """Addresses of brokers: the machines of ``cluster init --host``, and their URLs.
 
 A machine given by an IP address listens on that address. A machine given by a name listens on all of its
-addresses, since its own name often resolves to loopback there (as in Debian's ``/etc/hosts``).
+addresses, of IPv4 and IPv6, since its own name often resolves to loopback there (as in Debian's
+``/etc/hosts``).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 PORT_MAX = 65_535
 RPC_PORT_STEP = 100
 BROKERS_MAX = RPC_PORT_STEP  # on one machine, the port ranges for HTTP and RPC must not overlap
-EVERYWHERE = "0.0.0.0"
+EVERYWHERE = ""  # for asyncio all addresses, of each family that the system has
 
 _GIVEN = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(:(?P<port>[0-9]{1,5}))?")
 _LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"

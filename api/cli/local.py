@@ -89,7 +89,7 @@ def serve(
         if log_format is not None:
             settings = settings.model_copy(update={"log_format": log_format})
         if is_json():
-            write_json_line({"broker": settings.broker_id, "http": settings.http.url})
+            write_json_line({"broker": settings.broker_id, "http": settings.http_url})
         if with_stdin:
             stop_with_stdin()
         code = run(settings)

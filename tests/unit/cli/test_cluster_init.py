@@ -45,8 +45,8 @@ def test_each_machine_gets_a_folder_that_needs_no_other(tmp_path: Path) -> None:
         alone = (tmp_path / "made" / f"broker-{number}").rename(tmp_path / f"machine-{number}")
         settings = load_settings(alone / "raftlog.toml")
         assert settings.broker_id == number
-        assert (settings.http.host, settings.http.port) == ("0.0.0.0", 7070)
-        assert (settings.rpc.host, settings.rpc.port) == ("0.0.0.0", 7170)
+        assert (settings.http.host, settings.http.port) == ("", 7070)
+        assert (settings.rpc.host, settings.rpc.port) == ("", 7170)
         assert settings.http_url == f"http://log{number}.example:7070"
         assert [(peer.host, peer.port) for peer in settings.peers.values()] == [
             (f"log{peer}.example", 7170) for peer in (1, 2, 3)
