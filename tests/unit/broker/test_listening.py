@@ -17,7 +17,7 @@ from raftlog.clock import SystemClock
 from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_real_time, on_both_loops
-from tests.helpers.http_server import fake_cluster
+from tests.helpers.fake_services import fake_cluster
 from tests.helpers.recording_receiver import RecordingReceiver
 
 IPV4, IPV6 = "127.0.0.1", "::1"
