@@ -197,6 +197,7 @@ class Broker:
             self.gateway,
             self.host.clock,
             lambda added: self.transactions.check_open(added),
+            self.disk.has_reserve,
         )
 
     def _transactions(self) -> BrokerTransactions:

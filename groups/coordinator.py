@@ -28,7 +28,7 @@ from groups.unconfirmed import CheckOpen, Confirm
 from queues.all_queues import DEFAULTS, QueueLimits
 from queues.effects import Bury, Look
 from queues.ports import Jobs
-from queues.requests import Receive, Settled
+from queues.requests import Receive, Reopen, Settle, Settled
 from raftlog.clock import TrustedClock
 from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RebalanceInProgress
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
@@ -64,7 +64,9 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         state_bytes_max: int = STATE_BYTES_MAX,
         sweep_every_ms: int = SWEEP_MS,
         run_blocking: RunBlocking = in_thread,
+        has_reserve: Callable[[], bool] = lambda: True,
     ) -> None:
+        """``has_reserve`` says whether the disk has more than the half of its reserve for deletions."""
         self.state = GroupsState()
         super().__init__(name, clock, lambda row: KINDS.record_of(*row), self.state)
         self.tally = Tally()
@@ -76,6 +78,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         self._queue_limits = queue_limits
         self._state_bytes_max = state_bytes_max
         self._run_blocking = run_blocking
+        self._has_reserve = has_reserve
         self._planning = asyncio.Lock()  # so that many plans leave threads for others
 
     @property
@@ -142,7 +145,12 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         )
 
     def needs_room(self, request: Request) -> bool:
-        """Whether the request is the first of a group, or has first offsets, or offsets of a transaction."""
+        """Whether the request is the first of a group, or has first offsets, or offsets of a transaction.
+
+        Where little of the reserve is left, also whether it may be repeated without end.
+        """
+        if not self._has_reserve() and _is_endless(request):
+            return True
         match request:
             case Commit(group=group, offsets=offsets):
                 known = self.state.offsets.get(group, {})
@@ -240,3 +248,13 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
 
 async def _at_once(work: Callable[[], Planned]) -> Planned:
     return work()
+
+
+def _is_endless(request: Request) -> bool:
+    """Whether clients may repeat such requests without end, and each is stored.
+
+    What ends a lease is not: there are only so many leases, and none begins meanwhile.
+    """
+    if isinstance(request, Settle):
+        return request.how == "extend"
+    return isinstance(request, Join | Commit | Receive | Reopen)

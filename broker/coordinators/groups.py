@@ -6,7 +6,7 @@ topic (``internal_topics``), serving the partitions (``partitions``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from broker.coordinators.jobs import BrokerJobs
@@ -49,9 +49,11 @@ class BrokerGroups:
         gateway: Gateway,
         clock: TrustedClock,
         check_open: CheckOpen,
+        has_reserve: Callable[[], bool],
     ) -> None:
-        """``check_open`` asks whether a transaction is open."""
+        """``check_open`` asks whether a transaction is open; see ``GroupCoordinator`` for ``has_reserve``."""
         self._check_open = check_open
+        self._has_reserve = has_reserve
         self._settings = settings
         self._clock = clock
         self.coordinators: dict[int, GroupCoordinator] = {}  # by partition of ``__offsets``
@@ -88,6 +90,7 @@ class BrokerGroups:
             ),
             state_bytes_max=self._settings.state_bytes_max // count,
             sweep_every_ms=min(SWEEP_MS, self._settings.offsets_retention_ms),
+            has_reserve=self._has_reserve,
         )
         self.coordinators[target.partition] = coordinator
         return coordinator

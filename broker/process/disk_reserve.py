@@ -1,8 +1,9 @@
 """Watches the free disk space, so that produce is refused before the disk is full.
 
 A log recovers from a full disk in the middle of an append, but hard states, checkpoints and the metadata need
-space, too, which is the reserve. A disk whose free space cannot be read, since it is no longer mounted for
-instance, has no room: its broker hands its leaderships over.
+space, too, which is the reserve. Coordinators go on with half of it, so that leases and commits, which may be
+repeated without end, leave the rest to deletions. A disk whose free space cannot be read, since it is no
+longer mounted for instance, has no room: its broker hands its leaderships over.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class DiskReserve:
     def has_room(self) -> bool:
         """True if more than the reserve is free."""
         return self.free_bytes > self.reserve_bytes
+
+    def has_reserve(self) -> bool:
+        """True if more than half of the reserve is free, the rest of which is for what deletes."""
+        return self.free_bytes > self.reserve_bytes // 2
 
     def _look(self) -> int:
         try:

@@ -108,7 +108,9 @@ class ControlledBroker(SimulatedBroker):
         )
         self.controller.calls = self.gateway.relay
         parts = self.controller, self.gateway, self.clock
-        self.groups = BrokerGroups(node_id, self.group_settings, *parts, self._check_open)
+        self.groups = BrokerGroups(
+            node_id, self.group_settings, *parts, self._check_open, lambda: self.has_reserve
+        )
         self.transactions = BrokerTransactions(
             node_id, TransactionSettings(partitions=1), *parts, PRODUCER_IDS, self.groups.service
         )

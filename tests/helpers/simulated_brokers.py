@@ -60,7 +60,7 @@ class SimulatedBroker(ABC):
         self.filesystem = place.filesystem
         self.clock = VirtualClock()
         self.fatal: list[BaseException] = []
-        self.has_room = True
+        self.has_room = self.has_reserve = True
         self.disk = asyncio.Event()  # set while syncs may end
         self.disk.set()
         self.transport = place.network.member(place.node_id, place.nodes)

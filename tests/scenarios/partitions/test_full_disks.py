@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
+from broker.process.disk_reserve import LOOK_EVERY_S, DiskReserve
 from groups.requests import Commit, DeleteGroup, OffsetCommit, Reply, Request
 from groups.state import GroupsState
 from partitions.metadata.commands import DecommissionBroker
 from partitions.values import QUORUM
-from queues.requests import Receive, Received, Settle, Token
+from queues.requests import DeleteQueue, Receive, Received, Settle, Token
 from raftlog.errors import StorageFull, UnknownGroup
 from raftlog.records.control import Archived, Marker, Seal
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Offset
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledCluster, PartitionCluster
@@ -122,6 +126,59 @@ async def test_a_job_that_is_done_is_acknowledged(cluster: PartitionCluster) -> 
     received = await ask(cluster, replace(receive, lease=b"worker-2"))
     assert isinstance(received, Received)
     assert len(received.jobs) == 1, "the next job can be done, too"
+
+
+RESERVE_BYTES = 1 << 20  # of which a file that is filled ahead takes a quarter at a time
+JOBS = 200
+
+
+def fill_up_to_reserve(cluster: ControlledCluster) -> list[DiskReserve]:
+    """Each disk has its reserve left, and no more."""
+    fill(cluster)
+    reserves: list[DiskReserve] = []
+    for broker in cluster:
+        disk = broker.filesystem
+        assert isinstance(disk, FakeFilesystem)
+        disk.capacity_bytes = disk.used_bytes + RESERVE_BYTES
+        reserves.append(DiskReserve(disk, broker.directory, RESERVE_BYTES, broker.clock))
+    return reserves
+
+
+# requirement: A11
+@in_virtual_time_with(PartitionCluster)
+async def test_leases_without_end_leave_half_of_the_reserve_to_deletions(cluster: PartitionCluster) -> None:
+    await (await cluster.leader()).append(batch_of(*(b"%d" % number for number in range(JOBS))))
+    topic_id, lease = cluster.any.controller.image.topics["orders"].topic_id, b"worker-1"
+    receive = Receive(
+        group="g",
+        topic="orders",
+        topic_id=topic_id,
+        lease=lease,
+        count_max=JOBS,
+        wait_ms=2_000,
+        lease_ms=600_000,
+        deliveries_max=3,
+    )
+    received = await ask(cluster, receive)
+    assert isinstance(received, Received)
+    reserves = fill_up_to_reserve(cluster)
+    tokens = tuple(Token(0, offset, lease) for offset in range(JOBS))
+    extend = Settle(group="g", topic="orders", tokens=tokens, how="extend", time_ms=600_000)
+    while all(broker.has_reserve for broker in cluster):
+        await ask(cluster, extend)
+        await asyncio.sleep(LOOK_EVERY_S)
+        for broker, reserve in zip(cluster, reserves, strict=True):
+            broker.has_reserve = reserve.has_reserve()
+    assert all(reserve.free_bytes > RESERVE_BYTES // 8 for reserve in reserves)
+    for request in (extend, receive, commit(cluster, "g", 0)):
+        with pytest.raises(StorageFull):
+            await ask(cluster, request)
+    await ask(cluster, Settle(group="g", topic="orders", tokens=tokens[1:], how="ack"))
+    await ask(cluster, DeleteQueue(group="g", topic="orders"))
+    await ask(cluster, DeleteGroup(group="g"))
+    assert await (await cluster.leader()).orders.delete_before(Offset(1), timeout_ms=TIMEOUT_MS) == 1
+    await cluster.delete("orders")
+    assert "orders" not in cluster.any.controller.image.topics
 
 
 # requirement: A11

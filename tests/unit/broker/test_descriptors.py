@@ -234,6 +234,11 @@ def test_there_is_room_until_only_the_reserve_is_left() -> None:
     assert not DiskReserve(disk(1000), "/data", 1000, ManualWallClock()).has_room()
 
 
+def test_half_of_the_reserve_is_left_to_deletions() -> None:
+    assert DiskReserve(disk(501), "/data", 1000, ManualWallClock()).has_reserve()
+    assert not DiskReserve(disk(500), "/data", 1000, ManualWallClock()).has_reserve()
+
+
 def test_the_disk_is_looked_at_now_and_then() -> None:
     filesystem, clock = disk(1000), ManualWallClock()
     reserve = DiskReserve(filesystem, "/data", 0, clock)

@@ -563,7 +563,7 @@ async def test_a_broker_forgets_where_a_deleted_topic_ended() -> None:
     changed: list[Any] = []
     controller: Any = SimpleNamespace(image=before, subscribe=changed.append)
     gateway: Any = SimpleNamespace(offset_at=offset_at, relay=SimpleNamespace(serve=lambda *_: None))
-    groups = BrokerGroups(NodeId(1), Groups(), controller, gateway, SystemClock(), are_open)
+    groups = BrokerGroups(NodeId(1), Groups(), controller, gateway, SystemClock(), are_open, lambda: True)
     offsets = [groups.offsets.placed("orders", partition, 5, -1, "") for partition in (0, 1)]
     offsets.append(groups.offsets.placed("mails", 0, 5, -1, ""))
     for _ in range(2):
