@@ -29,6 +29,7 @@ class Outputs(outputs.Outputs[Reply, Row, Done]):
 
     state: GroupsState
     tally: Tally = field(default_factory=Tally)
+    is_time_known: bool = True  # whether brokers agree on a time
 
     # What queues need of groups (``queues.ports.Groups``).
 

@@ -53,6 +53,12 @@ def dead(job: Job, reason: str) -> Job:
     return replace(job, state="dead", due_ms=0, term_ms=0, reason=reason)
 
 
+def dated(job: Job, *, is_time_known: bool) -> Job:
+    """Marked if it has a lease or a pause, and brokers agree on no time by which another leader ends it."""
+    is_undated = job.term_ms > 0 and not is_time_known
+    return job if job.is_undated == is_undated else replace(job, is_undated=is_undated)
+
+
 def key_digest(key: bytes | None) -> bytes:
     """What is remembered of a key; nothing of a record without one."""
     return b"" if key is None else hashlib.blake2b(key, digest_size=KEY_BYTES).digest()

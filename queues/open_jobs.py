@@ -58,8 +58,13 @@ class _Slots:
 class OpenJobs:
     """The times are those of one coordinator's monotonic clock."""
 
-    def __init__(self, jobs: Mapping[int, Job], *, is_ordered: bool, now_ms: int, wall_ms: int) -> None:
-        """``jobs`` by slot, as they are stored. A lease has what is left of it, and its length at most."""
+    def __init__(
+        self, jobs: Mapping[int, Job], *, is_ordered: bool, now_ms: int, wall_ms: int, is_time_known: bool
+    ) -> None:
+        """``jobs`` by slot, as they are stored. A lease has what is left of it, and its length at most.
+
+        It has its whole length where brokers agree on no time, or did not when it was stored.
+        """
         self.is_ordered = is_ordered
         self._slots = _Slots.without([*jobs])
         self._open: dict[Place, _Open] = {}
@@ -71,7 +76,9 @@ class OpenJobs:
         for slot, job in sorted(jobs.items(), key=_by_turn):
             self._enter(_Open(slot, job))
         for place, each in self._open.items():
-            left_ms = min(max(0, each.job.due_ms - wall_ms), each.job.term_ms)
+            left_ms = each.job.term_ms
+            if is_time_known and not each.job.is_undated:
+                left_ms = min(max(0, each.job.due_ms - wall_ms), left_ms)
             self._place(place, each, now_ms + left_ms if left_ms or each.job.state == "leased" else None)
 
     def __len__(self) -> int:

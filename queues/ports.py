@@ -36,6 +36,10 @@ class Groups(Protocol):
     def tally(self) -> Tally:
         """The counters of jobs."""
 
+    @property
+    def is_time_known(self) -> bool:
+        """Whether brokers agree on a time, which wall clocks here are then near."""
+
     def has_group(self, group: str) -> bool:
         """Whether a group has a row of its own."""
 

@@ -47,6 +47,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``leased``: a worker has it until ``due_ms`` of the wall clock. ``waiting``: it may be delivered from
     ``due_ms`` on. ``dead``: it goes to the dead-letter topic. ``term_ms`` is the whole length of that time.
+    ``is_undated``: brokers agreed on no time when ``due_ms`` was computed; the next leader ignores it.
     """
 
     partition: int
@@ -56,6 +57,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     lease: bytes = b""  # of the newest delivery
     due_ms: int = 0
     term_ms: int = 0
+    is_undated: bool = False
     deliveries_max: int = 0
     key: bytes = b""  # a digest; only in queues that are ordered
     reason: str = ""  # why the newest delivery failed

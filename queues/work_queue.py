@@ -66,7 +66,7 @@ class WorkQueue:
         self._burials: list[Bury] = []  # once the rows before them are written
         self._touched_ms = 0
         self._client = ""  # the address that received last
-        self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0)
+        self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0, is_time_known=False)
 
     def take_over(self, now_ms: int, wall_ms: int) -> None:
         """Leases go on for what is left of them. Dead letters that may not be stored are stored again.
@@ -78,7 +78,13 @@ class WorkQueue:
         jobs = {slot: job for slot, job in stored.items() if job.partition in rows}
         is_ordered = any(row.is_ordered for row in rows.values())
         self._touched_ms = now_ms
-        self._jobs = OpenJobs(jobs, is_ordered=is_ordered, now_ms=now_ms, wall_ms=wall_ms)
+        self._jobs = OpenJobs(
+            jobs,
+            is_ordered=is_ordered,
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+            is_time_known=self._groups.is_time_known,
+        )
         self._room.open.add(self._group, len(self._jobs))
         for partition, row in rows.items():
             self._topic_id = row.topic_id
@@ -230,7 +236,7 @@ class WorkQueue:
         self._rows.delete()
         self._ahead.drop()
         self._ahead = LookAhead(self._room.ahead)
-        self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0)
+        self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0, is_time_known=False)
         self._topic_id, self._selection, self._partitions = "", None, 0
 
     def drop(self) -> None:
@@ -408,6 +414,7 @@ class WorkQueue:
         )
 
     def _put(self, place: Place, job: Job, until_ms: int | None) -> Row:
+        job = job_steps.dated(job, is_time_known=self._groups.is_time_known)
         self._jobs.put(place, job, until_ms)
         return self._row(place, job)
 

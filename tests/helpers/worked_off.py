@@ -51,6 +51,7 @@ class WorkedOff(CoordinatedGroups):
         self.starts = dict.fromkeys(range(partitions), 0)
         self.topic_id = "t1"
         self.skew_ms = 0  # of the wall clock
+        self.is_time_known = True  # to the next coordinator
         self.holds_back = False
         self.held_back: list[Output] = []
         self.parked: list[Look] = []
@@ -77,6 +78,7 @@ class WorkedOff(CoordinatedGroups):
             tally=self.tally,
             queue_limits=self.limits,
             known_until=known_until,
+            is_time_known=self.is_time_known,
         )
 
     # The topic.

@@ -85,6 +85,20 @@ async def leased(coordinator: GroupCoordinator, lease: bytes = b"one") -> None:
 
 
 # requirement: A7
+async def test_a_lease_says_whether_brokers_agreed_on_a_time() -> None:
+    clock = VirtualClock()
+    clock.is_known = False
+    coordinator = coordinator_of(OneJob(), clock)
+    coordinator.leads(InstantLog(coordinator))
+    await leased(coordinator)
+    assert [job.is_undated for job in coordinator.state.jobs["g"].values()] == [True]
+    clock.is_known = True
+    await coordinator.ask(settle("extend", b"one"), 1_000)
+    assert [job.is_undated for job in coordinator.state.jobs["g"].values()] == [False]
+    coordinator.leads(None)
+
+
+# requirement: A7
 async def test_a_dead_letter_is_tried_again_until_it_is_stored() -> None:
     jobs = OneJob()
     jobs.refusals = 20

@@ -199,34 +199,6 @@ def test_what_is_done_stays_done_after_a_fail_over(mail: WorkedOff) -> None:
     assert mail.done_below() == 3
 
 
-@pytest.mark.parametrize(("skew_ms", "held_ms"), [(-HOUR_MS, LEASE_MS), (HOUR_MS, 0), (0, 20_000)])
-def test_a_clock_of_the_next_coordinator_never_makes_a_lease_longer(skew_ms: int, held_ms: int) -> None:
-    mail = WorkedOff()
-    mail.produce(b"")
-    mail.take()
-    mail.after(10_000)
-    mail.skew_ms = skew_ms
-    mail.fail_over()
-    if held_ms:
-        mail.after(held_ms - 1)
-        assert mail.take() == []
-        mail.after(1)
-    else:
-        mail.after(0)
-    assert offsets(mail.take()) == [0]
-
-
-def test_a_clock_that_is_set_changes_no_lease(mail: WorkedOff) -> None:
-    mail.produce(b"")
-    mail.take()
-    for skew_ms in (HOUR_MS, -HOUR_MS):
-        mail.skew_ms = skew_ms
-        mail.after(1_000)
-        assert mail.take() == []
-    mail.after(LEASE_MS - 2_000)
-    assert offsets(mail.take()) == [0]
-
-
 def test_a_delay_survives_a_fail_over(mail: WorkedOff) -> None:
     mail.produce(b"")
     mail.settle("nack", mail.take(), 60_000)
