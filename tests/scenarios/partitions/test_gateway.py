@@ -32,7 +32,7 @@ from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.records.batch import split_batches
 from raftlog.records.control import Archived, Marker
 from raftlog.records.reader import read_records
-from raftlog.types import GroupId, NodeId, Offset, TopicPartition
+from raftlog.types import GroupId, NodeId, Offset, Term, TopicPartition
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import PRODUCER, ControlledBroker, PartitionCluster
 from tests.helpers.orders import ORDERS, batch_of, values_of
@@ -432,8 +432,8 @@ WIRE: Mapping[Service, tuple[Struct, str]] = {
     ),
     Service("partition.read_index", CallClass.READ): (rpc.ReadIndex(PLACE), f"91{PLACED}"),
     Service("partition.transfer", CallClass.REPLICAS): (
-        rpc.Transfer(PLACE, to=NodeId(2), timeout_ms=900),
-        f"93{PLACED}02cd0384",
+        rpc.Transfer(PLACE, to=NodeId(2), timeout_ms=900, term=Term(5)),
+        f"94{PLACED}02cd038405",
     ),
     Service("partition.log_end", CallClass.REPLICAS): (rpc.LogEndOf(PLACE), f"91{PLACED}"),
 }
