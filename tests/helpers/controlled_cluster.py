@@ -108,9 +108,7 @@ class ControlledBroker(SimulatedBroker):
         )
         self.controller.calls = self.gateway.relay
         parts = self.controller, self.gateway, self.clock
-        self.groups = BrokerGroups(
-            node_id, self.group_settings, *parts, self._check_open, lambda: self.has_reserve
-        )
+        self.groups = BrokerGroups(node_id, self.group_settings, *parts, self._check_open, self._keeps_room)
         self.transactions = BrokerTransactions(
             node_id, TransactionSettings(partitions=1), *parts, PRODUCER_IDS, self.groups.service
         )
@@ -122,6 +120,9 @@ class ControlledBroker(SimulatedBroker):
         self.remover = PartitionRemover(
             self.host, self.controller, self.manager.replicas, self._awaits_append
         )
+
+    def _keeps_room(self) -> bool:
+        return self.has_reserve
 
     async def _check_open(self, added: AddOffsets) -> None:
         await self.transactions.check_open(added)
