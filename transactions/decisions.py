@@ -403,7 +403,8 @@ class Decisions:
 
     def _abort_open(self, request_id: RequestId, ask: AbortOpen) -> None:
         name, found = ask.transactional_id, self._existing(ask.transactional_id)
-        if found.state in (State.ONGOING, State.PREPARED):
+        is_meant = ask.transaction in (None, (found.producer_id, found.epoch))
+        if is_meant and found.state in (State.ONGOING, State.PREPARED):
             self._decide([(name, found)], abort=AbortReason.OPERATOR)
         if self.state.transactions[name].state in ENDING:
             self._wait(request_id, name, ask)

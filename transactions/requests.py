@@ -141,9 +141,13 @@ class AbortBatch(msgspec.Struct, tag="abort-batch", frozen=True, kw_only=True):
 
 
 class AbortOpen(msgspec.Struct, tag="abort-open", frozen=True, kw_only=True):
-    """An operator's abort of whatever is open, prepared transactions too."""
+    """An operator's abort of whatever is open, prepared transactions too.
+
+    ``transaction`` is the one that was the newest when the operator asked: a later one is left alone.
+    """
 
     transactional_id: str
+    transaction: TransactionNumber | None = None  # older brokers do not send it
 
 
 class ReadAnswer(msgspec.Struct, tag="read-answer", frozen=True, kw_only=True):

@@ -110,11 +110,13 @@ async def commit(call: Call) -> web.StreamResponse:
 
 
 async def abort(call: Call) -> web.StreamResponse:
-    """Abort one transaction, or whatever a transactional id has open; may be repeated."""
+    """Abort one transaction, which may be repeated, or whatever a transactional id has open now."""
     name, handle = _named(call)
     if handle is not None:
         return await _end(call, handle, is_commit=False)
-    return await _described_after(call, AbortOpen(transactional_id=name))
+    newest = (await _ask(call, ReadTransaction(transactional_id=name), Described)).transaction
+    number = newest.producer_id, newest.epoch
+    return await _described_after(call, AbortOpen(transactional_id=name, transaction=number))
 
 
 async def prepare(call: Call) -> web.StreamResponse:

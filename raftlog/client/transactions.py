@@ -31,10 +31,12 @@ class AsyncTransactions:
     async def abort(self, transactional_id: str) -> wire.TransactionBody:
         """Abort whatever a transactional id has open, prepared transactions too; returns the newest one.
 
-        Nothing happens if none is open. Raises ``UnknownTransaction``.
+        Nothing happens if none is open. An unknown outcome is raised, not retried: a repetition could abort
+        the next transaction. Raises ``UnknownTransaction``.
         """
         path = wire.ABORT.at(transaction=transactional_id)
-        return (await self._session.ask_any(wire.ABORT.method, path)).read(wire.TransactionBody)
+        reply = await self._session.ask_any(wire.ABORT.method, path, may_repeat=False)
+        return reply.read(wire.TransactionBody)
 
     async def begin_run(
         self, key: str, *, owner: str, run: str, sequence: int, takeover: bool = False

@@ -113,8 +113,13 @@ async def test_a_change_that_cannot_be_shown_is_an_unknown_outcome(
     service = server.cluster.services.transactions
     ask = service.ask
 
+    changes: list[OfOneId] = []
+
     async def unread(request: OfOneId, *, timeout_ms: int) -> ReplyOfCoordinator:
-        if isinstance(request, ReadTransaction):
+        """Nothing can be read after a change."""
+        if not isinstance(request, ReadTransaction):
+            changes.append(request)
+        elif changes:
             raise NoLeader("__transactions/0 has no leader")
         return await ask(request, timeout_ms=timeout_ms)
 
@@ -123,6 +128,7 @@ async def test_a_change_that_cannot_be_shown_is_an_unknown_outcome(
     told = await server.post(f"{TRANSACTIONS}/{path.format(**one)}", body)
     assert (told.status, told.code) == (504, "replication_timeout")
     assert "has no leader" in str(told.json["detail"])
+    changes.clear()
     unknown = await server.post(f"{TRANSACTIONS}/nobody:abort")
     assert (unknown.status, unknown.code) == (404, "transaction_not_found"), "nothing is done"
     monkeypatch.undo()

@@ -292,6 +292,7 @@ RAISED: dict[str, Callable[[Client], Awaitable[object]]] = {
     "decommission": lambda client: client.cluster.decommission(4),
     "recommission": lambda client: client.cluster.recommission(4),
     "set replicas": lambda client: client.replicas.set("orders", 0, [1, 2, 3]),
+    "abort what is open": lambda client: client.transactions.abort("copy-1"),
     "transfer to a broker": lambda client: client.replicas.transfer_leadership("orders", 0, to=2),
     "start a plan": lambda client: client.cluster.start_plan(),
 }
@@ -313,6 +314,24 @@ async def test_only_what_undoes_no_change_of_others_is_repeated_in_doubt(change:
         with pytest.raises(CommitUnknown):
             await (REPEATED | RAISED)[change](client)
     assert (len(asked) > 1) == (change in REPEATED)
+
+
+async def test_a_transfer_to_any_broker_names_the_term_of_now_in_each_attempt() -> None:
+    sent: list[object] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.method == "GET":
+            shown = bodies.PartitionBody(0, 1, 7, [1, 2], [], [1, 2], 0, 0, 0, 0, 0)
+            return web.Response(body=msgspec.json.encode(shown), content_type="application/json")
+        sent.append(await request.json())
+        if len(sent) == 1:
+            assert request.transport is not None
+            request.transport.abort()
+        return web.json_response({"topic": "orders", "partition": 0, "leader": 2, "term": 8})
+
+    async with serving(answer) as url, VirtualClient(url) as client:
+        moved = await client.replicas.transfer_leadership("orders", 0)
+    assert (moved.leader, sent) == (2, [{"to": None, "term": 7}] * 2)
 
 
 async def test_a_response_that_is_nested_too_deeply_is_of_no_broker() -> None:

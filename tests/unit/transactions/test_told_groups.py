@@ -118,6 +118,22 @@ async def test_an_operators_abort_is_told_to_groups() -> None:
     coordinator.leads(None)
 
 
+async def test_a_repeated_abort_of_an_operator_ends_no_later_transaction() -> None:
+    # requirement: D3
+    outcomes = Outcomes()
+    outcomes.reachable.set()
+    coordinator = coordinator_of(outcomes)
+    await with_groups(coordinator, "copiers")
+    abort = AbortOpen(transactional_id="copy-1", transaction=(ONE.producer_id, ONE.epoch))
+    assert await coordinator.ask(abort, TIMEOUT_MS) == Done()
+    found = coordinator.state.transactions["copy-1"]
+    following = Handle("copy-1", found.producer_id, found.epoch)
+    await coordinator.ask(Join(transaction=following, groups=("copiers",)), TIMEOUT_MS)
+    assert await coordinator.ask(abort, TIMEOUT_MS) == Done()
+    assert coordinator.state.transactions["copy-1"].state is State.ONGOING
+    coordinator.leads(None)
+
+
 async def test_a_group_whose_topic_is_gone_is_not_told() -> None:
     outcomes = Outcomes()
     outcomes.gone.add("copiers")
