@@ -52,6 +52,7 @@ from raftlog.hosting.retention import RetentionManager
 from raftlog.hosting.supervisor import Supervisor
 from raftlog.node.cluster_time import ClockBounds
 from raftlog.node.flusher import RunSyncs, SyncThreads
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.kernel_syncs import KernelSyncs
 from raftlog.node.network.transport import Transport
@@ -87,6 +88,7 @@ class BrokerEnvironment:
     run_syncs: RunSyncs
     on_fatal: Callable[[BaseException], None]  # a broken invariant: the process must end
     on_older_copy: Callable[[], None]  # the disk is an older copy: the broker must stop and start again
+    frame_limits: FrameLimits = FRAME_LIMITS  # of the transport
 
 
 def syncs_of_process() -> RunSyncs:
@@ -131,7 +133,7 @@ class Broker:
             is_drained=self._is_drained,
             is_in_use=lambda peer: self.controller.image.is_in_use(peer),
             disks=self.disks,
-            settings=_host_settings(settings),
+            settings=_host_settings(settings, environment.frame_limits),
         )
         self.repairs = RepairService(self.host, filesystem, in_thread, self._closed_files)
         self.repairer = Repairer(self.host, filesystem, in_thread, self.repairs, limits.repair_bytes_per_s)
@@ -198,6 +200,7 @@ class Broker:
             self.host.clock,
             lambda added: self.transactions.check_open(added),
             self.disk.has_reserve,
+            self._environment.frame_limits,
         )
 
     def _transactions(self) -> BrokerTransactions:
@@ -209,6 +212,7 @@ class Broker:
             self.host.clock,
             self.producer_ids,
             self.groups.service,
+            self._environment.frame_limits,
         )
 
     def _delays(self) -> BrokerDelays:
@@ -219,6 +223,7 @@ class Broker:
             self.gateway,
             self.host.clock,
             self.producer_ids,
+            self._environment.frame_limits,
         )
 
     def _consumed_positions(self) -> ConsumedPositions:
@@ -426,7 +431,7 @@ class Broker:
         )
 
 
-def _host_settings(settings: BrokerSettings) -> HostSettings:
+def _host_settings(settings: BrokerSettings, frame_limits: FrameLimits) -> HostSettings:
     timing, limits = settings.timing, settings.limits
     return HostSettings(
         tick_ms=timing.tick_ms,
@@ -437,4 +442,5 @@ def _host_settings(settings: BrokerSettings) -> HostSettings:
         uncommitted_bytes_max=limits.uncommitted_bytes_max,
         clock_bounds=ClockBounds(jump_ms_max=timing.clock_jump_ms_max, pause_ms=timing.clock_pause_ms),
         dead_timeout_ms=timing.dead_timeout_ms,
+        frame_limits=frame_limits,
     )

@@ -33,6 +33,7 @@ from raftlog.errors import (
 )
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
 from raftlog.hosting.decisions import Effect, RequestId
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 
 MOVE_MS: Final = 5_000  # for one attempt
 PAUSE_MIN_S: Final = 0.05
@@ -98,10 +99,11 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         pending_bytes_max: int = BYTES_MAX,
         batch_bytes_max: BytesMax,
         room: MoveRoom,
+        frame_limits: FrameLimits = FRAME_LIMITS,
     ) -> None:
         """``room`` is shared with the other coordinators of the broker."""
         self.state = DelayedState()
-        super().__init__(name, clock, record_of, self.state)
+        super().__init__(name, clock, record_of, self.state, frame_limits)
         self.tally = Tally()
         self._partition = partition
         self._delivery = delivery

@@ -34,6 +34,7 @@ from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, R
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
 from raftlog.hosting.decisions import Effect, RequestId
 from raftlog.node.blocking import RunBlocking
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.node.leader_search import UNANSWERED
 from raftlog.node.threads import in_thread
 
@@ -65,10 +66,11 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         sweep_every_ms: int = SWEEP_MS,
         run_blocking: RunBlocking = in_thread,
         has_reserve: Callable[[], bool] = lambda: True,
+        frame_limits: FrameLimits = FRAME_LIMITS,
     ) -> None:
         """``has_reserve`` says whether the disk has more than the half of its reserve for deletions."""
         self.state = GroupsState()
-        super().__init__(name, clock, lambda row: KINDS.record_of(*row), self.state)
+        super().__init__(name, clock, lambda row: KINDS.record_of(*row), self.state, frame_limits)
         self.tally = Tally()
         self._topics = topics
         self._jobs = jobs

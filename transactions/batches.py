@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from raftlog.errors import Conflict, InvalidRequest, ProducerFenced
-from raftlog.hosting.decisions import RECORDS_PER_BATCH, WRITE_BYTES_MAX
+from raftlog.hosting.decisions import RECORDS_PER_BATCH
 from raftlog.records.keys import partition_for_key
 from raftlog.wire.limits import NAME_CHARACTERS_MAX
 from transactions.fencing import is_newest, outcome_of, why_closed
@@ -19,8 +19,6 @@ from transactions.records import KINDS, Handle, Sink, State, Transaction, Transa
 
 KEY_END: Final = "~"  # of a sink's key in a transactional id
 HANDLES_MAX: Final = RECORDS_PER_BATCH - 1  # the row of the sink stands in the same batch
-SINK_BYTES_MAX: Final = 1 << 20  # of that row, and of the keys of the others
-DECISION_BYTES_MAX: Final = WRITE_BYTES_MAX - SINK_BYTES_MAX
 PARTICIPANT_BYTES_MAX: Final = NAME_CHARACTERS_MAX + 16  # of a partition or a group in a row
 
 Existing = Callable[[str], Transaction]
@@ -43,8 +41,11 @@ def check_sink(transactional_id: str) -> None:
         )
 
 
-def chosen(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen:
-    """The transactions of a batch that is committed now. Raises for a handle that is not prepared."""
+def chosen(key: str, handles: Sequence[Handle], existing: Existing, bytes_max: int) -> Chosen:
+    """The transactions of a batch that is committed now.
+
+    Raises for a handle that is not prepared, and where the decision has more than ``bytes_max``.
+    """
     _check_handles(key, handles)
     found: Chosen = []
     for handle in handles:
@@ -53,7 +54,7 @@ def chosen(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen:
             error = why_closed(handle, transaction)
             raise error or Conflict(f"handles: transaction {handle} is not prepared; prepare it first")
         found.append((handle.transactional_id, transaction))
-    _check_size(found)
+    _check_size(found, bytes_max)
     return found
 
 
@@ -109,16 +110,16 @@ def not_alone(name: str) -> Conflict:
     return Conflict(f"the transaction of {name!r} is prepared: commit it with its batch")
 
 
-def _check_size(found: Chosen) -> None:
+def _check_size(found: Chosen, bytes_max: int) -> None:
     """Raise ``InvalidRequest`` where the decision about all is more than can be stored at once."""
     participants = sum(len(one.partitions) + len(one.groups) for _, one in found)
-    if participants * PARTICIPANT_BYTES_MAX <= DECISION_BYTES_MAX:
+    if participants * PARTICIPANT_BYTES_MAX <= bytes_max:
         return
     size_bytes = sum(len(KINDS.record_of(TransactionKey(name), one).value or b"") for name, one in found)
-    if size_bytes > DECISION_BYTES_MAX:
+    if size_bytes > bytes_max:
         raise InvalidRequest(
             f"handles: {len(found)} transactions with {participants} partitions and groups take {size_bytes} "
-            f"bytes, more than the {DECISION_BYTES_MAX} of one decision: abort the batch, and write it with "
+            f"bytes, more than the {bytes_max} of one decision: abort the batch, and write it with "
             "fewer tasks, or to fewer partitions in each",
             field="handles",
         )

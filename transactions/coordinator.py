@@ -15,6 +15,7 @@ from raftlog.clock import TrustedClock
 from raftlog.errors import UnknownGroup, UnknownPartition, UnknownTopic
 from raftlog.hosting.coordinator import Coordinator
 from raftlog.hosting.decisions import Effect
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from transactions.decisions import Decisions
 from transactions.outputs import Mark, Row
 from transactions.records import KINDS, Handle, Participant
@@ -79,9 +80,10 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         key_retention_ms: int,
         state_bytes_max: int = STATE_BYTES_MAX,
         keys_bytes_max: int = KEYS_BYTES_MAX,
+        frame_limits: FrameLimits = FRAME_LIMITS,
     ) -> None:
         self.state = TransactionsState()
-        super().__init__(name, clock, lambda row: KINDS.record_of(*row), self.state)
+        super().__init__(name, clock, lambda row: KINDS.record_of(*row), self.state, frame_limits)
         self.tally = Tally()
         self._markers = markers
         self._id_retention_ms = id_retention_ms
@@ -101,6 +103,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             key_retention_ms=self._key_retention_ms,
             state_bytes_max=self._state_bytes_max,
             keys_bytes_max=self._keys_bytes_max,
+            decision_bytes_max=self.frame_limits.decision_bytes_max,
             tally=self.tally,
             before=before,
         )

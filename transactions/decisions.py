@@ -29,6 +29,7 @@ from raftlog.errors import (
 )
 from raftlog.hosting.deadlines import Deadlines
 from raftlog.hosting.decisions import RequestId
+from raftlog.node.frame_limits import FRAME_LIMITS
 from transactions import batches, keyed_requests, sinks
 from transactions.fencing import ENDING, IDLE, is_newest, outcome_of, why_closed
 from transactions.listing import page_of
@@ -94,6 +95,7 @@ class Decisions:
         key_retention_ms: int,
         state_bytes_max: int = STATE_BYTES_MAX,
         keys_bytes_max: int = KEYS_BYTES_MAX,
+        decision_bytes_max: int = FRAME_LIMITS.decision_bytes_max,
         tally: Tally | None = None,
         before: Decisions | None = None,
     ) -> None:
@@ -102,6 +104,7 @@ class Decisions:
         self._outputs = Outputs(state.copy())
         self._id_retention_ms = id_retention_ms
         self._key_retention_ms = key_retention_ms
+        self._decision_bytes_max = decision_bytes_max
         self._room = Room(
             self.state,
             state_bytes_max=state_bytes_max,
@@ -363,7 +366,7 @@ class Decisions:
         if before is None:
             self._check_new(ask.key, ask.client)
         if before is None or sinks.is_new_batch(ask, before):
-            chosen = batches.chosen(ask.key, ask.handles, self._existing)
+            chosen = batches.chosen(ask.key, ask.handles, self._existing, self._decision_bytes_max)
             sink = sinks.after(ask, before, self._wall_ms)
             self._check_parts(ask.key, before, sink, chosen)
             self._decide(chosen, abort=None, beside=((SinkKey(ask.key), sink),))

@@ -36,6 +36,7 @@ from raftlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.records.batch import HEADER_BYTES, Batch, Codec, split_batches
 from raftlog.records.builder import build_batch
 from raftlog.records.keys import partition_for_key
@@ -57,8 +58,10 @@ class BrokerDelays:
         gateway: Gateway,
         clock: TrustedClock,
         producer_ids: ProducerIdCipher,
+        frame_limits: FrameLimits = FRAME_LIMITS,
     ) -> None:
         self._settings = settings
+        self._frame_limits = frame_limits
         self._clock = clock
         self._room = MoveRoom()
         self._delivery = BrokerDelivery(controller, gateway, clock, producer_ids)
@@ -89,6 +92,7 @@ class BrokerDelays:
             pending_bytes_max=self._settings.pending_bytes_max // count,
             batch_bytes_max=self._delivery.batch_bytes_max,
             room=self._room,
+            frame_limits=self._frame_limits,
         )
         self.coordinators[target.partition] = coordinator
         return coordinator

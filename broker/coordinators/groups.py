@@ -30,6 +30,7 @@ from queues.all_queues import QueueLimits
 from raftlog.clock import TrustedClock
 from raftlog.errors import CorruptBatch, OffsetOutOfRange, RaftlogError, UnknownPartition
 from raftlog.hosting.known_topics import KnownTopics
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.reader import iter_records
 from raftlog.types import NodeId, Offset, TopicPartition
@@ -50,11 +51,13 @@ class BrokerGroups:
         clock: TrustedClock,
         check_open: CheckOpen,
         has_reserve: Callable[[], bool],
+        frame_limits: FrameLimits = FRAME_LIMITS,
     ) -> None:
         """``check_open`` asks whether a transaction is open; see ``GroupCoordinator`` for ``has_reserve``."""
         self._check_open = check_open
         self._has_reserve = has_reserve
         self._settings = settings
+        self._frame_limits = frame_limits
         self._clock = clock
         self.coordinators: dict[int, GroupCoordinator] = {}  # by partition of ``__offsets``
         self._topics = self.topics = ConsumedTopics(controller, gateway)
@@ -91,6 +94,7 @@ class BrokerGroups:
             state_bytes_max=self._settings.state_bytes_max // count,
             sweep_every_ms=min(SWEEP_MS, self._settings.offsets_retention_ms),
             has_reserve=self._has_reserve,
+            frame_limits=self._frame_limits,
         )
         self.coordinators[target.partition] = coordinator
         return coordinator

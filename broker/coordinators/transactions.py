@@ -19,6 +19,7 @@ from partitions.replica.participant import TransactionName
 from partitions.routing.gateway import Gateway
 from raftlog.clock import TrustedClock
 from raftlog.errors import UnknownPartition, UnknownTopic, UnknownTransaction
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.records.control import Marker
 from raftlog.types import NodeId, TopicPartition
 from transactions.coordinator import TransactionCoordinator
@@ -41,8 +42,10 @@ class BrokerTransactions:
         clock: TrustedClock,
         producer_ids: ProducerIdCipher,
         groups: GroupService,
+        frame_limits: FrameLimits = FRAME_LIMITS,
     ) -> None:
         self._settings = settings
+        self._frame_limits = frame_limits
         self._clock = clock
         self._markers = BrokerMarkers(controller, gateway, groups)
         self.coordinators: dict[int, TransactionCoordinator] = {}  # by partition of ``__transactions``
@@ -75,6 +78,7 @@ class BrokerTransactions:
             key_retention_ms=self._settings.key_retention_ms,
             state_bytes_max=self._settings.state_bytes_max // count,
             keys_bytes_max=self._settings.keys_bytes_max // count,
+            frame_limits=self._frame_limits,
         )
         self.coordinators[target.partition] = coordinator
         return coordinator

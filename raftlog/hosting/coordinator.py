@@ -37,19 +37,18 @@ from raftlog.errors import (
 from raftlog.exhaustion import refuse_exhausted
 from raftlog.hosting.decisions import (
     RECORDS_PER_BATCH,
-    WRITE_BYTES_MAX,
     Answer,
     Decisions,
     Effect,
     RequestId,
     Write,
 )
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.records.batch import Batch, Buffer, Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 
 LOOK_S_MAX: Final = 1.0  # after this time a clock that was advanced is noticed
 STALL_S: Final = 0.25  # a tick that is so late waits once more: heartbeats may stand in a queue
-BYTES_PER_BATCH: Final = 1 << 20  # unless a single write has more
 AGAIN_S: Final = 0.2  # before the coordinator begins again, at least
 AGAIN_TIMES: Final = 50  # as long as it takes to begin: much state must not occupy the broker
 AGAIN_S_MAX: Final = 5.0  # also where the process was stopped meanwhile
@@ -128,10 +127,16 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     reads: ClassVar[tuple[type[Any], ...]] = ()
 
     def __init__(
-        self, name: str, clock: TrustedClock, record_of: Callable[[Row], Record], state: ReplicatedState
+        self,
+        name: str,
+        clock: TrustedClock,
+        record_of: Callable[[Row], Record],
+        state: ReplicatedState,
+        frame_limits: FrameLimits = FRAME_LIMITS,
     ) -> None:
         """``record_of`` encodes one row that decisions write; ``state`` is what is committed."""
         self.decisions: DecisionsT | None = None
+        self.frame_limits = frame_limits
         self._name = name
         self._clock = clock
         self._record_of = record_of
@@ -498,22 +503,21 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         """The records of a write. Raises ``RecordTooLarge`` where they are more than a batch may have."""
         records = [self._record_of(row) for row in write.rows]
         size_bytes = max(map(_size_of, _pieces(records)), default=0)
-        if size_bytes > WRITE_BYTES_MAX:
+        bytes_max = self.frame_limits.write_bytes_max
+        if size_bytes > bytes_max:
             raise RecordTooLarge(
                 f"{self._name}: the request would store {size_bytes} bytes at once; send less",
-                limit_bytes=WRITE_BYTES_MAX,
+                limit_bytes=bytes_max,
             )
         return records
 
     def _batches(self, writes: Iterable[Sequence[Record]]) -> Iterator[Batch]:
         """A write of up to ``RECORDS_PER_BATCH`` rows stands in one batch: it is stored whole or not."""
         records: list[Record] = []
-        size_bytes = 0
+        size_bytes, bytes_max = 0, self.frame_limits.writes_bytes_max
         for more in writes:
             more_bytes = _size_of(more)
-            is_full = (
-                len(records) + len(more) > RECORDS_PER_BATCH or size_bytes + more_bytes > BYTES_PER_BATCH
-            )
+            is_full = len(records) + len(more) > RECORDS_PER_BATCH or size_bytes + more_bytes > bytes_max
             if records and is_full:
                 yield from self._encoded(records)
                 records, size_bytes = [], 0

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 from raftlog.errors import RaftlogError
 
 RECORDS_PER_BATCH: Final = 1_000
-WRITE_BYTES_MAX: Final = 16 << 20  # of one write: half of what a frame between brokers carries
 
 RequestId = int
 Row = TypeVar("Row")

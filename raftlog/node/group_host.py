@@ -40,6 +40,7 @@ from raftlog.node.codec import (
 )
 from raftlog.node.duties import Duties
 from raftlog.node.flusher import Flushed, Flusher, RunSyncs
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.node.group.pending_requests import UncommittedBytes
 from raftlog.node.group.ports import Elections, GroupListener
 from raftlog.node.group.raft_group import RaftGroup
@@ -70,7 +71,7 @@ SAY_AGAIN_TICKS: Final = 200  # how long a replica rejoins before, and between, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """Times of a broker's groups. Every broker of a cluster should use the same."""
+    """Times and limits of a broker's groups. Every broker of a cluster should use the same."""
 
     tick_ms: int = TICK_MS
     heartbeat_ticks: int = HEARTBEAT_TICKS  # 100 ms
@@ -81,6 +82,7 @@ class HostSettings:
     uncommitted_bytes_max: int = 256 << 20  # of all groups; each has a bound of its own, too
     clock_bounds: ClockBounds = CLOCK_BOUNDS
     dead_timeout_ms: int = 3000  # the active controller counts a broker as dead that it has not heard so long
+    frame_limits: FrameLimits = FRAME_LIMITS
 
 
 class GroupHost:
@@ -116,7 +118,7 @@ class GroupHost:
         self.read_places = asyncio.Semaphore(READ_THREADS)
         self.catch_up = CatchUpRate(clock, self.settings.catch_up_bytes_per_s)
         self.flusher = Flusher(run_syncs, self.fail)
-        self.calls = Calls(transport, first_id=rng.getrandbits(48))
+        self.calls = Calls(transport, first_id=rng.getrandbits(48), frame_limits=self.settings.frame_limits)
         self.has_room = has_room
         self._is_drained = is_drained
         self._is_in_use = is_in_use

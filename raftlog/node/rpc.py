@@ -19,6 +19,7 @@ import msgspec
 
 from raftlog.errors import ConnectionLost, InvalidRequest, NotLeader, Overloaded, RaftlogError, from_code
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, unpack_head
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.node.network.transport import Transport
 from raftlog.node.rpc_classes import CALLS_MAX, RETRY_AFTER_MS, CallClass, Service
 from raftlog.storage.filesystem import Buffer
@@ -45,7 +46,10 @@ class Calls:
     earlier one must not be taken for the answer to one of this.
     """
 
-    def __init__(self, transport: Transport, *, first_id: int) -> None:
+    def __init__(
+        self, transport: Transport, *, first_id: int, frame_limits: FrameLimits = FRAME_LIMITS
+    ) -> None:
+        self.frame_limits = frame_limits  # of the transport
         self._transport = transport
         self._services: dict[str, tuple[Service, Handler]] = {}
         self._open: dict[int, tuple[NodeId, asyncio.Future[tuple[bytes, memoryview]]]] = {}

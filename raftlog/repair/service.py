@@ -34,7 +34,6 @@ from raftlog.storage.members import encode_entries, load_members, membership_in
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
 SERVICE: Final = Service("repair", CallClass.REPAIR)
-ANSWER_BYTES_MAX: Final = 1 << 18
 NO_INDEX: Final = Index(-2)
 UNKNOWN_TERM: Final = Term(-1)
 
@@ -104,13 +103,17 @@ class RepairService:
         """Answer from this, until the files change."""
         self._seen[seen.directory] = seen
 
+    @property
+    def _bytes_max(self) -> int:
+        return self.host.calls.frame_limits.repair_bytes_max
+
     async def _serve(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
         ask = decode_body(head, Ask)
         group = self.host.groups.get(ask.group_id)
         if group is not None and group.stopped is None:
-            told, data = await _from_group(group, ask)
+            told, data = await _from_group(group, ask, self._bytes_max)
         else:
             told, data = await self._from_files(ask)
         return msgspec.msgpack.encode(told), data
@@ -142,14 +145,16 @@ class RepairService:
         )
         if not is_held:
             return told, []
-        return told, await self.run_blocking(lambda: _from_runs(self.filesystem, seen, ask, self._places))
+        return told, await self.run_blocking(
+            lambda: _from_runs(self.filesystem, seen, ask, self._places, self._bytes_max)
+        )
 
     def _voters_in(self, seen: VerifyReport, ask: Ask) -> tuple[NodeId, ...]:
         """Only a question for state and indexes is worth reading them."""
         return voters_in_files(self.filesystem, seen) if ask.members_at != NO_INDEX else ()
 
 
-async def _from_group(group: RaftGroup[object], ask: Ask) -> tuple[Told, list[Buffer]]:
+async def _from_group(group: RaftGroup[object], ask: Ask, bytes_max: int) -> tuple[Told, list[Buffer]]:
     log = group.log
     if ask.anchor_index != NO_INDEX:
         is_held = _holds(group, ask.anchor_index, ask.anchor_term)
@@ -170,7 +175,7 @@ async def _from_group(group: RaftGroup[object], ask: Ask) -> tuple[Told, list[Bu
     if not is_held or not log.first_index <= ask.first <= last:
         return told, []
     try:
-        found = await read_batches(log, ask.first, Index(last), bytes_max=ANSWER_BYTES_MAX)
+        found = await read_batches(log, ask.first, Index(last), bytes_max=bytes_max)
     except (LogCorrupt, OSError) as error:
         group.stop(error)
         raise InvalidRequest(f"the log of group {ask.group_id} cannot be read: {error}") from None
@@ -231,7 +236,9 @@ def _holds(group: RaftGroup[object], index: Index, term: Term) -> bool:
         return False
 
 
-def _from_runs(filesystem: Filesystem, seen: VerifyReport, ask: Ask, places: Places) -> list[Buffer]:
+def _from_runs(
+    filesystem: Filesystem, seen: VerifyReport, ask: Ask, places: Places, bytes_max: int
+) -> list[Buffer]:
     """Whole batches from ``first`` on, as far as one run of sound ones goes."""
     run = next((run for run in seen.runs if run.first <= ask.first <= run.last), None)
     if run is None:
@@ -243,7 +250,7 @@ def _from_runs(filesystem: Filesystem, seen: VerifyReport, ask: Ask, places: Pla
         start = places.pop((run.path, ask.first), run.position)
         for position, found in walk_batches(file, start, run.end):
             batch = cut_gap(found, ask.first, ask.last)
-            if size > ANSWER_BYTES_MAX:
+            if size > bytes_max:
                 places[run.path, batch.base_offset] = position  # where the next question will begin
                 break
             if batch.last_offset > ask.last:

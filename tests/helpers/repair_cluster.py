@@ -17,6 +17,7 @@ from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import ConnectionLost, InvalidRequest
 from raftlog.node.blocking import RunBlocking
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.node.group.snapshot_transfer import SnapshotService
 from raftlog.node.group.view import GroupView
 from raftlog.node.group_host import GroupHost
@@ -66,6 +67,7 @@ class Net:
     services: dict[NodeId, Handler] = field(default_factory=dict)
     snapshots: dict[NodeId, Handler] = field(default_factory=dict)
     asked: list[tuple[NodeId, Ask]] = field(default_factory=list)
+    frame_limits: FrameLimits = FRAME_LIMITS
 
 
 @dataclass
@@ -80,6 +82,11 @@ class Host:
     def calls(self) -> Host:
         """Itself."""
         return self
+
+    @property
+    def frame_limits(self) -> FrameLimits:
+        """Those of the network."""
+        return self.net.frame_limits
 
     def serve(self, service: Service, handler: Handler) -> None:
         """Offer one of the two services."""

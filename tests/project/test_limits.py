@@ -14,15 +14,12 @@ from groups.commits import PENDING_MAX
 from groups.membership import GROUP_BYTES_MAX
 from partitions.metadata.topic_config import check
 from raftlog.errors import InvalidRequest
-from raftlog.hosting.coordinator import BYTES_PER_BATCH
-from raftlog.hosting.decisions import RECORDS_PER_BATCH, WRITE_BYTES_MAX
-from raftlog.node.group.raft_group import BATCH_BYTES_MAX
-from raftlog.node.group.replication import APPEND_BYTES_MAX
-from raftlog.node.group.snapshot_transfer import CHUNK_BYTES
+from raftlog.hosting.decisions import RECORDS_PER_BATCH
+from raftlog.node.frame_limits import FRAME_LIMITS
 from raftlog.node.network.tcp_links import TransportLimits
 from raftlog.wire.delays import SHOWN_MAX
 from raftlog.wire.limits import KEYED_RECORDS_MAX, OFFSET_METADATA_CHARACTERS_MAX, PARTITIONS_MAX
-from transactions.batches import DECISION_BYTES_MAX, HANDLES_MAX
+from transactions.batches import HANDLES_MAX
 from transactions.listing import PARTS_MAX
 
 PAGE: Final = (Path(__file__).resolve().parents[2] / "docs" / "limits.md").read_text()
@@ -39,18 +36,18 @@ def size(count: int) -> str:
 
 
 FRAME: Final = size(TransportLimits().frame_bytes_max)
-PROPOSAL: Final = size(BATCH_BYTES_MAX)
-WRITE: Final = size(WRITE_BYTES_MAX)
+PROPOSAL: Final = size(FRAME_LIMITS.batch_bytes_max)
+WRITE: Final = size(FRAME_LIMITS.write_bytes_max)
 ROWS: Final = f"{RECORDS_PER_BATCH:,}"
 NUMBERS: Final = {
     "a frame between brokers": [FRAME, size(QUEUE_BYTES_MIN)],
     "a batch that is proposed to a Raft group": [PROPOSAL, FRAME],
     "a batch of a producer": ["16 MiB", PROPOSAL],
-    "several batches in one message to a follower": [size(APPEND_BYTES_MAX), FRAME],
+    "several batches in one message to a follower": [size(FRAME_LIMITS.append_bytes_max), FRAME],
     "one request, after decompression": [size(MESSAGE_BYTES_MAX), FRAME],
     "one binary answer": [size(MESSAGE_BYTES_MAX), FRAME],
     "rows that a coordinator stores together": [WRITE, ROWS, PROPOSAL],
-    "writes of several requests to a coordinator": [size(BYTES_PER_BATCH), PROPOSAL],
+    "writes of several requests to a coordinator": [size(FRAME_LIMITS.writes_bytes_max), PROPOSAL],
     "members of a group, their subscriptions and metadata": [size(GROUP_BYTES_MAX), WRITE],
     "assignments of a group": [f"{PARTITIONS_MAX:,}", WRITE],
     "offsets of one commit, and of one transaction in a group": [
@@ -60,12 +57,13 @@ NUMBERS: Final = {
         ROWS,
     ],
     "offsets of a group, and its queues": None,  # shares of settings, which the tests of groups hold
-    "the decision about a batch of a sink": [size(DECISION_BYTES_MAX), f"{HANDLES_MAX}", WRITE],
+    "the decision about a batch of a sink": [size(FRAME_LIMITS.decision_bytes_max), f"{HANDLES_MAX}", WRITE],
     "transactions of one page of a list": [f"{PARTS_MAX:,}", FRAME],
     "delayed messages of one page of a list": [f"{SHOWN_MAX}", size(KEYS_BYTES_MAX)],
     "decisions to abort": [],
     "the answer of one request with an idempotency key": [f"{KEYED_RECORDS_MAX:,}", WRITE],
-    "a state machine's snapshot": [size(CHUNK_BYTES), FRAME],
+    "a state machine's snapshot": [size(FRAME_LIMITS.chunk_bytes), FRAME],
+    "a part of a log, for a repair": [size(FRAME_LIMITS.repair_bytes_max), FRAME],
     "the answer of a call between brokers": [FRAME],
 }
 
@@ -89,11 +87,13 @@ def test_a_batch_of_a_producer_has_the_size_of_the_page() -> None:
 
 
 def test_what_feeds_another_limit_fits_it() -> None:
-    frame = TransportLimits().frame_bytes_max
-    assert WRITE_BYTES_MAX < BATCH_BYTES_MAX < frame < QUEUE_BYTES_MIN
-    assert MESSAGE_BYTES_MAX < BATCH_BYTES_MAX
-    assert DECISION_BYTES_MAX < WRITE_BYTES_MAX
+    frame, limits = TransportLimits().frame_bytes_max, FRAME_LIMITS
+    assert frame == limits.frame_bytes_max
+    assert limits.write_bytes_max < limits.batch_bytes_max < frame < QUEUE_BYTES_MIN
+    assert limits.batch_bytes_max + limits.repair_bytes_max < frame
+    assert limits.batch_bytes_max > MESSAGE_BYTES_MAX
+    assert limits.decision_bytes_max < limits.write_bytes_max
     assert PENDING_MAX < RECORDS_PER_BATCH, "the offsets of a transaction, and the row that names them"
-    limits = Limits()
-    assert max(limits.body_bytes_max, limits.fetch_bytes_max) <= MESSAGE_BYTES_MAX
-    assert limits.peer_queue_bytes_max >= QUEUE_BYTES_MIN
+    settings = Limits()
+    assert max(settings.body_bytes_max, settings.fetch_bytes_max) <= MESSAGE_BYTES_MAX
+    assert settings.peer_queue_bytes_max >= QUEUE_BYTES_MIN

@@ -66,7 +66,6 @@ from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 Reply = TypeVar("Reply")
 
 _TICK: Final = Tick()
-BATCH_BYTES_MAX: Final = 31 << 20  # of a proposal: a frame between brokers has 32 MiB, and a head
 _log = logging.getLogger("raftlog.node")
 
 
@@ -88,6 +87,7 @@ class RaftGroup(LeaderRequests[Reply]):
         health = ReplicaHealth(node_id, core.membership, environment.tick_ms)
         watch = MembershipWatch(node_id, core, listener)
         super().__init__(group_id, node_id, core, log, watch, health)
+        self.frame_limits = environment.calls.frame_limits
         self._listener = listener
         self._environment = environment
         self._has_failed = False
@@ -149,12 +149,13 @@ class RaftGroup(LeaderRequests[Reply]):
         """
         if not self.is_leader:
             raise self._not_leader()
+        bytes_max = self.frame_limits.batch_bytes_max
         for batch in batches:
-            if len(batch.data) > BATCH_BYTES_MAX:
+            if len(batch.data) > bytes_max:
                 raise RecordTooLarge(
                     f"a batch has {len(batch.data)} bytes, more than a message between brokers carries; send "
                     "less at once",
-                    limit_bytes=BATCH_BYTES_MAX,
+                    limit_bytes=bytes_max,
                 )
         self._recent.check_room()
         if not (frees_room or self.has_room):

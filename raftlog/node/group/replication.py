@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from raftlog.core.inputs import AppendCut, AppendDropped
 from raftlog.core.messages import AppendRequest, Heartbeat, TimeoutNow
@@ -26,7 +26,6 @@ from raftlog.types import GroupId, Index, NodeId, Term
 
 Reply = TypeVar("Reply")
 
-APPEND_BYTES_MAX: Final = 1 << 20  # of one AppendRequest
 _log = logging.getLogger("raftlog.node")
 
 
@@ -65,6 +64,7 @@ class Replication(Generic[Reply]):
         self._group = group
         self._entries = entries
         self._network = network
+        self._append_bytes_max = network.calls.frame_limits.append_bytes_max
         self._scheduler = scheduler
         self._step = step
         # Bytes that went to a member since an append to it last reached the end of our log.
@@ -85,7 +85,7 @@ class Replication(Generic[Reply]):
                 self._step(AppendDropped(order.to))  # the core asks again with the next heartbeat
                 return
             try:
-                found = self._entries.recent_bytes(order.first, order.last, APPEND_BYTES_MAX)
+                found = self._entries.recent_bytes(order.first, order.last, self._append_bytes_max)
             except Overloaded:
                 self._step(AppendDropped(order.to))
                 return
@@ -102,7 +102,7 @@ class Replication(Generic[Reply]):
         try:
             if group.is_leader:  # else its log may be closed by now
                 end = Index(min(order.last, group.log.last_index))
-                found = await read_batches(group.log, order.first, end, bytes_max=APPEND_BYTES_MAX)
+                found = await read_batches(group.log, order.first, end, bytes_max=self._append_bytes_max)
         except (LogChanged, OffsetOutOfRange, Overloaded):
             pass  # retention was faster, or no file could be opened: the core asks for what is there then
         except (LogCorrupt, OSError) as error:

@@ -28,7 +28,6 @@ from raftlog.storage.filesystem import Buffer
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
 SERVICE: Final = Service("snapshot", CallClass.REPAIR)
-CHUNK_BYTES: Final = 256 << 10
 CHUNK_TIMEOUT_MS: Final = 5000
 
 _log = logging.getLogger("raftlog.node")
@@ -51,6 +50,7 @@ class SnapshotService:
     """One broker's side of it, as a leader or in its place: gives out the state that its log begins with."""
 
     def __init__(self, calls: Calls, groups: Callable[[], Mapping[GroupId, GroupView]]) -> None:
+        self._chunk_bytes = calls.frame_limits.chunk_bytes
         self._groups = groups
         self._newest: tuple[GroupId, Index, bytes, int] | None = None  # what is asked for next, most likely
         calls.serve(SERVICE, self._serve)
@@ -60,7 +60,7 @@ class SnapshotService:
     ) -> tuple[bytes, Sequence[Buffer]]:
         ask = decode_body(head, _Ask)
         state, checksum = await self._state(ask)
-        chunk = memoryview(state)[ask.offset : ask.offset + CHUNK_BYTES]
+        chunk = memoryview(state)[ask.offset : ask.offset + self._chunk_bytes]
         return msgspec.msgpack.encode(_Chunk(len(state), checksum, crc32c(chunk))), [chunk]
 
     async def _state(self, ask: _Ask) -> tuple[bytes, int]:
@@ -93,6 +93,7 @@ class SnapshotTransfer:
         self._node_id = node_id
         self._group_id = group_id
         self._calls = calls
+        self._chunk_bytes = calls.frame_limits.chunk_bytes
         self._arrived = arrived
         self._request: FetchSnapshot | None = None
         self._manifest: tuple[int, int] | None = None
@@ -199,6 +200,7 @@ class SnapshotTransfer:
             if offset:  # another broker's bytes differ: begin anew with its own
                 self._received = bytearray()
                 return
-        if crc32c(payload) != chunk.chunk_checksum or len(payload) != min(CHUNK_BYTES, chunk.length - offset):
+        expected = min(self._chunk_bytes, chunk.length - offset)
+        if crc32c(payload) != chunk.chunk_checksum or len(payload) != expected:
             raise InvalidRequest(f"the chunk at {offset} is damaged")
         self._received += payload

@@ -17,6 +17,7 @@ from random import Random
 from typing import Final
 
 from raftlog.clock import Clock
+from raftlog.node.frame_limits import FRAME_LIMITS
 from raftlog.node.network.framing import HEADER_BYTES
 from raftlog.node.network.handshake import (
     DISK_REFUSED,
@@ -43,7 +44,7 @@ SMALL_FRAMES_BYTES_MAX: Final = _MEBIBYTE
 class TransportLimits:
     """The bounds of a transport. All nodes of a cluster should have the same ``frame_bytes_max``."""
 
-    frame_bytes_max: int = 32 * _MEBIBYTE
+    frame_bytes_max: int = FRAME_LIMITS.frame_bytes_max
     queue_bytes_max: int = 64 * _MEBIBYTE
     """For each peer; headers count. Small frames have ``SMALL_FRAMES_BYTES_MAX`` more."""
     handshake_ms_max: int = 5_000

@@ -13,7 +13,9 @@ from raftlog.core.membership import Membership
 from raftlog.core.messages import Heartbeat, VoteRequest
 from raftlog.errors import CommitUnknown, InvalidRequest, LeadershipNotMoved, NotLeader, RaftlogError
 from raftlog.node.codec import encode_message
+from raftlog.node.frame_limits import FrameLimits
 from raftlog.node.group import snapshot_transfer
+from raftlog.node.group_host import HostSettings
 from raftlog.storage.log_storage import LogChange, carry_out
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.testing.fake_filesystem import PowerLost
@@ -253,6 +255,7 @@ async def test_a_transfer_is_in_doubt_when_the_leader_stops_during_it(cluster: N
 
 
 SMALL = LogSettings(segment_bytes=300, index_interval_bytes=512)  # three batches or so
+BYTEWISE = HostSettings(frame_limits=FrameLimits(chunk_bytes=1))  # snapshots
 
 
 async def append_some(cluster: NodeCluster, count: int) -> None:
@@ -321,11 +324,10 @@ async def test_an_added_replica_begins_with_a_snapshot(cluster: NodeCluster) -> 
 
 @pytest.mark.parametrize("trouble", ["link", "leader", "follower"])
 @pytest.mark.parametrize("after_bytes", [1, 3])
-@in_virtual_time_with(lambda: NodeCluster(3, log_settings=SMALL))
+@in_virtual_time_with(lambda: NodeCluster(3, log_settings=SMALL, settings=BYTEWISE))
 async def test_a_transfer_goes_on_after_trouble_in_its_midst(
-    cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch, trouble: str, after_bytes: int
+    cluster: NodeCluster, trouble: str, after_bytes: int
 ) -> None:
-    monkeypatch.setattr(snapshot_transfer, "CHUNK_BYTES", 1)
     behind = await one_behind(cluster)
     leader = cluster.leading()
     cluster.network.delay(leader.node_id, behind.node_id, 0.05)

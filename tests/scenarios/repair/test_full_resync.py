@@ -11,6 +11,7 @@ import pytest
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
+from raftlog.node.frame_limits import FrameLimits
 from raftlog.repair import new_log
 from raftlog.repair.repairer import FORGOTTEN_TERMS
 from raftlog.repair.target import CannotRepair, NeedsOperator, RepairTarget
@@ -80,11 +81,12 @@ def test_a_log_that_ended_before_the_leader_s_begins_is_left_empty_there() -> No
 def test_all_that_may_have_been_acknowledged_is_there_before_it_votes_again(
     leader_terms: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raftlog.repair.service.ANSWER_BYTES_MAX", 3 * BATCH)
     monkeypatch.setattr(new_log, "SEGMENT_BYTES", 5 * BATCH)
     one = log_of(*LONG[:20])
     one.flip_bit(segment(0), 62)
-    log = Cluster(one, broker_2=leader(begins_at(8, *leader_terms), 3)).repair()
+    cluster = Cluster(one, broker_2=leader(begins_at(8, *leader_terms), 3))
+    cluster.net.frame_limits = FrameLimits(repair_bytes_max=3 * BATCH)
+    log = cluster.repair()
     assert terms_in(log) == leader_terms[8:20]
     assert [name for name in one.list_directory(DIRECTORY) if name.endswith(".repair")] == []
 

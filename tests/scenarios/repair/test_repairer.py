@@ -16,6 +16,7 @@ from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import ConnectionLost, InvalidRequest, LogCorrupt
 from raftlog.node.blocking import RunBlocking
+from raftlog.node.frame_limits import FrameLimits
 from raftlog.node.rpc import Handler
 from raftlog.records.batch import Batch, Codec, stamp
 from raftlog.records.builder import Record, build_batch
@@ -94,14 +95,15 @@ def test_where_the_logs_part_before_the_damage_the_leader_s_counts(theirs: list[
 
 @pytest.mark.parametrize("leader_terms", [[1] * 39 + [2], [1] * 30])
 def test_what_was_acknowledged_behind_the_damage_is_taken_from_the_leader_too(
-    leader_terms: list[int], monkeypatch: pytest.MonkeyPatch
+    leader_terms: list[int],
 ) -> None:
     """Nobody holds the anchor, entry 39 of term 1; the leader's answers are short."""
-    monkeypatch.setattr("raftlog.repair.service.ANSWER_BYTES_MAX", 3 * BATCH)
     one = log_of(*[1] * 40, hard_term=2)
     one.flip_bit(segment(8), 3 * BATCH + 62)
     assert [hole.last for hole in examine(one, DIRECTORY).holes] == [11]
-    log = Cluster(one, broker_2=leads(log_of(*leader_terms), 2), broker_3=log_of(*[1] * 20)).repair()
+    cluster = Cluster(one, broker_2=leads(log_of(*leader_terms), 2), broker_3=log_of(*[1] * 20))
+    cluster.net.frame_limits = FrameLimits(repair_bytes_max=3 * BATCH)
+    log = cluster.repair()
     assert terms_in(log) == leader_terms
 
 
@@ -133,13 +135,13 @@ def test_a_peer_that_falls_silent_is_waited_for() -> None:
     assert terms_in(cluster.repair()) == TERMS
 
 
-def test_a_repair_that_gets_on_outlives_any_number_of_lost_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repair_that_gets_on_outlives_any_number_of_lost_calls() -> None:
     """Every second call fails, and an answer holds one batch."""
-    monkeypatch.setattr("raftlog.repair.service.ANSWER_BYTES_MAX", BATCH)
     one = log_of(*[1] * 16)
     for at in range(1, 7):
         one.flip_bit(segment(0), at * BATCH + 62)
     cluster = Cluster(one, broker_2=log_of(*[1] * 16), broker_3=log_of(*[1] * 16))
+    cluster.net.frame_limits = FrameLimits(repair_bytes_max=BATCH)
     fetches = count()
 
     def shaky(answers: Handler) -> Handler:

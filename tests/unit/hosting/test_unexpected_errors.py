@@ -15,8 +15,8 @@ from groups.requests import Commit, Done, OffsetCommit
 from queues.effects import Bury, Found, Look, Looked
 from queues.requests import Receive, Received, Settle, Settled, Token
 from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RecordTooLarge
-from raftlog.hosting import coordinator as coordinator_module
 from raftlog.hosting.known_topics import KnownTopics
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.records.batch import Batch
 from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
 from tests.helpers.instant_transactions import InstantMarkers
@@ -62,10 +62,16 @@ def raised(error: Exception) -> None:
     raise error
 
 
-def coordinator_of(log: Log) -> GroupCoordinator:
+def coordinator_of(log: Log, frame_limits: FrameLimits = FRAME_LIMITS) -> GroupCoordinator:
     topics = TopicsOnly(KnownTopics({"orders": 1}))
     made = GroupCoordinator(
-        "__offsets/0", VirtualClock(), topics, NoJobs(), are_open, offsets_retention_ms=1 << 40
+        "__offsets/0",
+        VirtualClock(),
+        topics,
+        NoJobs(),
+        are_open,
+        offsets_retention_ms=1 << 40,
+        frame_limits=frame_limits,
     )
     made.leads(log)
     return made
@@ -110,11 +116,10 @@ async def test_a_request_for_which_there_is_no_memory_may_be_repeated(
 
 
 async def test_a_record_that_no_frame_carries_costs_its_request_alone(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(coordinator_module, "WRITE_BYTES_MAX", 1_000)
     caplog.set_level(logging.CRITICAL + 1, "raftlog.hosting")
-    coordinator = coordinator_of(Log())
+    coordinator = coordinator_of(Log(), FrameLimits(write_bytes_max=1_000))
     beside = asyncio.create_task(coordinator.ask(commit_of("beside"), 1_000))
     await asyncio.sleep(0)
     with pytest.raises(RecordTooLarge, match="send less"):

@@ -20,6 +20,8 @@ from raftlog.node.group.pending_requests import UNSETTLED_READS_MAX, Proposal, U
 from raftlog.node.group.ports import GroupEnvironment
 from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.node.group.replication import Leading, Replication
+from raftlog.node.network.transport import Transport
+from raftlog.node.rpc import Calls
 from raftlog.records.batch import split_batches
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
@@ -236,6 +238,7 @@ class Links:
     node_id = ME
 
     def __init__(self) -> None:
+        self.calls = Calls(cast("Transport", None), first_id=0)
         self.catch_up = CatchUpRate(ManualWallClock(), 0)
         self.sent: list[tuple[NodeId, type[Message]]] = []
         self.payloads: list[bytes] = []

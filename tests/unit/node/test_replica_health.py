@@ -26,7 +26,8 @@ from raftlog.errors import (
     Overloaded,
     RecordTooLarge,
 )
-from raftlog.node.group.raft_group import BATCH_BYTES_MAX, RaftGroup
+from raftlog.node.frame_limits import FRAME_LIMITS
+from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group.replica_health import ReplicaHealth
 from raftlog.node.group.snapshot_transfer import SERVICE, SnapshotService
 from raftlog.node.group.view import GroupView
@@ -344,7 +345,7 @@ async def test_a_batch_that_no_message_carries_is_refused_with_nothing_written()
     process = Process()
     group = await leading(process)
     end = group.last_index
-    large = build_batch([Record(value=b"x" * BATCH_BYTES_MAX)], codec=Codec.NONE, timestamp_ms=0)
+    large = build_batch([Record(value=b"x" * FRAME_LIMITS.batch_bytes_max)], codec=Codec.NONE, timestamp_ms=0)
     (batch,) = split_batches(large)
     with pytest.raises(RecordTooLarge, match="send less") as refusal:
         group.propose([storage_batch(0), batch])

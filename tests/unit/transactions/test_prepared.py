@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from raftlog.errors import Conflict, InvalidRequest, ProducerFenced, TransactionAborted
-from raftlog.hosting.decisions import WRITE_BYTES_MAX
+from raftlog.node.frame_limits import FRAME_LIMITS
 from raftlog.wire.limits import NAME_CHARACTERS_MAX
 from tests.helpers.decided_transactions import HOUR_MS, Coordinator, opened, prepared
-from transactions.batches import DECISION_BYTES_MAX, HANDLES_MAX
+from transactions.batches import HANDLES_MAX
 from transactions.records import KINDS, Handle, Key, State, Value
 from transactions.requests import (
     AbortBatch,
@@ -73,7 +73,7 @@ def test_a_batch_is_never_larger_than_a_row_of_a_coordinator(tasks: int) -> None
     assert refusal == Done()
     assert refused > 0
     size_bytes = sum(map(stored_bytes, coordinator.rows))
-    assert 0.9 * DECISION_BYTES_MAX < size_bytes < WRITE_BYTES_MAX
+    assert 0.9 * FRAME_LIMITS.decision_bytes_max < size_bytes < FRAME_LIMITS.write_bytes_max
     rest = tuple(handles[:refused])
     assert coordinator.ask(AbortBatch(key="sink", handles=rest)) is None
     assert coordinator.complete() == Done(), "what was too large is ended otherwise"
