@@ -39,6 +39,7 @@ from chaos.simulator.side_draws import beside
 from chaos.simulator.simulation import run
 from chaos.simulator.storage_level.log_run import run_log
 from chaos.simulator.storage_level.odds import LogOdds
+from chaos.simulator.wide_odds import WideOdds
 
 CORE, LOG, BROKERS, BROKERS_LONG, HTTP = "core", "log", "brokers", "brokers-long", "http"
 GROUPS = "groups"
@@ -96,12 +97,17 @@ def _with_expiry(drawn: Odds, more: random.Random) -> Odds:
 
 
 def _drawn_with_transactions(rng: random.Random) -> Odds:
-    """In some runs ids, sinks and answers that nobody uses expire, in place of other transactions."""
-    drawn = Odds.drawn_with_transactions(rng)
-    expiring = _with_expiry(drawn, beside(rng))
-    if expiring.expiry is None or drawn.transactions is None:
-        return drawn
-    return replace(expiring, transactions=drawn.transactions.without_producers())
+    """In some runs ids, sinks and answers that nobody uses expire, in place of other transactions.
+
+    In some others frames carry little, and transactions come near that.
+    """
+    drawn, more = Odds.drawn_with_transactions(rng), beside(rng)
+    expiring = _with_expiry(drawn, more)
+    assert drawn.transactions is not None
+    if expiring.expiry is not None:
+        return replace(expiring, transactions=drawn.transactions.without_producers())
+    wide = WideOdds.drawn(more)
+    return drawn if wide is None else replace(drawn, transactions=drawn.transactions.with_wide(wide))
 
 
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {

@@ -25,6 +25,7 @@ from chaos.simulator.expiry_odds import ExpiryOdds
 from chaos.simulator.healing_odds import HealingOdds
 from chaos.simulator.network import Address, SimulatedTransport
 from chaos.simulator.run import Run
+from chaos.simulator.transactions.odds import frame_limits_of
 from raftlog.errors import ConnectionLost
 from raftlog.exhaustion import exhaustion
 from raftlog.testing.fake_filesystem import PowerLost
@@ -189,6 +190,7 @@ class Machine:
             run_syncs=in_a_task(self.syncs.run),
             on_fatal=self._fatal,
             on_older_copy=self._begin_again,
+            frame_limits=frame_limits_of(run.odds.transactions),
         )
         try:
             with run.loop.on_a_thread():  # it serves nothing before it is assembled

@@ -28,17 +28,16 @@ from dataclasses import dataclass, field
 
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from raftlog.node.codec import FrameKind
+from raftlog.node.frame_limits import FRAME_LIMITS
 from raftlog.node.network.handshake import is_second_process
-from raftlog.node.network.tcp_links import TransportLimits
 from raftlog.node.network.transport import FrameReceiver
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import METADATA_GROUP, NodeId
 
-FRAME_BYTES_MAX = TransportLimits().frame_bytes_max
-
 REDIAL_S_MIN, REDIAL_S_MAX = 0.05, 0.5
 DIAL_S_MAX = 0.75
 REMEMBERED_FRAMES = 60
+NEAR = 0.75  # of the limit of a frame
 APPEND_TAG = 3  # of the codec
 REPLAYABLE = (FrameKind.RAFT, FrameKind.HEARTBEATS, FrameKind.HEARTBEAT_REPLIES)
 
@@ -82,16 +81,29 @@ class _Connection:
 
 
 class SimulatedNetwork:
-    """All links. ``on_frame`` gets every frame when it is sent, ``on_arrival`` when it is received."""
+    """All links. ``on_frame`` gets every frame when it is sent, ``on_arrival`` when it is received.
 
-    def __init__(self, loop: SimulatedLoop, rng: random.Random, odds: NetworkOdds) -> None:
+    ``on_too_large`` gets those that no link takes.
+    """
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        rng: random.Random,
+        odds: NetworkOdds,
+        frame_bytes_max: int = FRAME_LIMITS.frame_bytes_max,
+    ) -> None:
         self.loop = loop
         self.rng = rng
         self.odds = odds
         self.breaks = 0
+        self.near = 0  # frames near the limit
+        self.frame_bytes_max = frame_bytes_max
+        self.near_bytes = int(NEAR * frame_bytes_max)
         self.is_calm = False
         self.on_frame: Callable[[NodeId, NodeId, bytes], None] = lambda sender, to, frame: None
         self.on_arrival: Callable[[bytes], None] = lambda frame: None
+        self.on_too_large: Callable[[bytes], None] = lambda frame: None
         self.live: dict[Address, SimulatedTransport] = {}
         self._blocked: dict[Direction, bool] = {}  # whether frames are held
         self._cut: dict[Direction, bool] = {}  # those of them that ``heal`` leaves blocked
@@ -295,6 +307,13 @@ class SimulatedNetwork:
 
     # Frames.
 
+    def check_size(self, frame: bytes) -> None:
+        """Raise ``ValueError`` for a frame above the limit, as the real transport."""
+        if len(frame) > self.frame_bytes_max:
+            self.on_too_large(frame)
+            raise ValueError(f"frame has {len(frame)} bytes: send at most {self.frame_bytes_max}")
+        self.near += 1
+
     def send(self, connection: _Connection, frame: bytes) -> bool:
         (sender, to), odds = connection.direction, self.odds
         if odds.refusal_odds and not self.is_calm and self.rng.random() < odds.refusal_odds:
@@ -400,8 +419,8 @@ class SimulatedTransport:
         if connection is None or self in connection.ended or not self.process.is_alive:
             return False
         frame = b"".join(buffers)
-        if len(frame) > FRAME_BYTES_MAX:  # as the real transport
-            raise ValueError(f"frame has {len(frame)} bytes: send at most {FRAME_BYTES_MAX}")
+        if len(frame) > self._network.near_bytes:
+            self._network.check_size(frame)
         return self._network.send(connection, frame)
 
     def queued_bytes(self, peer: NodeId) -> int:

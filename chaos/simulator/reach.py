@@ -1,6 +1,7 @@
 """Levels and kinds of faults that runs reach, and those that they miss.
 
 The kinds are those that the simulator can inject, by world: its own tables of faults, not a list of names.
+With them count frames and requests of brokers that come near the limit of a frame, or exceed it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from chaos.simulator.raft_level.group import Group
 from chaos.simulator.result import Result
 from chaos.simulator.simulation import Simulation
 from chaos.simulator.storage_level import log_run
+from chaos.simulator.transactions.wide import NEAR, REFUSED
 
 
 def world_of(level: str) -> str:
@@ -28,7 +30,7 @@ def fault_kinds() -> dict[str, frozenset[str]]:
     simulation = Simulation(0, CALM)
     simulation.loop.close()
     return {
-        BROKERS: simulation.faults.kinds,
+        BROKERS: simulation.faults.kinds | {NEAR, REFUSED},
         CORE: CoreFaults(Group(3, 0, core_odds.CALM), 0, None).kinds,
         LOG: frozenset(log_run.FAULTS),
         GROUPS: frozenset((*life.FAULTS, life.ANSWER_LOST)),

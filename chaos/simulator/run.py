@@ -18,6 +18,7 @@ from chaos.simulator.odds import Odds
 from chaos.simulator.result import Violation
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.trace import Trace
+from chaos.simulator.transactions.odds import frame_limits_of
 from raftlog.node.group_host import GroupHost
 from raftlog.testing.fake_filesystem import PowerLost
 from raftlog.types import TopicPartition
@@ -58,7 +59,12 @@ class Run:
         thread_rng = self.rng("threads")
         self.loop = SimulatedLoop(self, lambda process: thread_rng.random() * 0.002)
         self.trace = Trace(lambda: self.loop.now, keeps_lines=keeps_lines)
-        self.network = SimulatedNetwork(self.loop, self.rng("network"), self.odds.network)
+        self.network = SimulatedNetwork(
+            self.loop,
+            self.rng("network"),
+            self.odds.network,
+            frame_limits_of(self.odds.transactions).frame_bytes_max,
+        )
         self._processes = 0
         self._producer_ids: set[int] = set()
 

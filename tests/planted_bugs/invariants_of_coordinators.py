@@ -104,17 +104,6 @@ COORDINATORS = (
         seen_by="brokers-queue:30",
     ),
     PlantedBug(
-        "a prepared transaction takes more partitions",
-        "T1",
-        "transactions.fencing:why_closed",
-        "(State.PREPARED, State.PREPARE_COMMIT)",
-        "(State.PREPARE_COMMIT,)",
-        seen_by=(
-            "tests/properties/test_transaction_decisions.py::test_each_transaction_has_one_outcome"
-            "_in_all_of_its_partitions"
-        ),
-    ),
-    PlantedBug(
         "a coordinator decides in the state that its log has not reached",
         "T1",
         "transactions.state:TransactionsState.copy",
@@ -161,17 +150,6 @@ COORDINATORS = (
         "if committed_only",
         "if committed_only and self._serving.group.is_leader",
         seen_by="brokers-followers:4",
-    ),
-    PlantedBug(
-        "a batch that is being committed is told to be aborted",
-        "T6",
-        "transactions.batches:abortable",
-        ("elif transaction.state is State.PREPARE_COMMIT:\n            raise _committed(handle)\n        "),
-        "",
-        seen_by=(
-            "tests/properties/test_transaction_decisions.py::test_each_transaction_has_one_outcome"
-            "_in_all_of_its_partitions"
-        ),
     ),
     PlantedBug(
         "an empty batch is committed again when its request arrives again",
@@ -407,5 +385,21 @@ COORDINATORS = (
         "self._too_old(self._trusted_ms)",
         "self._too_old(self._wall_ms)",
         seen_by="brokers-transactions:21",
+    ),
+    PlantedBug(
+        "whole brokers: decisions are not split by bytes",
+        "T13",
+        "raftlog.hosting.coordinator:Coordinator._batches",
+        "size_bytes + more_bytes > bytes_max",
+        "False",
+        seen_by="brokers-transactions:399",
+    ),
+    PlantedBug(
+        "whole brokers: a leader takes a batch that no frame carries",
+        "T13",
+        "raftlog.node.group.raft_group:RaftGroup.propose",
+        "if len(batch.data) > bytes_max:",
+        "if False:",
+        seen_by="brokers-transactions:399",
     ),
 )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pytest
 
 from chaos.simulator.log_view import Entry
+from chaos.simulator.network import NEAR
 from chaos.simulator.originals import Original
 from chaos.simulator.result import Broken
 from chaos.simulator.transactions.decided import ONE_OUTCOME, Decided, Row
 from chaos.simulator.transactions.partition_log import FENCED, Aborted, PartitionLog
 from chaos.simulator.transactions.sink_log import IN_ORDER, WHOLE, Batch
+from chaos.simulator.wide_odds import WideOdds
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.control import Marker, marker_batch
@@ -145,6 +148,17 @@ def test_records_of_a_sink_that_must_not_follow_one_another(
         decided.take(rows)
     with pytest.raises(Broken, match=invariant):
         decided.take(last)
+
+
+def test_small_limits_fit_one_another_as_those_of_production_do() -> None:
+    drawn = {WideOdds.drawn(random.Random(number)) for number in range(500)} - {None}
+    assert len(drawn) == 9
+    for odds in drawn:
+        assert odds is not None
+        limits = odds.frame_limits
+        assert 0 < limits.decision_bytes_max < limits.write_bytes_max < limits.batch_bytes_max
+        assert limits.batch_bytes_max + limits.repair_bytes_max < limits.frame_bytes_max
+        assert limits.decision_bytes_max > NEAR * limits.frame_bytes_max / 2
 
 
 def test_a_committed_batch_of_the_newest_run_is_seen_once() -> None:

@@ -49,6 +49,7 @@ class Write:
     target: Participant
     values: tuple[str, ...]
     offset: int | None = None
+    is_refused: bool = False  # for good: it is never visible
 
 
 @dataclass(slots=True)

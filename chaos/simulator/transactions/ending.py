@@ -110,7 +110,7 @@ class Ending:
         if write.offset is not None and write.offset < start:
             return  # retention has deleted it
         is_whole = len(shown) == len(write.values)
-        if shown and not (is_visible and is_whole):
+        if shown and (write.is_refused or not (is_visible and is_whole)):
             self._cluster.violated(COMPLETE, f"{target} shows {shown} of {write}, {whose}: {is_visible}")
         elif is_visible and write.offset is not None and not is_whole:
             self._cluster.violated(COMPLETE, f"{target} lacks {write} of {whose}")

@@ -28,7 +28,9 @@ from chaos.simulator.transactions.producers import PlainProducer, TransactionalP
 from chaos.simulator.transactions.queries import Driver, check_batch
 from chaos.simulator.transactions.readers import TransactionReader
 from chaos.simulator.transactions.sinks import KEY, Operator, Sink
+from chaos.simulator.transactions.wide import NEAR, REFUSED, WideSink
 from raftlog.errors import RaftlogError
+from raftlog.node.codec import FrameKind
 from raftlog.records.control import Marker
 from raftlog.types import GroupId, TopicPartition
 from transactions.batches import KEY_END, partition_of
@@ -36,6 +38,7 @@ from transactions.records import TOPIC, Handle, Participant
 
 MARKER_S: Final = 0.02  # after the decision
 REMOVED: Final = "partition of transactions removed"
+SENT: Final = "T13 whatever is proposed can be sent"
 LATE_MARKER_ODDS: Final = 0.5  # of ``TransactionOdds.late``
 
 
@@ -63,6 +66,8 @@ class TransactionsLevel:
         self._idle = None if expiry is None else IdleUser(cluster, expiry, self.story)
         if self._idle is not None:
             self.judge.on_row = self._idle.committed
+        self._wide = None if odds.wide is None else WideSink(cluster, odds.wide, self.story)
+        cluster.network.on_too_large = self._is_too_large
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
         """The commit index of a group has changed."""
@@ -82,6 +87,7 @@ class TransactionsLevel:
         clients.append(PlainProducer(cluster, "plain", story))
         clients += [Operator(cluster, story, by_hand)] if by_hand else []
         clients += [] if self._idle is None else [self._idle]
+        clients += [] if self._wide is None else [self._wide]
         clients += [Sink(cluster, story)] if tasks else []
         clients += [Driver(cluster, f"first-{number}", story, FIRST) for number in range(odds.drivers)]
         clients += [Driver(cluster, "second", story, SECOND)] if odds.drivers else []
@@ -107,7 +113,8 @@ class TransactionsLevel:
     def counts(self) -> dict[str, int]:
         """The number of faults, by kind."""
         forgotten = {} if self._idle is None else {FORGOTTEN: self._idle.forgotten}
-        return {REMOVED: len(self.judge.former), **forgotten}
+        wide = {} if self._wide is None else {NEAR: self._cluster.network.near, REFUSED: self._wide.refused}
+        return {REMOVED: len(self.judge.former), **forgotten, **wide}
 
     async def settled(self) -> None:
         """After the last client: late requests are over, and nothing is open."""
@@ -115,6 +122,11 @@ class TransactionsLevel:
             await asyncio.wait(self.story.requests)
         await self.ending.settled()
         await self.ending.works()
+
+    def _is_too_large(self, frame: bytes) -> None:
+        """A request may be, and is refused. What is proposed is not (T13)."""
+        if frame[0] not in (FrameKind.CALL, FrameKind.ANSWER):
+            self._cluster.violated(SENT, f"a frame of kind {frame[0]} has {len(frame)} bytes")
 
     # Moments for faults.
 

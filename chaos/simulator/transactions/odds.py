@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, Self
 
+from chaos.simulator.wide_odds import WideOdds
 from groups.records import TOPIC as OFFSETS
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from transactions.batches import KEY_END
 from transactions.records import TOPIC
 
@@ -53,6 +55,7 @@ class TransactionOdds:
     drivers: int  # of one query at the same time; without any no sink is written in runs
     removes_partitions: bool = False  # of one more topic, while transactions write to them
     has_one_shots: bool = False  # a client whose requests are transactions of their own
+    wide: WideOdds | None = None
 
     @classmethod
     def calm(cls) -> Self:
@@ -108,6 +111,20 @@ class TransactionOdds:
             self, ids=0, sink_tasks=0, drivers=0, removes_partitions=False, has_one_shots=False, offsets=0.0
         )
 
+    def with_wide(self, wide: WideOdds) -> Self:
+        """A sink of wide transactions in place of other sinks. Its batches take many requests."""
+        return replace(
+            self,
+            wide=wide,
+            ids=1,
+            incarnations=1,
+            sink_tasks=0,
+            drivers=0,
+            removes_partitions=False,
+            timeout_ms=4_000,
+            prepared_ms=4_000,
+        )
+
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         """For one seed."""
@@ -133,3 +150,8 @@ class TransactionOdds:
             operator_s=rng.choice((2.0, 5.0, 30.0)),
             drivers=rng.choice((0, 0, 1, 2)),
         )
+
+
+def frame_limits_of(odds: TransactionOdds | None) -> FrameLimits:
+    """The limits of frames between the brokers of a run."""
+    return FRAME_LIMITS if odds is None or odds.wide is None else odds.wide.frame_limits
