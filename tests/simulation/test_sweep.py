@@ -32,6 +32,7 @@ from chaos.simulator.seed_choice import (
     listed,
     remember,
 )
+from chaos.simulator.transactions.wide import NEAR, REFUSED
 
 
 def git(checkout: Path, *arguments: str) -> str:
@@ -110,7 +111,9 @@ def drawn_faults(seed: Seed) -> set[str]:
     hosts = odds.hosts if isinstance(odds, Odds) else None
     in_the_end = {} if hosts is None else {CUT: hosts.cuts, RESTORED: bool(hosts.restores)}
     later = {kind for kind, is_drawn in in_the_end.items() if is_drawn}
-    return {*odds.timed, *(kind for kind, chance in odds.aimed.items() if chance), *later}
+    transactions = odds.transactions if isinstance(odds, Odds) else None
+    wide = {NEAR, REFUSED} if transactions is not None and transactions.wide is not None else set[str]()
+    return {*odds.timed, *(kind for kind, chance in odds.aimed.items() if chance), *later, *wide}
 
 
 def test_kinds_of_faults_that_are_drawn_can_be_injected() -> None:
