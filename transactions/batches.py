@@ -6,7 +6,7 @@ records holds the sequence of the batch and the decision about each of its trans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -16,6 +16,7 @@ from raftlog.records.keys import partition_for_key
 from raftlog.wire.limits import NAME_CHARACTERS_MAX
 from transactions.fencing import is_newest, outcome_of, why_closed
 from transactions.records import KINDS, Handle, Sink, State, Transaction, TransactionKey
+from transactions.state import TransactionsState
 
 KEY_END: Final = "~"  # of a sink's key in a transactional id
 HANDLES_MAX: Final = RECORDS_PER_BATCH - 1  # the row of the sink stands in the same batch
@@ -90,14 +91,10 @@ def abortable(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen
     return found
 
 
-def open_of(key: str, transactions: Mapping[str, Transaction]) -> Chosen:
-    """What a sink has open, prepared or not."""
-    beginning, states = key + KEY_END, (State.ONGOING, State.PREPARED)
-    return [
-        (name, found)
-        for name, found in transactions.items()
-        if name.startswith(beginning) and found.state in states
-    ]
+def open_of(key: str, state: TransactionsState) -> Chosen:
+    """What a sink has open, prepared or not. Costs nothing for the transactions of others."""
+    named = ((name, state.open[name]) for name in state.open_names.beginning_with(key + KEY_END))
+    return [(name, found) for name, found in named if found.state in (State.ONGOING, State.PREPARED)]
 
 
 def still_prepared(name: str) -> Conflict:

@@ -14,7 +14,7 @@ that no clock can end a transaction too early. What is forgotten by its age goes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, assert_never
 
@@ -31,7 +31,8 @@ from raftlog.hosting.deadlines import Deadlines
 from raftlog.hosting.decisions import RequestId
 from raftlog.node.frame_limits import FRAME_LIMITS
 from transactions import batches, keyed_requests, sinks
-from transactions.fencing import ENDING, IDLE, is_newest, outcome_of, why_closed
+from transactions.expiry import too_old
+from transactions.fencing import ENDING, IDLE, goes_on, is_newest, next_epoch, outcome_of, why_closed
 from transactions.listing import page_of
 from transactions.outcomes import known
 from transactions.outputs import Output, Outputs, Row
@@ -62,6 +63,7 @@ from transactions.requests import (
     Listed,
     ListTransactions,
     NeedsProducerId,
+    OfOneId,
     Open,
     Opened,
     Prepare,
@@ -77,6 +79,8 @@ from transactions.tally import AbortReason, Tally
 SWEEP_MS: Final = 600_000  # how often ids that nobody uses are looked for, at least
 ENDED_MAX: Final = 400  # by their age or their time, in one step: they hold the event loop for some ms
 PAUSE_MS: Final = 10  # after so many, in which they are appended
+TAKEN_OVER_MAX: Final = 400  # open transactions that a new leader takes over in one step: some ms
+REST_MS: Final = 1  # after such a step, in which others are served
 PARTITIONS_MAX: Final = 1_000  # of one transaction
 GROUPS_MAX: Final = 100
 INCARNATIONS_MAX: Final = 4  # of one transactional id, whose names are remembered
@@ -121,10 +125,9 @@ class Decisions:
         self._aborts_ms = now_ms  # when the next transactions that have exceeded their time are aborted
         self._now_ms, self._wall_ms = now_ms, wall_ms
         self._trusted_ms: int | None = None  # as far as ``expire`` was told
-        for name, transaction in self.state.transactions.items():
-            self._schedule(name, transaction, self._due.resume)
-            if transaction.state in ENDING:
-                self._mark(name, transaction)
+        self._left_behind = dict.fromkeys(self.state.open)  # transactions that have yet to be taken over
+        self._rests_until_ms = now_ms
+        self._catch_up()
 
     @property
     def state(self) -> TransactionsState:
@@ -138,11 +141,14 @@ class Decisions:
     def next_deadline_ms(self) -> int:
         """When ``tick`` has something to do, at the latest."""
         due_ms = self._due.next_ms()
-        return self._sweep_ms if due_ms is None else min(self._sweep_ms, max(self._aborts_ms, due_ms))
+        next_ms = self._sweep_ms if due_ms is None else min(self._sweep_ms, max(self._aborts_ms, due_ms))
+        return min(next_ms, self._rests_until_ms) if self._left_behind else next_ms
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
         """Answered now, or once a transaction is complete. A refusal is an answer, too."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
+        if self._left_behind and isinstance(request, OfOneId):
+            self._take_over(request.transactional_id)
         self._receive(request_id, request)
 
     def forget(self, request_id: RequestId, request: Request) -> None:
@@ -165,7 +171,7 @@ class Decisions:
         for request_id, request in self._waiting.pop(name, {}).items():
             del self._waits_for[request_id]
             if isinstance(request, End):  # the decision is committed, and this record may be lost
-                ended = Ended(is_committed=is_commit, next_epoch=_next_epoch(handle.epoch))
+                ended = Ended(is_committed=is_commit, next_epoch=next_epoch(handle.epoch))
                 self._outputs.answer(request_id, ended, is_settled=True)
             elif isinstance(request, CommitBatch | AbortBatch):  # decided, whoever has registered since
                 self._when_complete(request_id, request)
@@ -173,8 +179,10 @@ class Decisions:
                 self._receive(request_id, request)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """Abort some of what has exceeded its time."""
+        """Take over some of what earlier leaders have left, and abort some of what has exceeded its time."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
+        if self._left_behind and now_ms >= self._rests_until_ms:
+            self._catch_up()
         if now_ms >= self._aborts_ms:
             names = list(islice(iter(lambda: self._due.take(now_ms), None), ENDED_MAX))
             self._abort_all([(name, self.state.transactions[name]) for name in names], AbortReason.TIMEOUT)
@@ -185,6 +193,22 @@ class Decisions:
         self._trusted_ms = trusted_ms
         if now_ms >= self._sweep_ms:
             self._forget_some(now_ms)
+
+    def _catch_up(self) -> None:
+        """Take over some of the transactions that were open when this leader began."""
+        for name in list(islice(self._left_behind, TAKEN_OVER_MAX)):
+            self._take_over(name)
+        self._rests_until_ms = self._now_ms + REST_MS
+        if not self._left_behind:
+            self._due.all_resumed()
+
+    def _take_over(self, name: str) -> None:
+        """Give a transaction its whole time, or send its markers again, unless that was done."""
+        if name in self._left_behind:
+            transaction = self.state.open[name]
+            self._schedule(name, transaction, self._due.resume)
+            if transaction.state in ENDING:
+                self._mark(name, transaction)
 
     # Requests.
 
@@ -215,8 +239,7 @@ class Decisions:
                 case ListTransactions():
                     self._outputs.answer(request_id, self._listed(request))
                 case ReadOutcomes():
-                    found = known(self.state.transactions.values(), request.transactions)
-                    self._outputs.answer(request_id, found)
+                    self._outputs.answer(request_id, known(self.state, request.transactions))
                 case _:
                     assert_never(request)
         except RaftlogError as refusal:
@@ -237,7 +260,7 @@ class Decisions:
             return
         if found is not None and ask.incarnation in found.incarnations:
             raise ProducerFenced(f"another incarnation has opened {name!r}", current_epoch=found.epoch)
-        if ask.after is not None and (found is None or not _goes_on(ask.after, found)):
+        if ask.after is not None and (found is None or not goes_on(ask.after, found)):
             raise ProducerFenced(
                 f"another incarnation has opened {name!r}",
                 current_epoch=-1 if found is None else found.epoch,
@@ -326,7 +349,7 @@ class Decisions:
         if not is_newest(handle, found):
             outcome = outcome_of(handle, found)
             self._outputs.answer(
-                request_id, Ended(is_committed=outcome.is_committed, next_epoch=_next_epoch(handle.epoch))
+                request_id, Ended(is_committed=outcome.is_committed, next_epoch=next_epoch(handle.epoch))
             )
         elif found.state in ENDING:
             self._wait(request_id, name, ask)
@@ -371,7 +394,7 @@ class Decisions:
             self._check_parts(ask.key, before, sink, chosen)
             self._decide(chosen, abort=None, beside=((SinkKey(ask.key), sink),))
             if ask.run:  # attempts that do not count
-                self._abort_all(batches.open_of(ask.key, self.state.open), AbortReason.PRODUCER)
+                self._abort_all(batches.open_of(ask.key, self.state), AbortReason.PRODUCER)
         else:
             batches.check_repeated(ask.key, ask.sequence, ask.handles, before)
         self._when_complete(request_id, ask)
@@ -384,7 +407,7 @@ class Decisions:
         if sink is not None:
             self._check_parts(ask.key, before, sink)
             self._outputs.write((SinkKey(ask.key), sink))
-            of_others = batches.open_of(ask.key, self.state.open)
+            of_others = batches.open_of(ask.key, self.state)
             self._abort_all([one for one in of_others if one[1].run_epoch != sink.epoch], AbortReason.FENCED)
         newest = sink or before
         assert newest is not None, "a sink that nobody knows gets its first run"
@@ -393,7 +416,7 @@ class Decisions:
     def _abort_batch(self, request_id: RequestId, ask: AbortBatch) -> None:
         self._abort_all(batches.abortable(ask.key, ask.handles, self._existing), AbortReason.PRODUCER)
         if ask.run_epoch:
-            of_sink = batches.open_of(ask.key, self.state.open)
+            of_sink = batches.open_of(ask.key, self.state)
             self._abort_all(
                 [one for one in of_sink if one[1].run_epoch == ask.run_epoch], AbortReason.PRODUCER
             )
@@ -505,6 +528,7 @@ class Decisions:
         self, name: str, transaction: Transaction, set_due: Callable[[str, int], None] | None = None
     ) -> None:
         """The time of a transaction runs from its first partition on, and again from its preparation on."""
+        self._left_behind.pop(name, None)
         limits_ms = {State.ONGOING: transaction.timeout_ms, State.PREPARED: transaction.prepared_ms_max}
         limit_ms = limits_ms.get(transaction.state)
         if limit_ms is None:
@@ -539,23 +563,11 @@ class Decisions:
     def _forget_some(self, now_ms: int) -> None:
         """Forget some of what is too old, and say when there is more to forget."""
         self._room.expired()
-        rows = list(islice(self._too_old(self._trusted_ms), ENDED_MAX))
+        retentions_ms = self._id_retention_ms, self._key_retention_ms
+        rows = list(islice(too_old(self.state, self._trusted_ms, *retentions_ms), ENDED_MAX))
         for row in rows:
             self._outputs.write(row)
         self._sweep_ms = now_ms + _pause_ms(len(rows), self._sweep_every_ms)
-
-    def _too_old(self, trusted_ms: int | None) -> Iterator[Row]:
-        """Deletions of answers, ids and sinks; none while no time is trusted."""
-        if trusted_ms is None:
-            return
-        yield from keyed_requests.expired(self.state, trusted_ms - self._key_retention_ms)
-        oldest_ms = trusted_ms - self._id_retention_ms
-        for name, found in self.state.transactions.items():
-            if found.state in IDLE and found.changed_ms < oldest_ms:
-                yield TransactionKey(name), None
-        for key, sink in self.state.sinks.items():
-            if sink.changed_ms < oldest_ms:
-                yield SinkKey(key), None
 
 
 def _pause_ms(ended: int, rest_ms: int) -> int:
@@ -575,11 +587,6 @@ def _check_participants(partitions: Sequence[Participant], groups: Sequence[str]
         )
 
 
-def _next_epoch(epoch: int) -> int:
-    """Of the transaction after this one; -1 where the producer id has no epoch left."""
-    return epoch + 1 if epoch < EPOCH_LAST else -1
-
-
 def _is_repeated(ask: Open, found: Transaction) -> bool:
     """Whether this very request has opened the id."""
     if ask.incarnation:
@@ -591,10 +598,3 @@ def _incarnations(ask: Open, before: Transaction | None) -> tuple[str, ...]:
     """A late copy of an opening must not fence the opening after it."""
     known = () if before is None else before.incarnations
     return (*known, ask.incarnation)[-INCARNATIONS_MAX:] if ask.incarnation else known
-
-
-def _goes_on(after: Handle, found: Transaction) -> bool:
-    """Whether nobody has opened the id since this transaction ended."""
-    last = found.last
-    is_last = last is not None and (last.producer_id, last.epoch) == (after.producer_id, after.epoch)
-    return is_last and found.producer_id == after.producer_id and found.epoch == after.epoch + 1

@@ -42,6 +42,18 @@ def outcome_of(handle: Handle, newest: Transaction) -> Outcome:
     )
 
 
+def next_epoch(epoch: int) -> int:
+    """Of the transaction after this one; -1 where the producer id has no epoch left."""
+    return epoch + 1 if epoch < EPOCH_LAST else -1
+
+
+def goes_on(after: Handle, found: Transaction) -> bool:
+    """Whether nobody has opened the id since this transaction ended."""
+    last = found.last
+    is_last = last is not None and (last.producer_id, last.epoch) == (after.producer_id, after.epoch)
+    return is_last and found.producer_id == after.producer_id and found.epoch == after.epoch + 1
+
+
 def why_closed(handle: Handle, newest: Transaction) -> RaftlogError | None:
     """Why a transaction takes nothing more; None if it does. It may be the newest one, or an earlier one."""
     if not is_newest(handle, newest):

@@ -23,7 +23,6 @@ class KeptRequests:
 
     def __init__(self, rows: SnapshotRows | None = None) -> None:
         self.rows = SnapshotRows() if rows is None else rows
-        self.is_in_order = True  # by time; not after a snapshot
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -45,9 +44,6 @@ class KeptRequests:
 
     def oldest(self, client: str = "") -> Iterator[tuple[bytes, KeyedRequest]]:
         """Digests and requests, the one that began first comes first; all, or those of one client."""
-        if not self.is_in_order:
-            self.rows.arrange(lambda row: _decoded(row)[1].changed_ms)
-            self.is_in_order = True
         wanted = msgspec.msgpack.encode(client)
         for row in self.rows:
             if not client or wanted in row:
@@ -55,11 +51,13 @@ class KeptRequests:
                 if client in ("", request.client):
                     yield digest, request
 
+    def arrange(self) -> None:
+        """Put the requests in the order in which they changed: a snapshot has them in another one."""
+        self.rows.arrange(lambda row: _decoded(row)[1].changed_ms)
+
     def copy(self) -> KeptRequests:
         """The same requests, to be changed apart."""
-        copied = KeptRequests(self.rows.copy())
-        copied.is_in_order = self.is_in_order
-        return copied
+        return KeptRequests(self.rows.copy())
 
 
 def size_of(request: KeyedRequest) -> int:

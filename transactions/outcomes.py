@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from transactions.records import Transaction
 from transactions.requests import Known, TransactionNumber
+from transactions.state import TransactionsState
 
 
-def known(transactions: Iterable[Transaction], asked: Iterable[TransactionNumber]) -> Known:
+def known(state: TransactionsState, asked: Iterable[TransactionNumber]) -> Known:
     """Those that are still open, and those that are known to be committed."""
-    wanted = set(asked)
     still_open: list[TransactionNumber] = []
     committed: list[TransactionNumber] = []
-    for each in transactions:
-        number, last = (each.producer_id, each.epoch), each.last
-        if number in wanted:
+    for number in sorted(set(asked)):
+        found = state.of_producer(number[0])
+        if found is None:
+            continue
+        last = found.last
+        if number == (found.producer_id, found.epoch):
             still_open.append(number)
-        if last is not None and last.is_committed and (last.producer_id, last.epoch) in wanted:
-            committed.append((last.producer_id, last.epoch))
-    return Known(open=tuple(sorted(still_open)), committed=tuple(sorted(committed)))
+        if last is not None and last.is_committed and number == (last.producer_id, last.epoch):
+            committed.append(number)
+    return Known(open=tuple(still_open), committed=tuple(committed))

@@ -59,7 +59,6 @@ class Room:
         # Of clients without room, and of all for "".
         self._name_due_ms: dict[str, int] = {}
         self._key_due_ms: dict[str, int] = {}
-        self._open_bytes: dict[str, tuple[int, int]] = {}  # and up to when they are taken for true
 
     def check_new(self, name: str, client: str, wall_ms: int, sweep_in_ms: int) -> None:
         """Raise ``QuotaExceeded`` or ``Overloaded`` if the client may have no further id or sink."""
@@ -67,7 +66,7 @@ class Room:
         if not self._names.has_room(used, client, more):
             whose = "" if self._names.is_in_share(used, client, more) else client
             retry_after_ms = max(sweep_in_ms, self._name_due(whose, wall_ms) - wall_ms)
-            if self._names.has_room(used, client, more - self._bytes_of_open(whose, wall_ms)):
+            if self._names.has_room(used, client, more - self._bytes_of_open(whose)):
                 retry_after_ms = min(retry_after_ms, RECHECK_MS)
             self._names.check(used, "client", client, more, retry_after_ms)
 
@@ -111,21 +110,16 @@ class Room:
         """Look for the oldest rows again: old ones were forgotten."""
         self._key_due_ms.clear()
         self._name_due_ms.clear()
-        self._open_bytes.clear()
 
-    def _bytes_of_open(self, client: str, wall_ms: int) -> int:
+    def _bytes_of_open(self, client: str) -> int:
         """The bytes that the ends of open transactions free at least, which may come at any time: of one
-        client, or of all for "". Looked for once in ``RECHECK_MS``.
+        client, or of all for "".
         """
-        found, until_ms = self._open_bytes.get(client, (0, 0))
-        if not wall_ms < until_ms <= wall_ms + RECHECK_MS:
-            its = (each for each in self._state.open.values() if client in ("", each.client))
-            found = PARTITION_BYTES * sum(len(each.partitions) for each in its)
-            self._open_bytes[client] = found, wall_ms + RECHECK_MS
-        return found
+        parts = self._state.open_parts
+        return PARTITION_BYTES * (parts.of(client) if client else parts.total)
 
     def _name_due(self, client: str, wall_ms: int) -> int:
         if client not in self._name_due_ms:
-            oldest_ms = min(self._state.unused_since(client), default=wall_ms)
-            self._name_due_ms[client] = oldest_ms + self._id_retention_ms
+            oldest_ms = self._state.unused_since(client)
+            self._name_due_ms[client] = (wall_ms if oldest_ms is None else oldest_ms) + self._id_retention_ms
         return self._name_due_ms[client]

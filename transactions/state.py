@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from bisect import bisect_left, insort
+from collections.abc import Collection
 from functools import lru_cache
-from itertools import chain
-from typing import Any, Final
+from itertools import islice
+from typing import Final
 
 import msgspec
 
@@ -40,7 +41,9 @@ PAIRS_MAX: Final = 20_000  # partitions that are there once for all transactions
 class TransactionsState(KeyedState[Key, Value]):
     """The newest transaction of each transactional id, the newest batch of each sink, and keyed requests.
 
-    By client: ``used`` counts the bytes of ids and sinks, ``keys`` those of keyed requests.
+    By client: ``used`` counts the bytes of ids and sinks, ``keys`` those of keyed requests, ``open_parts``
+    the partitions in open transactions. ``idle`` and ``sinks`` begin with the one that changed longest ago,
+    as far as the clocks of the leaders agree.
     """
 
     def __init__(self) -> None:
@@ -52,50 +55,44 @@ class TransactionsState(KeyedState[Key, Value]):
         self.transactions: dict[str, Transaction] = {}
         self.names, self.open_names = Names(), Names()  # of all, and of those that are not complete
         self.open: dict[str, Transaction] = {}  # those of them that are not complete
+        self.idle: dict[str, Transaction] = {}  # the others
+        self.began: list[tuple[int, str]] = []  # when each open one began, in order
+        self.producers: dict[int, str] = {}  # the id whose newest transaction, or the last, a producer has
         self.sinks: dict[str, Sink] = {}
         self.requests = KeptRequests()
-        self.used, self.keys = Usage(), Usage()
+        self.used, self.keys, self.open_parts = Usage(), Usage(), Usage()
+        self.open_states = Usage()  # how many are open, by state
 
     def restore(self, snapshot: bytes) -> None:
-        """See ``KeyedState.restore``: a snapshot has requests in the order of their digests."""
+        """See ``KeyedState.restore``: a snapshot has rows in the order of their keys, not of their times."""
         super().restore(snapshot)
-        self.requests.is_in_order = False
+        self.idle = dict(sorted(self.idle.items(), key=_changed_ms))
+        self.sinks = dict(sorted(self.sinks.items(), key=_changed_ms))
+        self.requests.arrange()
 
     def copy(self) -> TransactionsState:
         """The same values, to be changed apart. A copy takes no snapshots."""
         copied = TransactionsState().without_snapshots()
         copied.transactions = dict(self.transactions)
-        copied.open = dict(self.open)
+        copied.open, copied.idle = dict(self.open), dict(self.idle)
+        copied.began, copied.producers = list(self.began), dict(self.producers)
         copied.names, copied.open_names = self.names.copy(), self.open_names.copy()
         copied.sinks = dict(self.sinks)
         copied.requests = self.requests.copy()
         copied.used, copied.keys = self.used.copy(), self.keys.copy()
+        copied.open_parts, copied.open_states = self.open_parts.copy(), self.open_states.copy()
         return copied
 
     def take(self, key: Key, value: Value | None) -> None:
         """What one record says."""
-        match key, value:
-            case TransactionKey(name), _:
-                self._count(name, self.transactions.get(name), value)
-                self.names.put(name, is_there=value is not None)
-                is_open = isinstance(value, Transaction) and value.state not in IDLE
-                self.open_names.put(name, is_there=is_open)
-            case SinkKey(name), _:
-                self._count(name, self.sinks.get(name), value)
-        match key, value:
-            case TransactionKey(name), Transaction():
-                self.transactions[name] = value = _shared(value)
-                self.open.pop(name, None)
-                if value.state not in IDLE:
-                    self.open[name] = value
-            case TransactionKey(name), _:
-                self.transactions.pop(name, None)
-                self.open.pop(name, None)
-            case SinkKey(name), Sink():
-                self.sinks[name] = value
-            case SinkKey(name), _:
-                self.sinks.pop(name, None)
-            case RequestKey(digest), _:
+        match key:
+            case TransactionKey(name):
+                self._take_transaction(name, _shared(value) if isinstance(value, Transaction) else None)
+            case SinkKey(name):
+                self._count(name, self.sinks.pop(name, None), value)
+                if isinstance(value, Sink):
+                    self.sinks[name] = value
+            case RequestKey(digest):
                 for request, sign in ((self.requests.get(digest), -1), (value, 1)):
                     if isinstance(request, KeyedRequest):
                         self.keys.add(request.client, sign * size_of(request))
@@ -108,22 +105,69 @@ class TransactionsState(KeyedState[Key, Value]):
         """See ``KeyedState.kept_apart``."""
         return (self.requests.rows,)
 
-    def unused_since(self, client: str) -> Iterator[int]:
-        """When each idle id and each sink was last used: of all, or of one client."""
-        rows: Iterator[Transaction | Sink] = chain[Any](self.transactions.values(), self.sinks.values())
-        for found in rows:
-            is_idle = isinstance(found, Sink) or found.state in IDLE
-            if is_idle and client in ("", found.client):
-                yield found.changed_ms
+    def unused_since(self, client: str) -> int | None:
+        """When the idle id or the sink was used that is unused for longest: of all, or of one client."""
+        firsts: list[Transaction | Sink] = []
+        for rows in (self.idle.values(), self.sinks.values()):
+            firsts += islice((each for each in rows if client in ("", each.client)), 1)
+        return min((first.changed_ms for first in firsts), default=None)
+
+    def of_producer(self, producer_id: int) -> Transaction | None:
+        """The id whose newest transaction, or the last one, is of this producer. No two ids share one."""
+        name = self.producers.get(producer_id)
+        return None if name is None else self.transactions[name]
+
+    @property
+    def oldest_began_ms(self) -> int | None:
+        """When the first of the open transactions began; None without one."""
+        return self.began[0][0] if self.began else None
 
     def growth(self, name: str, before: Value | None, after: Value | None) -> int:
         """How many bytes more the state has with another value of an id or a sink."""
         return _size_of(name, after) - _size_of(name, before)
 
+    def _take_transaction(self, name: str, after: Transaction | None) -> None:
+        before = self.transactions.get(name)
+        self._count(name, before, after)
+        for rows in (self.open, self.idle):
+            rows.pop(name, None)
+        if before is not None:
+            self._index(name, before, is_there=False)
+        self.names.put(name, is_there=after is not None)
+        self.open_names.put(name, is_there=after is not None and after.state not in IDLE)
+        if after is None:
+            self.transactions.pop(name, None)
+        else:
+            self.transactions[name] = after
+            (self.idle if after.state in IDLE else self.open)[name] = after
+            self._index(name, after, is_there=True)
+
+    def _index(self, name: str, row: Transaction, *, is_there: bool) -> None:
+        """Count a row that comes, or goes, where it is looked for."""
+        for producer_id in (row.producer_id, row.producer_id if row.last is None else row.last.producer_id):
+            if is_there:
+                self.producers[producer_id] = name
+            else:
+                self.producers.pop(producer_id, None)
+        if row.state in IDLE:
+            return
+        sign = 1 if is_there else -1
+        self.open_states.add(row.state, sign)
+        self.open_parts.add(row.client, sign * len(row.partitions))
+        began = row.began_ms, name
+        if is_there:
+            insort(self.began, began)
+        else:
+            del self.began[bisect_left(self.began, began)]
+
     def _count(self, name: str, before: Value | None, after: Value | None) -> None:
         for value, sign in ((before, -1), (after, 1)):
             if value is not None:
                 self.used.add(value.client, sign * _size_of(name, value))
+
+
+def _changed_ms(row: tuple[str, Transaction | Sink]) -> int:
+    return row[1].changed_ms
 
 
 def _size_of(name: str, value: Value | None) -> int:

@@ -5,7 +5,6 @@ They are not listed one by one: ids would make too many series. ``raftlog transa
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -28,21 +27,14 @@ class TransactionMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """The current values."""
         coordinators = list(self._transactions.coordinators.values())
-        found = [
-            transaction
-            for each in coordinators
-            if each.decisions is not None
-            for transaction in each.decisions.state.open.values()
-        ]
-        counts = Counter(transaction.state for transaction in found)
+        led = [each.decisions.state for each in coordinators if each.decisions is not None]
         states = GaugeMetricFamily(
             "raftlog_transactions", "Transactions that are not complete.", labels=["state"]
         )
         for state in State:
             if state not in IDLE:
-                states.add_metric([state.value], counts[state])
+                states.add_metric([state.value], sum(each.open_states.of(state) for each in led))
         yield states
-        led = [each.decisions.state for each in coordinators if each.decisions is not None]
         yield GaugeMetricFamily(
             "raftlog_transaction_state_bytes",
             "Bytes of the transactional ids and sinks that this broker coordinates.",
@@ -59,7 +51,8 @@ class TransactionMetrics(Collector):
             sum(state.keys.total for state in led),
         )
         now_ms = self._clock.wall_ms()
-        began_ms = min((transaction.began_ms for transaction in found), default=now_ms)
+        oldest_ms = (state.oldest_began_ms for state in led)
+        began_ms = min((each for each in oldest_ms if each is not None), default=now_ms)
         yield GaugeMetricFamily(
             "raftlog_transaction_oldest_seconds",
             "Age of the oldest transaction that is not complete.",

@@ -24,7 +24,8 @@ class Deadlines(Generic[Key]):
         self._times: dict[Key, int] = {}
         self._heap: list[tuple[int, Key]] = []
         self._newest: dict[Key, int] = {}  # of keys that are due no more, too
-        self._before: dict[Key, int] = {} if before is None else before._newest
+        # Of ``before``, and of those before it that were not resumed there.
+        self._before: dict[Key, int] = {} if before is None else {**before._before, **before._newest}
 
     def __contains__(self, key: Key) -> bool:
         return key in self._times
@@ -43,6 +44,10 @@ class Deadlines(Generic[Key]):
     def resume(self, key: Key, at_ms: int) -> None:
         """The key is due at this time, or at an earlier one that was set before."""
         self.set(key, min(at_ms, self._before.get(key, at_ms)))
+
+    def all_resumed(self) -> None:
+        """What was set before counts no more."""
+        self._before = {}
 
     def discard(self, key: Key) -> None:
         """The key is not due any more."""

@@ -22,7 +22,9 @@ class Names:
 
     def copy(self) -> Names:
         """The same names, to be changed apart."""
-        return Names(self._names)
+        copied = Names()
+        copied._names = list(self._names)
+        return copied
 
     def put(self, name: str, *, is_there: bool) -> None:
         """Add a name that is not there yet, or remove one that is."""
@@ -37,3 +39,8 @@ class Names:
         """Up to so many names behind this one, in order."""
         first = bisect_right(self._names, name)
         return self._names[first : first + count_max]
+
+    def beginning_with(self, prefix: str) -> list[str]:
+        """All names that begin so, in order."""
+        names, first = self._names, bisect_left(self._names, prefix)
+        return names[first : bisect_left(names, True, first, key=lambda name: not name.startswith(prefix))]

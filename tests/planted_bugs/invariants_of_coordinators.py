@@ -382,8 +382,8 @@ COORDINATORS = (
         "ids, sinks and answers are forgotten by a clock that nobody trusts",
         "T12",
         "transactions.decisions:Decisions._forget_some",
-        "self._too_old(self._trusted_ms)",
-        "self._too_old(self._wall_ms)",
+        "too_old(self.state, self._trusted_ms,",
+        "too_old(self.state, self._wall_ms,",
         seen_by="brokers-transactions:21",
     ),
     PlantedBug(
