@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 Entry_contra = TypeVar("Entry_contra", contravariant=True)
@@ -22,5 +23,23 @@ class StateMachine(Protocol[Entry_contra, Reply_co]):
     def snapshot(self) -> bytes:
         """The whole state, versioned, in the same bytes on every replica."""
 
+    def restoring(self, snapshot: bytes) -> Callable[[], None]:
+        """Decode a snapshot, perhaps on another thread than the machine's, and change nothing.
+
+        The returned call makes the machine the state that ``snapshot`` describes, in little time. An empty
+        snapshot means the initial state.
+        """
+
+
+class Restorable(Protocol):
+    """A state that is made without arguments."""
+
     def restore(self, snapshot: bytes) -> None:
-        """Become the state that ``snapshot`` describes. An empty one means the initial state."""
+        """Replace all values by those of a snapshot."""
+
+
+def restored_aside(state: Restorable, snapshot: bytes) -> Callable[[], None]:
+    """Restore another state of the same class. The returned call gives ``state`` the values of that one."""
+    another = type(state)()
+    another.restore(snapshot)
+    return lambda: vars(state).update(vars(another))

@@ -13,6 +13,7 @@ from partitions.hosting.opener import ReplicaOpener, log_settings
 from partitions.metadata import topic_config
 from partitions.metadata.image import PartitionInfo, TopicInfo
 from partitions.replica.derived import Derive
+from partitions.replica.machine import PartitionMachine
 from partitions.replica.participant import JoinTransaction
 from partitions.replica.producer_admission import ProducerAdmission
 from partitions.replica.replica import PartitionReplica
@@ -20,6 +21,8 @@ from partitions.values import Consumed, TopicConfig, consumed_by
 from raftlog.clock import Clock
 from raftlog.hosting.tenant import CompactionRules
 from raftlog.node.blocking import RunBlocking
+from raftlog.node.computing import decoded
+from raftlog.node.group.applier import Restored, restore_kept
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
 from raftlog.records.control import Seal
@@ -69,6 +72,7 @@ class HostedPartition:
         self.replica: PartitionReplica | None = None  # while it takes part
         self._environment = around
         self._log: SegmentedLog | None = None
+        self._opened: tuple[PartitionMachine, Restored] | None = None  # until it takes part
 
     @property
     def key(self) -> Key:
@@ -163,22 +167,40 @@ class HostedPartition:
             self._log.reconfigure(log_settings(topic))
 
     async def open_log(self) -> SegmentedLog:
-        """See ``ReplicaOpener.open``."""
+        """See ``ReplicaOpener.open``. The machine has the log's newest state then."""
         around, topic, partition = self._environment, self.topic, self.partition
         may_begin = around.may_begin()
-        return await around.run_blocking(lambda: around.opener.open(topic, partition, may_begin=may_begin))
+
+        def opened() -> tuple[SegmentedLog, tuple[Index, bytes] | None]:
+            log = around.opener.open(topic, partition, may_begin=may_begin)
+            try:
+                return log, log.load_checkpoint()
+            except BaseException:
+                log.close()
+                raise
+
+        log, kept = await around.run_blocking(opened)
+        machine = PartitionMachine(around.derive(TopicPartition(*self.key)))
+        size_bytes = 0 if kept is None else len(kept[1])
+        try:
+            self._opened = machine, await decoded(lambda: restore_kept(machine, kept), size_bytes)
+        except BaseException:
+            await around.run_blocking(log.close)
+            raise
+        return log
 
     def take_part(self, log: SegmentedLog) -> None:
         """The first replica of a new partition calls an election at once."""
+        assert self._opened is not None, "``open_log`` comes first"
         around, partition = self._environment, self.partition
-        target = TopicPartition(*self.key)
+        (machine, restored), self._opened = self._opened, None
         replica = PartitionReplica(
-            target,
+            TopicPartition(*self.key),
             partition.replicas,
             settings_of(self.topic),
             around.clock,
             around.admission,
-            around.derive(target),
+            machine,
             around.join,
             around.hear,
         )
@@ -188,11 +210,12 @@ class HostedPartition:
         group = around.host.open_group(
             self.group_id,
             log,
-            replica.machine,
+            machine,
             membership,
             replica,
             campaign_first=is_preferred,
             is_internal=self.topic.is_internal,
+            restored=restored,
         )
         replica.attach(group)
         self._want_seal(replica)

@@ -100,8 +100,17 @@ class MetadataMachine:
 
     def restore(self, snapshot: bytes) -> None:
         """Become what ``snapshot`` describes; an empty one means the initial image."""
-        self.image = decode_image(snapshot) if snapshot else MetadataImage()
-        self._tell()
+        self.restoring(snapshot)()
+
+    def restoring(self, snapshot: bytes) -> Callable[[], None]:
+        """See ``StateMachine.restoring``."""
+        image = decode_image(snapshot) if snapshot else MetadataImage()
+
+        def become() -> None:
+            self.image = image
+            self._tell()
+
+        return become
 
     def _tell(self) -> None:
         for listener in self._listeners:

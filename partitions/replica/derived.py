@@ -49,8 +49,8 @@ class DerivedState(Protocol):
     def snapshot_pieces(self) -> Sequence[array[int] | Buffer]:
         """The same bytes in pieces, without a copy. They hold until the next change of the state."""
 
-    def restore(self, snapshot: bytes) -> None:
-        """Become this state; an empty snapshot is the initial state."""
+    def restoring(self, snapshot: bytes) -> Callable[[], None]:
+        """Decode a snapshot, on any thread; see ``StateMachine.restoring``."""
 
     def leads(self, log: DerivedLog | None) -> None:
         """This replica leads from now on, or no longer."""

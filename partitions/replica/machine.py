@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain, islice, repeat
 from typing import Final
 
 from partitions.replica.archived import ArchivedUpTo
@@ -21,6 +22,7 @@ from partitions.replica.sealed import Sealed
 from partitions.replica.transaction_table import TransactionTable
 from raftlog.errors import InvariantViolated
 from raftlog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Batch, Buffer
+from raftlog.state_machine import Restorable, restored_aside
 
 SNAPSHOT_VERSION: Final = 6
 _WITHOUT_SEAL: Final = 5  # the first byte of earlier states;
@@ -28,6 +30,7 @@ _WITHOUT_ARCHIVED: Final = 4
 _WITHOUT_LOG_START: Final = 3
 _ONLY_PRODUCERS: Final = 2  # before transactions, of partitions without a derived state,
 _WITHOUT_TRANSACTIONS: Final = 0  # and of those with one, where it belongs to a length
+PARTS: Final = 6
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -40,12 +43,12 @@ class PartitionMachine:
         self.log_start = LogStart()
         self.archived = ArchivedUpTo()
         self.sealed = Sealed()
-        self._derived = derived
+        self.derived = derived
 
     @property
     def has_derived(self) -> bool:
         """Whether the state has what the records mean."""
-        return self._derived is not None
+        return self.derived is not None
 
     def apply(self, entry: Batch) -> None:
         """Take in one committed batch."""
@@ -57,8 +60,8 @@ class PartitionMachine:
         if header.attributes & CONTROL_BIT:
             self.archived.apply(entry)
             self.sealed.apply(entry)
-        if self._derived is not None:
-            self._derived.apply(entry)
+        if self.derived is not None:
+            self.derived.apply(entry)
 
     def snapshot(self) -> bytes:
         """The whole state, in the same bytes on every replica that has applied as much."""
@@ -71,22 +74,34 @@ class PartitionMachine:
         ]
         pieces = [piece for part in parts for piece in (_LENGTH.pack(len(part)), part)]
         derived: Sequence[array[int] | Buffer] = ()
-        if self._derived is not None:
-            derived = self._derived.snapshot_pieces()
+        if self.derived is not None:
+            derived = self.derived.snapshot_pieces()
             pieces.append(_LENGTH.pack(sum(memoryview(piece).nbytes for piece in derived)))
         return b"".join((bytes([SNAPSHOT_VERSION]), *pieces, *derived))  # the only copy: it may be large
 
     def restore(self, snapshot: bytes) -> None:
         """Become the state that ``snapshot`` describes; an empty one means the initial state."""
-        parts = [*_parts_of(snapshot), b"", b"", b"", b"", b"", b""]
-        producers, transactions, log_start, archived, sealed, derived, *_ = parts
-        self.producers.restore(producers)
-        self.transactions.restore(transactions)
-        self.log_start.restore(log_start)
-        self.archived.restore(archived)
-        self.sealed.restore(sealed)
-        if self._derived is not None:
-            self._derived.restore(derived)
+        self.restoring(snapshot)()
+
+    def restoring(self, snapshot: bytes) -> Callable[[], None]:
+        """See ``StateMachine.restoring``."""
+        *parts, derived = islice(chain(_parts_of(snapshot), repeat(b"")), PARTS)
+        own: tuple[Restorable, ...] = (
+            self.producers,
+            self.transactions,
+            self.log_start,
+            self.archived,
+            self.sealed,
+        )
+        restored = [restored_aside(part, data) for part, data in zip(own, parts, strict=True)]
+        if self.derived is not None:
+            restored.append(self.derived.restoring(derived))
+
+        def become() -> None:
+            for part in restored:
+                part()
+
+        return become
 
 
 def _parts_of(snapshot: bytes) -> list[bytes]:

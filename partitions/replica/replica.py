@@ -17,7 +17,6 @@ from partitions.replica.acks import Placed, acknowledged, check_count, check_in_
 from partitions.replica.archiving import Archiving
 from partitions.replica.bounded_reads import AskReadIndex, BoundedReads
 from partitions.replica.deletion import Deletion
-from partitions.replica.derived import DerivedState
 from partitions.replica.machine import PartitionMachine
 from partitions.replica.participant import HeldBack, JoinTransaction, Participant, TransactionName
 from partitions.replica.producer_admission import ProducerAdmission
@@ -75,15 +74,15 @@ class PartitionReplica:
         config: TopicConfig,
         clock: Clock,
         admission: ProducerAdmission | None = None,
-        derived: DerivedState | None = None,
+        machine: PartitionMachine | None = None,
         join: JoinTransaction | None = None,
         hear: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Without ``join`` there are no transactions. ``hear`` gets the newest configuration."""
         self.target = target
         self.replicas = tuple(replicas)  # the voters, in the order of the metadata
-        self.machine = PartitionMachine(derived)
-        self._derived = derived
+        self.machine = machine or PartitionMachine()
+        self._derived = self.machine.derived
         self._derived_epoch: Term | None = None  # in which the derived state may write
         self._clock = clock
         self._admission = admission  # without one, every producer is taken

@@ -46,6 +46,7 @@ from raftlog.hosting.decisions import (
 from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.records.batch import Batch, Buffer, Codec, split_batches
 from raftlog.records.builder import Record, build_batch
+from raftlog.state_machine import restored_aside
 
 LOOK_S_MAX: Final = 1.0  # after this time a clock that was advanced is noticed
 STALL_S: Final = 0.25  # a tick that is so late waits once more: heartbeats may stand in a queue
@@ -81,7 +82,7 @@ class CoordinatorLog(Protocol):
 
 
 class ReplicatedState(Protocol):
-    """What the records of the partition add up to, on every replica alike."""
+    """What the records of the partition add up to, on every replica alike. It is made without arguments."""
 
     def apply(self, entry: Batch) -> None:
         """Take in one committed batch."""
@@ -202,9 +203,9 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         """See ``ReplicatedState``."""
         return self._state.snapshot_pieces()
 
-    def restore(self, snapshot: bytes) -> None:
-        """See ``ReplicatedState``."""
-        self._state.restore(snapshot)
+    def restoring(self, snapshot: bytes) -> Callable[[], None]:
+        """See ``StateMachine.restoring``: what is decided may be read meanwhile."""
+        return restored_aside(self._state, snapshot)
 
     def leads(self, log: CoordinatorLog | None) -> None:
         """This broker coordinates the partition from now on, or no longer."""

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
-from raftlog.hosting.snapshot_rows import SnapshotRows, joined
+from raftlog.hosting.snapshot_rows import SnapshotRows, joined, rows_in
 from raftlog.records.batch import Batch
 from raftlog.records.builder import Record
 from raftlog.records.reader import read_records
@@ -25,8 +25,8 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
-_SNAPSHOT: Final = msgspec.msgpack.Decoder(tuple[int, list[tuple[bytes, bytes]]])
 SNAPSHOT_VERSION: Final = 1
+_HEAD: Final = bytes([0x92, SNAPSHOT_VERSION])  # of the msgpack array of version and rows
 
 
 class KeyedRecords(Generic[Key, Value]):
@@ -105,7 +105,7 @@ class KeyedState(Generic[Key, Value]):
     def snapshot(self) -> bytes:
         """The whole state, in the same bytes on every replica. Encodes no row again (``snapshot_rows``)."""
         assert self._rows is not None, "this state takes no snapshots"
-        return msgspec.msgpack.encode((SNAPSHOT_VERSION, msgspec.Raw(joined(self._rows, *self.kept_apart()))))
+        return _HEAD + joined(self._rows, *self.kept_apart())
 
     def snapshot_pieces(self) -> tuple[bytes]:
         """The bytes of ``snapshot``, in one piece."""
@@ -117,10 +117,9 @@ class KeyedState(Generic[Key, Value]):
         self._rows = SnapshotRows()
         if not snapshot:
             return
-        version, rows = _SNAPSHOT.decode(snapshot)
-        if version != SNAPSHOT_VERSION:
-            raise ValueError(f"a snapshot of keyed records has version {version}, not {SNAPSHOT_VERSION}")
-        for key, value in rows:
+        if snapshot[:2] != _HEAD:
+            raise ValueError(f"a snapshot of keyed records does not begin with version {SNAPSHOT_VERSION}")
+        for key, value in rows_in(snapshot, len(_HEAD)):
             self._take_encoded(key, value)
 
     def _take_encoded(self, key: bytes, value: bytes | None) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from itertools import chain
+from heapq import merge
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
 
+RUN: Final = 4_096  # rows that are sorted at a time
 UNSORTED_MIN: Final = 1_000
 UNSORTED_SHARE: Final = (
     8  # new keys are sorted in when they are one of so many, so that the work stays linear
@@ -22,6 +24,9 @@ UNSORTED_SHARE: Final = (
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _LENGTH: Final = struct.Struct(">BI")  # msgpack's head of an array
 _ARRAY: Final = 0xDD
+_SHORT_ARRAY: Final = 0x90  # and its size in the same byte
+_BYTE, _SHORT, _LONG = struct.Struct(">B"), struct.Struct(">H"), struct.Struct(">I")
+_SIZES: Final = {0xC4: _BYTE, 0xC5: _SHORT, 0xC6: _LONG, 0xDC: _SHORT, _ARRAY: _LONG}  # of bytes, and arrays
 _PAIR: Final = (
     b"\x92"  # an array of two; what ``encode`` returns has room to spare, which is a third of a row
 )
@@ -49,7 +54,9 @@ class SnapshotRows:
 
     def arrange(self, place: Callable[[bytes], int]) -> None:
         """Iterate in another order from now on; a snapshot has the rows in the order of their keys."""
-        self._rows = dict(sorted(self._rows.items(), key=lambda item: place(item[1])))
+        rows = ((place(row), key) for key, row in self._rows.items())
+        runs = list(iter(lambda: sorted(islice(rows, RUN)), []))  # one sort of all would take long at a time
+        self._rows = {key: self._rows[key] for _, key in merge(*runs)}
 
     def copy(self) -> SnapshotRows:
         """The same rows, to be changed apart. A copy takes no snapshots."""
@@ -100,6 +107,38 @@ class SnapshotRows:
         if self._unsorted:
             self._order.sort()
             self._unsorted = 0
+
+
+def rows_in(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of the msgpack array that is the rest of ``data``. Raises ``ValueError``.
+
+    One after another: a decoder that is given a snapshot holds the interpreter for 100 ms.
+    """
+    try:
+        count, at = _size_at(data, at)
+        for _ in range(count):
+            if data[at : at + 1] != _PAIR:
+                raise ValueError(f"a snapshot has no row at byte {at}")
+            key, at = _bytes_at(data, at + 1)
+            value, at = _bytes_at(data, at)
+            yield key, value
+    except (KeyError, IndexError, struct.error) as error:
+        raise ValueError(f"a snapshot has no row at byte {at}") from error
+    if at != len(data):
+        raise ValueError(f"a snapshot ends at byte {at}, and has {len(data)}")
+
+
+def _bytes_at(data: bytes, at: int) -> tuple[bytes, int]:
+    size, begin = _size_at(data, at)
+    return data[begin : begin + size], begin + size
+
+
+def _size_at(data: bytes, at: int) -> tuple[int, int]:
+    """The size in the head of an array or of bytes, and where the head ends."""
+    if data[at] & 0xF0 == _SHORT_ARRAY:
+        return data[at] & 0x0F, at + 1
+    size_of = _SIZES[data[at]]
+    return size_of.unpack_from(data, at + 1)[0], at + 1 + size_of.size
 
 
 def joined(*several: SnapshotRows) -> bytes:

@@ -15,7 +15,13 @@ from raftlog.exhaustion import refuse_exhausted
 
 Result = TypeVar("Result")
 
+DECODED_AT_ONCE_BYTES: Final = 64 << 10  # of a state: about a millisecond
 _thread: Final = ThreadPoolExecutor(1, "compute")  # starts when it is needed
+
+
+async def decoded(work: Callable[[], Result], size_bytes: int) -> Result:
+    """``computed`` for ``work`` that decodes a state of so many bytes."""
+    return await computed(work, is_short=size_bytes <= DECODED_AT_ONCE_BYTES)
 
 
 async def computed(work: Callable[[], Result], *, is_short: bool) -> Result:

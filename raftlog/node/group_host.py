@@ -41,6 +41,7 @@ from raftlog.node.codec import (
 from raftlog.node.duties import Duties
 from raftlog.node.flusher import Flushed, Flusher, RunSyncs
 from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
+from raftlog.node.group.applier import Restored, restore_kept
 from raftlog.node.group.pending_requests import UncommittedBytes
 from raftlog.node.group.ports import Elections, GroupListener
 from raftlog.node.group.raft_group import RaftGroup
@@ -57,7 +58,7 @@ from raftlog.records.batch import Batch
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
-from raftlog.types import METADATA_GROUP, GroupId, NodeId
+from raftlog.types import METADATA_GROUP, GroupId, Index, NodeId
 
 _log = logging.getLogger("raftlog.node")
 
@@ -210,6 +211,7 @@ class GroupHost:
         campaign_first: bool = False,
         announces_commits: bool = False,
         is_internal: bool = False,
+        restored: Restored | None = None,
     ) -> RaftGroup[Reply]:
         """Take part in a group from now on. Raises ``LogCorrupt`` when its committed part cannot be applied.
 
@@ -218,12 +220,13 @@ class GroupHost:
         as young as the group. With ``announces_commits`` a leader tells followers of a commit at once, not
         with the next heartbeat: for groups where requests wait for it on every broker. An
         ``is_internal`` group goes on where users' records wait: its uncommitted bytes are bounded apart.
+        Without ``restored`` the machine gets the newest state of the log here, which holds the event loop.
         """
         with self.blames(group_id):
-            core = self._core_on(log, membership, group_id, announces_commits)
-            group: RaftGroup[Reply] = RaftGroup(
-                group_id, core, log, machine, listener, self, self._uncommitted_of(group_id, is_internal)
-            )
+            restored = restored or restore_kept(machine, log.load_checkpoint())
+            core = self._core_on(log, membership, group_id, announces_commits, restored.index)
+            bound = self._uncommitted_of(group_id, is_internal)
+            group: RaftGroup[Reply] = RaftGroup(group_id, core, log, machine, listener, self, bound, restored)
         # The host never looks at a machine's replies, so for it all groups are alike.
         self._groups[group_id] = cast("RaftGroup[object]", group)
         self.groups_opened += 1
@@ -245,12 +248,12 @@ class GroupHost:
         first: Membership,
         group_id: GroupId,
         announces_commits: bool,
+        applied_index: Index,
     ) -> Raft:
         log.store_initial_membership(first)
         restored = log.restored(first)
-        checkpoint = log.load_checkpoint()
-        if checkpoint is not None and checkpoint[0] > restored.commit_hint:
-            restored = replace(restored, commit_hint=checkpoint[0])
+        if applied_index > restored.commit_hint:
+            restored = replace(restored, commit_hint=applied_index)
         return Raft(
             RaftSettings(
                 node_id=self.node_id,

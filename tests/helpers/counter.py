@@ -6,7 +6,7 @@ replication, snapshots and repair (``raftlog.hosting``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -58,9 +58,10 @@ class CounterMachine:
         """A released format would begin with a version."""
         return msgspec.msgpack.encode(self.state)
 
-    def restore(self, snapshot: bytes) -> None:
+    def restoring(self, snapshot: bytes) -> Callable[[], None]:
         """An empty snapshot is a new counter."""
-        self.state = msgspec.msgpack.decode(snapshot, type=State) if snapshot else State()
+        state = msgspec.msgpack.decode(snapshot, type=State) if snapshot else State()
+        return lambda: setattr(self, "state", state)
 
 
 class Listener(QuietListener):

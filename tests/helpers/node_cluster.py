@@ -77,11 +77,16 @@ class CheckedMachine:
     def snapshot(self) -> bytes:
         return self._machine.snapshot()
 
-    def restore(self, snapshot: bytes) -> None:
+    def restoring(self, snapshot: bytes) -> Callable[[], None]:
         """Passed on. Later entries may begin anywhere after it."""
-        self._before = self._before if not self._is_open else None
-        self._is_open = True
-        self._machine.restore(snapshot)
+        passed_on = self._machine.restoring(snapshot)
+
+        def become() -> None:
+            self._before = self._before if not self._is_open else None
+            self._is_open = True
+            passed_on()
+
+        return become
 
 
 class ClusterNode:

@@ -104,9 +104,9 @@ FORMATS = (
     PlantedBug(
         "the log start is missing in the state of a partition",
         "state of a partition",
-        "partitions.replica.machine:PartitionMachine.restore",
-        "self.log_start.restore(log_start)",
-        "self.log_start.restore(b'')",
+        "partitions.replica.machine:PartitionMachine.restoring",
+        "zip(own, parts, strict=True)",
+        "zip(own, [*parts[:2], b'', *parts[3:]], strict=True)",
         seen_by="tests/unit/partitions/test_log_start.py::test_a_partition_is_restored_with_its_log_start",
     ),
     PlantedBug(

@@ -6,6 +6,8 @@ segment begins, and now and then in between; what was committed after it is appl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final, Generic, TypeVar
@@ -29,26 +31,53 @@ CHECKPOINT_BATCHES: Final = 20_000  # the same for small batches, 10 to 30 µs e
 STATE_BYTES_PER_BATCH: Final = 100  # a larger state is kept more seldom: about as many bytes as the log
 
 
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A machine has the state that everything up to ``index`` led to; its snapshot had so many bytes."""
+
+    index: Index
+    size_bytes: int
+
+
+def restore_kept(machine: StateMachine[Batch, object], kept: tuple[Index, bytes] | None) -> Restored:
+    """Give a machine the state that a log has kept (``load_checkpoint``). A large one takes a second.
+
+    So it is done on another thread before anybody uses the machine. Raises ``MachineFailed``, and
+    ``OSError`` where memory is lacking.
+    """
+    index, state = kept or (Index(-1), b"")
+    try:
+        machine.restoring(state)()
+    except Exception as error:
+        raise _failed(error, "restore its state") from error
+    return Restored(index, len(state))
+
+
 class Applier(Generic[Reply]):
     """The way from the log into one state machine."""
 
     def __init__(
-        self, log: AppliedLog, machine: StateMachine[Batch, Reply], recent: RecentEntries[Reply]
+        self,
+        log: AppliedLog,
+        machine: StateMachine[Batch, Reply],
+        recent: RecentEntries[Reply],
+        restored: Restored | None = None,
     ) -> None:
+        """Without ``restored`` the machine is given the newest state that the log has kept."""
         self._log = log
         self._machine = machine
         self._recent = recent
         self._applied_bytes = self._applied_batches = 0  # since the newest state that was kept
-        index, state = log.load_checkpoint() or (Index(-1), b"")
+        restored = restored or restore_kept(machine, log.load_checkpoint())
+        index = restored.index
         if index < log.first_index - 1:
             raise LogCorrupt(
                 f"the log begins at {log.first_index}, the checkpoint ends at {index}: what lies between is "
                 "nowhere; its broker repairs it from the other replicas"
             )
-        self._restore(state)
         recent.applied_index = index
         self._checkpoint_index = index
-        self._state_bytes = len(state)
+        self._state_bytes = restored.size_bytes
 
     @property
     def applied_index(self) -> Index:
@@ -139,9 +168,19 @@ class Applier(Generic[Reply]):
 
         return LogChange(run, lambda: log.prefix_change(sound[0]) if sound else None)
 
-    def installed(self, index: Index, state: bytes) -> None:
-        """A snapshot has replaced the log: the machine is what it says."""
-        self._restore(state)
+    def restoring(self, state: bytes) -> Callable[[], None]:
+        """Decode a snapshot for ``installed``, on any thread. The returned call raises what has failed."""
+        try:
+            return self._machine.restoring(state)
+        except (Exception, InvariantViolated) as error:
+            return partial(_raise, error)
+
+    def installed(self, index: Index, state: bytes, become: Callable[[], None]) -> None:
+        """A snapshot has replaced the log: ``become``, of ``restoring``, makes the machine what it says."""
+        try:
+            become()
+        except Exception as error:
+            raise _failed(error, "restore its state") from error
         self._recent.restart(index)
         self._checkpoint_index = index
         self._state_bytes = len(state)
@@ -161,12 +200,6 @@ class Applier(Generic[Reply]):
             states.keep(self._applied, self._snapshot())
             self._applied_bytes = self._applied_batches = 0
         return self._log.base_from(Index(following + 1))
-
-    def _restore(self, state: bytes) -> None:
-        try:
-            self._machine.restore(state)
-        except Exception as error:
-            raise _failed(error, "restore its state") from error
 
     def _snapshot(self) -> bytes:
         try:
@@ -196,6 +229,10 @@ class Applier(Generic[Reply]):
         """From the log, checked. Raises ``LogCorrupt``."""
         batches = split_batches(self._log.read(first, last, bytes_max=bytes_max).read())
         return [cut_gap(batch, first, last) for batch in batches if batch.header.last_offset >= first]
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _failed(error: Exception, deed: str, *, is_half_done: bool = False) -> Exception:

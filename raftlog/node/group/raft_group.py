@@ -46,7 +46,7 @@ from raftlog.errors import (
     StorageFull,
 )
 from raftlog.exhaustion import exhaustion
-from raftlog.node.group.applier import Applier
+from raftlog.node.group.applier import Applier, Restored
 from raftlog.node.group.leader_requests import LeaderRequests
 from raftlog.node.group.log_changer import LogChanger
 from raftlog.node.group.log_writer import LogWriter
@@ -81,8 +81,12 @@ class RaftGroup(LeaderRequests[Reply]):
         listener: GroupListener,
         environment: GroupEnvironment,
         uncommitted: UncommittedBytes | None = None,
+        restored: Restored | None = None,
     ) -> None:
-        """``uncommitted``: the bound that the group shares with others, if it does."""
+        """``uncommitted``: the bound that the group shares with others, if it does.
+
+        ``restored``: the machine has the newest state of the log already.
+        """
         node_id = environment.node_id
         health = ReplicaHealth(node_id, core.membership, environment.tick_ms)
         watch = MembershipWatch(node_id, core, listener)
@@ -93,12 +97,14 @@ class RaftGroup(LeaderRequests[Reply]):
         self._has_failed = False
         self._was_rejoining = core.is_rejoining
         self._recent: RecentEntries[Reply] = RecentEntries(log, uncommitted)
-        self._applier = Applier(log, machine, self._recent)
+        self._applier = applier = Applier(log, machine, self._recent, restored)
         self._replication = Replication(self, self._recent, environment, environment, self._step)
         self._writer = LogWriter(log, self._recent, node_id, environment.wall_ms)
         self._changer = LogChanger(log)
         self._is_installing = False  # a snapshot takes the place of the log
-        self._transfer = SnapshotTransfer(node_id, group_id, environment.calls, self._install)
+        self._transfer = SnapshotTransfer(
+            node_id, group_id, environment.calls, self._install, applier.restoring
+        )
         self._campaign_term: Term | None = None  # of the newest election that was counted
         self._is_short = False  # of a descriptor to read what is committed
         self._apply_slice(core.commit_index)
@@ -431,10 +437,10 @@ class RaftGroup(LeaderRequests[Reply]):
             self._change(self._install_change).add_done_callback(self._install_ended)
 
     def _install_change(self) -> LogChange | None:
-        request, state = self._transfer.taken()
+        request, state, become = self._transfer.taken()
 
         def installed() -> None:
-            self._applier.installed(request.snapshot.index, state)
+            self._applier.installed(request.snapshot.index, state, become)
             self._step(SnapshotInstalled(request.snapshot, request.membership))
             self._note_commit_index()
             self._listener.commit_advanced(request.snapshot.index)

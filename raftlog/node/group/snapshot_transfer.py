@@ -20,6 +20,7 @@ from crc32c import crc32c
 from raftlog.core.raft import Raft
 from raftlog.core.ready import FetchSnapshot
 from raftlog.errors import InvalidRequest, RaftlogError
+from raftlog.node.computing import decoded
 from raftlog.node.group.view import GroupView
 from raftlog.node.reading import on_thread
 from raftlog.node.rpc import Calls, decode_body
@@ -88,18 +89,26 @@ class SnapshotTransfer:
     """One group's side of it as a follower: at most one snapshot at a time, in memory until it is whole."""
 
     def __init__(
-        self, node_id: NodeId, group_id: GroupId, calls: Calls, arrived: Callable[[], None] = lambda: None
+        self,
+        node_id: NodeId,
+        group_id: GroupId,
+        calls: Calls,
+        arrived: Callable[[], None] = lambda: None,
+        restoring: Callable[[bytes], Callable[[], None]] = lambda state: lambda: None,
     ) -> None:
+        """``arrived`` is called once a snapshot is here and ``restoring`` has decoded it, on a thread."""
         self._node_id = node_id
         self._group_id = group_id
         self._calls = calls
         self._chunk_bytes = calls.frame_limits.chunk_bytes
         self._arrived = arrived
+        self._restoring = restoring
         self._request: FetchSnapshot | None = None
         self._manifest: tuple[int, int] | None = None
         self._received = bytearray()
         self._task: asyncio.Task[None] | None = None
-        self.whole: tuple[FetchSnapshot, bytes] | None = None  # what has come and is to be installed
+        # What has come and is to be installed, and what then makes the machine that state.
+        self.whole: tuple[FetchSnapshot, bytes, Callable[[], None]] | None = None
 
     def want(self, request: FetchSnapshot) -> None:
         """Fetch this one, unless that is under way or done; continue where an earlier try ended."""
@@ -126,7 +135,7 @@ class SnapshotTransfer:
             self.drop()
         return False
 
-    def taken(self) -> tuple[FetchSnapshot, bytes]:
+    def taken(self) -> tuple[FetchSnapshot, bytes, Callable[[], None]]:
         """The received snapshot; it is removed here."""
         assert self.whole is not None
         whole = self.whole
@@ -147,6 +156,7 @@ class SnapshotTransfer:
     async def _fetch(self, request: FetchSnapshot) -> None:
         try:
             state = await self.fetch(request)
+            become = await decoded(lambda: self._restoring(state), len(state))
         except RaftlogError as error:
             _log.warning(
                 "group %d: the snapshot at %s of broker %d is not here yet, %d bytes are: %s",
@@ -161,7 +171,7 @@ class SnapshotTransfer:
             self._task = None  # the next offer starts or continues a fetch
             return
         self._task = None
-        self.whole = (request, state)
+        self.whole = (request, state, become)
         self._arrived()
 
     async def fetch(self, request: FetchSnapshot) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -49,9 +50,9 @@ class Count:
         """How many."""
         return b"%d" % self.count
 
-    def restore(self, snapshot: bytes) -> None:
+    def restoring(self, snapshot: bytes) -> Callable[[], None]:
         """As many."""
-        self.count = int(snapshot or b"0")
+        return lambda: setattr(self, "count", int(snapshot or b"0"))
 
 
 class Padded(Count):
@@ -159,7 +160,9 @@ def test_a_checkpoint_is_due_after_a_number_of_batches(state_bytes: int, batches
 
 def test_a_snapshot_replaces_what_the_machine_was() -> None:
     log, applier, machine = applied(3)
-    applier.installed(Index(99), b"50")
+    become = applier.restoring(b"50")
+    assert machine.count == 3, "until it is installed"
+    applier.installed(Index(99), b"50", become)
     assert (applier.applied_index, machine.count) == (99, 50)
     assert log.first_index == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -198,7 +198,7 @@ class Raises:
     def __init__(self, error: BaseException) -> None:
         self._error = error
 
-    def restore(self, snapshot: bytes) -> None:
+    def restoring(self, snapshot: bytes) -> Callable[[], None]:
         """Raise the error of the test."""
         raise self._error
 

@@ -365,9 +365,9 @@ class Counted:
         """The number."""
         return (self.snapshot(),)
 
-    def restore(self, snapshot: bytes) -> None:
+    def restoring(self, snapshot: bytes) -> Callable[[], None]:
         """Become it."""
-        self.count = int(snapshot or b"0")
+        return lambda: setattr(self, "count", int(snapshot or b"0"))
 
     def leads(self, log: object) -> None:
         """Write nothing."""

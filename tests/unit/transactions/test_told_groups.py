@@ -89,7 +89,7 @@ async def test_a_next_coordinator_tells_the_groups_again() -> None:
     outcomes.reachable.set()
     following = coordinator_of(outcomes)
     following.leads(None)
-    following.restore(coordinator.snapshot())
+    following.restoring(coordinator.snapshot())()
     following.leads(InstantLog(following))
     assert isinstance(await following.ask(End(transaction=ONE, is_commit=False), TIMEOUT_MS), Ended)
     assert outcomes.told == [("copiers", ONE, False)]
