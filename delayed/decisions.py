@@ -77,6 +77,7 @@ class Counts(NamedTuple):
     due: int
     failed: int
     oldest_ms: int | None  # the earliest time of those that are due
+    size_bytes: int  # of all of them on disk
 
 
 class Decisions:
@@ -136,7 +137,7 @@ class Decisions:
         """For metrics: it looks at messages that are due only."""
         due, failed = self._lanes.due_count, len(self.state.failed)
         pending = max(0, len(self.state.waiting) - failed - due)
-        return Counts(pending, due, failed, self._lanes.oldest_due_ms())
+        return Counts(pending, due, failed, self._lanes.oldest_due_ms(), self.state.sizes.total)
 
     def take(self) -> list[Output]:
         """See ``raftlog.hosting.decisions.Decisions``."""
@@ -363,7 +364,7 @@ class Decisions:
         now_ms, (shortest_ms, longest_ms) = self._draft.now_ms, RETRY_AFTER_MS
         known = {key: each for key, each in self._frees_ms.items() if now_ms < each[1]}
         if topic not in known:
-            due_ms = self.state.waiting.first_due_ms(topic, self.state.failed)
+            due_ms = self._lanes.first_due_ms(topic)
             left_ms = RECHECK_MS if due_ms is None else due_ms - self._draft.wall_ms
             known[topic] = now_ms + left_ms, now_ms + min(max(left_ms, LOOK_MS[0]), LOOK_MS[1])
         self._frees_ms = known

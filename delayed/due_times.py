@@ -14,7 +14,8 @@ from delayed.pending import SHARDS
 from delayed.state import DelayedState
 
 STALE_MIN: Final = 1_000  # stale entries of the heap, before it is rebuilt
-SLICE: Final = 4_096  # messages at a time, and the rest of a shard: a few milliseconds
+SLICE: Final = 1_024  # messages at a time, and the rest of a shard: a few milliseconds
+LOOKED_AT_MAX: Final = 1_000  # messages that are looked at for the first one of a topic
 
 
 class DueTimes:
@@ -50,6 +51,27 @@ class DueTimes:
     def next_ms(self) -> int | None:
         """The earliest time."""
         return self._heap[0][0] if self._heap else None
+
+    def first_ms(self, topic: str | None) -> int | None:
+        """The earliest time of the messages of one topic, or of all, without those that have failed.
+
+        Where many others are due before, it is the time of one of those. None if there is no message, and
+        until all are known.
+        """
+        waiting, failed, heap, first_ms = self._state.waiting, self._state.failed, self._heap, None
+        nearest = [(heap[0], 0)] if heap and self.is_complete else []
+        for _ in range(LOOKED_AT_MAX):
+            if not nearest:
+                return None
+            (first_ms, id_), place = heapq.heappop(nearest)
+            one = waiting.find(id_)
+            is_there = one is not None and topic in (None, one.topic)
+            if is_there and waiting.due_of(id_) == first_ms and id_ not in failed:
+                break
+            below = range(2 * place + 1, min(2 * place + 3, len(heap)))
+            for each in below:
+                heapq.heappush(nearest, (heap[each], each))
+        return first_ms
 
     def take(self, wall_ms: int) -> list[bytes]:
         """Up to a slice of the messages whose times have come, in the order of their times."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
@@ -41,9 +42,8 @@ class Lanes:
         self._ready: dict[LaneKey, deque[bytes]] = {}  # due, and not on their way yet
         self._moving = {id_ for lane in self._state.lanes.values() for id_ in lane.ids}
         self._sweep_ms = draft.now_ms + SWEEP_MS
-        for key, lane in sorted(self._state.lanes.items()):
-            if lane.ids:
-                self._move(key, lane)
+        for key, lane in sorted(each for each in self._state.lanes.items() if each[1].ids):
+            self._move(key, lane)
 
     @property
     def due_count(self) -> int:
@@ -51,10 +51,18 @@ class Lanes:
         return len(self._moving) + sum(map(len, self._ready.values()))
 
     def oldest_due_ms(self) -> int | None:
-        """The earliest time of these messages."""
-        firsts = [ready[0] for ready in self._ready.values()]
-        waiting = self._state.waiting
-        return min((waiting[id_].due_ms for id_ in (*self._moving, *firsts) if id_ in waiting), default=None)
+        """The earliest time of these messages, of which those of a lane are in the order of their times."""
+        firsts = [lane.ids[0] for lane in self._state.lanes.values() if lane.ids]
+        firsts += (ready[0] for ready in self._ready.values())
+        times = map(self._state.waiting.due_of, firsts)
+        return min((due_ms for due_ms in times if due_ms is not None), default=None)
+
+    def first_due_ms(self, topic: str | None) -> int | None:
+        """The earliest time of the messages of one topic, or of all, without failed ones (``DueTimes``)."""
+        sent = (key for key, lane in self._state.lanes.items() if lane.ids)
+        if any(topic in (None, key.topic) for key in chain(self._ready, sent)):
+            return self._draft.wall_ms
+        return self._due.first_ms(topic)
 
     def add(self, id_: bytes) -> None:
         """A message waits from now on, or has got another time."""

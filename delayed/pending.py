@@ -18,7 +18,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -42,7 +42,7 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class _Shard:
     """Rows of columns, in the order in which they came."""
 
-    __slots__ = ("changed", "due", "ids", "number", "numbers", "offset", "size", "target")
+    __slots__ = ("changed", "due", "ids", "number", "numbers", "offset", "size", "target", "topics")
 
     def __init__(self) -> None:
         self.number: dict[bytes, int] = {}  # of each message
@@ -53,6 +53,7 @@ class _Shard:
         self.size = array("I")
         self.target = array("Q")
         self.changed = bytearray()  # whether the message has a record of a change
+        self.topics = Counter[str]()  # how many messages each topic has here
 
     def copy(self) -> _Shard:
         copied = _Shard()
@@ -61,6 +62,7 @@ class _Shard:
         copied.ids, copied.changed = self.ids[:], self.changed[:]
         copied.due, copied.offset = self.due[:], self.offset[:]
         copied.size, copied.target = self.size[:], self.target[:]
+        copied.topics = self.topics.copy()
         return copied
 
     def row_of(self, id_: bytes) -> int:
@@ -75,6 +77,13 @@ class _Shard:
         self.size.append(one.size_bytes)
         self.target.append(target)
         self.changed.append(False)
+        self.topics[one.topic] += 1
+
+    def left(self, topic: str) -> None:
+        """One message less has this topic."""
+        self.topics[topic] -= 1
+        if not self.topics[topic]:
+            del self.topics[topic]
 
     def remove(self, id_: bytes) -> int:
         """The target of the message."""
@@ -151,25 +160,17 @@ class Pending(Mapping[bytes, Waiting]):
         found = self._shards[shard]
         return list(zip(found.due, found.number, strict=True))
 
-    def first_due_ms(self, topic: str | None, without: Container[bytes]) -> int | None:
-        """The earliest time of the messages of one topic, or of all, without some. Looks at each of them."""
-        wanted = {digest for digest, target in self._targets.items() if topic in (None, target[0])}
-        times = (
-            due_ms
-            for shard in self._shards
-            for due_ms, id_, target in zip(shard.due, shard.number, shard.target, strict=True)
-            if target in wanted and id_ not in without
-        )
-        return min(times, default=None)
-
     def behind(self, after: bytes, topic: str | None, count_max: int) -> list[bytes]:
-        """Up to ``count_max`` ids behind one, in order; of one topic, or of all."""
+        """Up to ``count_max`` ids behind one, in order; of one topic, or of all.
+
+        Looks at shards that have messages of the topic, and at no more of them than it needs.
+        """
         wanted = {digest for digest, target in self._targets.items() if topic in (None, target[0])}
         found: list[bytes] = []
         for shard in self._shards[after[0] if after else 0 :]:
             if not wanted or len(found) >= count_max:
                 break
-            if not wanted.isdisjoint(shard.target):
+            if topic is None or topic in shard.topics:
                 rows = zip(shard.number, shard.target, strict=True)
                 found += sorted(id_ for id_, target in rows if id_ > after and target in wanted)
         return found[:count_max]
@@ -197,7 +198,10 @@ class Pending(Mapping[bytes, Waiting]):
         """A message has left, if it was here."""
         if id_ not in self._shards[id_[0]].number:
             return
-        self._count_out(self._own(id_[0]).remove(id_))
+        shard = self._own(id_[0])
+        target = shard.remove(id_)
+        shard.left(self._targets[target][0])
+        self._count_out(target)
         self._count -= 1
 
     def _count_in(self, target: Target) -> int:
@@ -287,6 +291,9 @@ class Pending(Mapping[bytes, Waiting]):
             per_target.update(shard.target)
         if at != len(data) or set(per_target) != set(found._targets):
             raise ValueError("a snapshot of delayed messages has columns that do not fit")
+        for shard in found._shards:
+            if shard.number:
+                shard.topics.update(found._targets[target][0] for target in shard.target)
         found._counts = dict(per_target)
         found._count = sum(counts)
         return found

@@ -49,7 +49,13 @@ class Recent(Mapping[bytes, Left]):
 
     def copy(self) -> Recent:
         """The same rows, to be changed apart."""
-        return Recent(self._left.items())
+        copied = Recent()
+        copied._left, copied._order = self._left.copy(), self._order.copy()
+        return copied
+
+    def rows(self) -> list[tuple[bytes, Left]]:
+        """All ids with how they left, in their order."""
+        return list(self._left.items())
 
     def remember(self, id_: bytes, left: Left) -> None:
         """One more has left; again, if a request was repeated, keeps its place."""

@@ -131,9 +131,9 @@ class DelayedState:
                 self.producer_id,
                 self.waiting.targets,
                 self.waiting.counts,
-                sorted(self.failed.items()),
-                sorted(self.lanes.items()),
-                list(self.recent.items()),
+                [(id_, self.failed[id_]) for id_ in sorted(self.failed)],
+                sorted(self.lanes.items(), key=lambda row: (row[0].topic, row[0].partition)),
+                self.recent.rows(),
                 sorted(self.schedules.items()),
             )
         )

@@ -5,14 +5,17 @@ They are computed when they are collected.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from broker.metrics.exposition import PAUSE
 from delayed.coordinator import DelayedCoordinator
-from delayed.decisions import Decisions
+from delayed.decisions import Counts
+from delayed.records import Schedule
 from delayed.tally import LATENESS_MS, Tally
 from raftlog.clock import Clock
 
@@ -28,15 +31,25 @@ class DelayedMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """The current values."""
         coordinators = list(self._coordinators.values())
-        yield from _gauges([each.decisions for each in coordinators if each.decisions], self._clock.wall_ms())
+        counts, schedules = list[Counts](), Counter[str]()
+        for led in [each.decisions for each in coordinators if each.decisions]:
+            counts.append(led.counts())
+            schedules.update(_state_of(one) for one in led.state.schedules.values())
+            yield PAUSE
+        yield from _gauges(counts, schedules, self._clock.wall_ms())
         yield from _counters([each.tally for each in coordinators])
 
 
-def _gauges(led: Sequence[Decisions], now_ms: int) -> Iterator[Metric]:
+def _state_of(schedule: Schedule) -> str:
+    if schedule.failed:
+        return "failed"
+    return "paused" if schedule.is_paused else "active"
+
+
+def _gauges(counts: Sequence[Counts], schedules: Mapping[str, int], now_ms: int) -> Iterator[Metric]:
     states = GaugeMetricFamily(
         "raftlog_delayed_messages", "Messages that are not in their topics, by state.", labels=["state"]
     )
-    counts = [each.counts() for each in led]
     states.add_metric(["pending"], sum(each.pending for each in counts))
     states.add_metric(["due"], sum(each.due for each in counts))
     states.add_metric(["failed"], sum(each.failed for each in counts))
@@ -44,7 +57,7 @@ def _gauges(led: Sequence[Decisions], now_ms: int) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "raftlog_delayed_bytes",
         "Bytes of these messages on disk, as they count towards delayed.pending_bytes_max.",
-        sum(each.state.sizes.total for each in led),
+        sum(each.size_bytes for each in counts),
     )
     oldest_ms = min((each.oldest_ms for each in counts if each.oldest_ms is not None), default=now_ms)
     yield GaugeMetricFamily(
@@ -52,11 +65,9 @@ def _gauges(led: Sequence[Decisions], now_ms: int) -> Iterator[Metric]:
         "How late the message is that should be in its topic for the longest time.",
         max(0, now_ms - oldest_ms) / 1000,
     )
-    schedules = [one for each in led for one in each.state.schedules.values()]
     by_state = GaugeMetricFamily("raftlog_schedules", "Schedules by state.", labels=["state"])
-    by_state.add_metric(["active"], sum(one.is_active for one in schedules))
-    by_state.add_metric(["paused"], sum(one.is_paused and not one.failed for one in schedules))
-    by_state.add_metric(["failed"], sum(bool(one.failed) for one in schedules))
+    for state in ("active", "paused", "failed"):
+        by_state.add_metric([state], schedules.get(state, 0))
     yield by_state
 
 
