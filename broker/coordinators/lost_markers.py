@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from itertools import islice
 from typing import Final
 
 from partitions.replica.replica import PartitionReplica
@@ -26,9 +27,10 @@ from transactions.service import TransactionService
 LOOK_MS: Final = 30_000
 TIMEOUT_MS: Final = 5_000
 ASKED_MAX: Final = 1_000  # transactions of one look; the others wait for the next
+LOOKED_AT_MAX: Final = 200  # replicas in one turn of the event loop
 _log = logging.getLogger("raftlog.transactions")
 
-Found = tuple[TopicPartition, OpenTransaction]
+Found = tuple[PartitionReplica, OpenTransaction]
 
 
 class LostMarkers:
@@ -39,7 +41,7 @@ class LostMarkers:
     ) -> None:
         self._service = service
         self._replicas = replicas
-        self._before: set[Found] = set()
+        self._before: dict[TopicPartition, frozenset[OpenTransaction]] = {}
 
     async def run(self) -> None:
         """Look now and then, until cancelled."""
@@ -49,22 +51,33 @@ class LostMarkers:
 
     async def look(self) -> None:
         """Ask for what is open since the last look; most transactions are shorter and cost nothing."""
-        found = {
-            (replica.target, each): replica
-            for replica in self._replicas.values()
-            for each in replica.open_transactions()
-        }
-        old = [key for key in found if key in self._before][:ASKED_MAX]
-        self._before = {*found}
+        old = await self._open_since_the_last_look()
         if not old:
             return
         try:
             known = await self._service.known({(each.producer_id, each.epoch) for _, each in old}, TIMEOUT_MS)
-            for target, each in old:
+            still_open, committed = {*known.open}, {*known.committed}
+            for replica, each in old:
                 number = each.producer_id, each.epoch
-                if number not in known.open and each in found[target, each].open_transactions():
-                    marker = Marker(*number, number in known.committed, 0, 0)
-                    _log.warning("%s has lost the marker of a transaction; it gets %s", target, marker)
-                    await found[target, each].mark(marker, timeout_ms=TIMEOUT_MS)
+                if number not in still_open and each in replica.open_transactions():
+                    marker = Marker(*number, number in committed, 0, 0)
+                    _log.warning(
+                        "%s has lost the marker of a transaction; it gets %s", replica.target, marker
+                    )
+                    await replica.mark(marker, timeout_ms=TIMEOUT_MS)
         except RaftlogError as error:
             _log.info("transactions that are open for long are not resolved yet: %s", error)
+
+    async def _open_since_the_last_look(self) -> list[Found]:
+        before, self._before = self._before, {}
+        old: list[Found] = []
+        for number, replica in enumerate(list(self._replicas.values()), 1):
+            if not number % LOOKED_AT_MAX:
+                await asyncio.sleep(0)
+            if not (found := replica.open_transactions()):
+                continue  # nearly always
+            self._before[replica.target] = frozenset(found)
+            seen = before.get(replica.target, frozenset())
+            lasting = ((replica, each) for each in found if each in seen)
+            old += islice(lasting, ASKED_MAX - len(old))
+        return old

@@ -72,8 +72,8 @@ class TransactionTable:
         return high_watermark if oldest is None else min(oldest.first_offset, high_watermark)
 
     def aborted(self) -> AbortedRanges:
-        """A copy that does not change, for work on another thread."""
-        return AbortedRanges(self._aborted)
+        """The ranges for work on another thread; see ``AbortedRanges.copy``."""
+        return self._aborted.copy()
 
     @property
     def has_aborted(self) -> bool:

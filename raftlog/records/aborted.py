@@ -10,6 +10,7 @@ by first offset is that by last offset.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -39,6 +40,15 @@ class AbortedRanges:
     def __iter__(self) -> Iterator[AbortedRange]:
         return iter(self._ranges)
 
+    def copy(self) -> AbortedRanges:
+        """The ranges for work on another thread: none of them is forgotten there. It makes no copy of each.
+
+        Ranges that are added to the original later may be found, too: no record below them belongs to them.
+        """
+        copied = AbortedRanges()
+        copied._ranges, copied._of_producer = self._ranges[:], self._of_producer.copy()
+        return copied
+
     def add(self, newest: AbortedRange) -> None:
         """Its last offset is above those of all others."""
         self._ranges.append(newest)
@@ -47,11 +57,12 @@ class AbortedRanges:
     def forget_below(self, offset: int) -> None:
         """Forget the ranges that end below an offset."""
         count = bisect_left(self._ranges, offset, key=_last_offset)
-        for each in self._ranges[:count]:
-            of_producer = self._of_producer[each.producer_id]
-            del of_producer[0]
-            if not of_producer:
-                del self._of_producer[each.producer_id]
+        for producer_id, number in Counter(each.producer_id for each in self._ranges[:count]).items():
+            left = self._of_producer[producer_id][number:]  # a list of its own: copies have the other
+            if left:
+                self._of_producer[producer_id] = left
+            else:
+                del self._of_producer[producer_id]
         del self._ranges[:count]
 
     def of(self, header: BatchHeader) -> AbortedRange | None:
