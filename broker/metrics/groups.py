@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from broker.coordinators.groups import BrokerGroups
+from broker.metrics.exposition import PAUSE, STEP, steps
 from groups.coordinator import GroupCoordinator
 from groups.lag_samples import Row
 from groups.records import CommittedOffset, Group
@@ -74,13 +75,16 @@ class GroupMetrics(Collector):
         seconds = GaugeMetricFamily(
             "raftlog_group_lag_seconds", "Age of the first record that is not consumed.", labels=labels
         )
-        rows = list(islice(_offsets_of(shown), self._shown_max))
-        for row, committed in rows:
-            lag = self._groups.lags.lag_of(row, committed)
-            if lag is not None:
-                named = [row[0], row[1], str(row[2])]
-                records.add_metric(named, lag[0])
-                seconds.add_metric(named, lag[1])
+        rows, left = list[tuple[Row, CommittedOffset]](), islice(_offsets_of(shown), self._shown_max)
+        while some := list(islice(left, STEP)):
+            rows += some
+            yield PAUSE
+            for row, committed in some:
+                lag = self._groups.lags.lag_of(row, committed)
+                if lag is not None:
+                    named = [row[0], row[1], str(row[2])]
+                    records.add_metric(named, lag[0])
+                    seconds.add_metric(named, lag[1])
         if rows and _is_in_loop():
             self._groups.lags.want(rows)
         yield from (records, seconds)
@@ -129,15 +133,17 @@ def _group_metrics(shown: Mapping[str, GroupCoordinator]) -> Iterator[Metric]:
     rebalances = CounterMetricFamily(
         "raftlog_group_rebalances", "Completed rebalances.", labels=["group", "reason"]
     )
-    for name, coordinator in shown.items():
-        group = _group(coordinator, name)
-        members.add_metric([name], len(group.members))
-        generation.add_metric([name], group.generation)
-        offsets.add_metric([name], len(_offsets(coordinator, name)))
-        if group.rebalances:
-            took.add_metric([name], group.rebalances[-1].duration_ms / 1000)
-        for reason, count in sorted(coordinator.tally.rebalances.get(name, {}).items()):
-            rebalances.add_metric([name, reason], count)
+    for some in steps([*shown.items()]):
+        yield PAUSE
+        for name, coordinator in some:
+            group = _group(coordinator, name)
+            members.add_metric([name], len(group.members))
+            generation.add_metric([name], group.generation)
+            offsets.add_metric([name], len(_offsets(coordinator, name)))
+            if group.rebalances:
+                took.add_metric([name], group.rebalances[-1].duration_ms / 1000)
+            for reason, count in sorted(coordinator.tally.rebalances.get(name, {}).items()):
+                rebalances.add_metric([name, reason], count)
     yield from (members, generation, offsets, took, rebalances)
 
 

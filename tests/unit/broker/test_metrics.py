@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine, Iterator
 from itertools import count
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import TypeVar, cast
 
 import aiohttp
 import pytest
@@ -16,21 +17,27 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from api.resources.metrics import Answered
+from broker.coordinators.groups import BrokerGroups
 from broker.metrics.delays import DelayedMetrics
-from broker.metrics.exposition import PAUSE, SLICE_S, exposition
+from broker.metrics.exposition import PAUSE, SLICE_S, STEP, exposition
 from broker.metrics.groups import GroupMetrics
 from broker.metrics.partitions import BrokerMetrics
 from broker.process.loop_delay import INTERVAL_S, LoopDelay, waited_for_processor_s
 from broker.settings import TransactionSettings
 from delayed.coordinator import DelayedCoordinator
 from delayed.requests import PauseSchedule
+from groups.coordinator import GroupCoordinator
+from groups.lag_samples import LagSamples
+from groups.requests import Commit, OffsetCommit
 from partitions.routing.traffic import SPARE, Traffic
 from raftlog.aio import Client
 from raftlog.client.transaction import AsyncTransaction
+from raftlog.hosting.known_topics import KnownTopics
 from tests.helpers.decided_delays import add, create, new
 from tests.helpers.http_server import HttpServer, served
 from tests.helpers.instant_delays import Refusing, coordinator_of, instant_coordinator
-from tests.helpers.instant_groups import InstantLog
+from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
+from tests.helpers.profiled import opcodes_of
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.virtual_time import VirtualClock, VirtualLoop, eventually
 from tests.helpers.whole_broker import TOPIC, send_numbers, whole_broker
@@ -131,6 +138,32 @@ async def test_a_group_that_is_deleted_during_a_scrape_does_not_end_it() -> None
                     assert reply.status == 204
             named += [sample.labels["group"] for sample in metric.samples if "group" in sample.labels]
         assert {"g", "h"} == {*named}
+
+
+# requirement: N2
+async def test_groups_that_are_reported_one_by_one_are_looked_at_in_slices() -> None:
+    groups = 8 * STEP
+    clock, topics = VirtualClock(), TopicsOnly(KnownTopics({"orders": 1}))
+    made = GroupCoordinator("__offsets/0", clock, topics, NoJobs(), are_open, offsets_retention_ms=1 << 40)
+    made.leads(InstantLog(made))
+    commit = OffsetCommit(topic="orders", topic_id="t1", partition=0, offset=7)
+    for number in range(groups):
+        await made.ask(Commit(group=f"g{number}", offsets=(commit,)), 1_000)
+    led = SimpleNamespace(coordinators={0: made}, lags=LagSamples(topics, clock))
+    collected, slices = GroupMetrics(cast("BrokerGroups", led), groups).collect(), [0]
+    is_over = False
+
+    def go_on() -> None:
+        nonlocal is_over
+        found = next(collected, None)
+        is_over = found is None
+        if found is PAUSE:
+            slices.append(0)
+
+    while not is_over:
+        slices[-1] += opcodes_of(go_on)
+    made.leads(None)
+    assert 4 * max(slices) < sum(slices)
 
 
 def reported(*coordinators: DelayedCoordinator) -> dict[str, float]:
