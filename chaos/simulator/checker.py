@@ -340,7 +340,7 @@ class Checker:
             if now.applied_index < record.originals.superseded_end:
                 return
             assert isinstance(machine, PartitionMachine)
-            derived = b"" if machine._derived is None else machine._derived.snapshot()
+            derived = b"" if machine.derived is None else machine.derived.snapshot()
             producers = machine.producers.snapshot()[_PRODUCERS_HEAD.size :]
             state = hash((producers, machine.transactions.snapshot(), derived))
         if record.states.setdefault(now.applied_index, state) != state:

@@ -26,7 +26,7 @@ def plant_errors(rng: random.Random, machine: Machine, is_over: Callable[[], boo
     for (topic, _), replica in {} if broker is None else broker.manager.replicas.items():
         if not topic.startswith("__"):
             continue
-        place, coordinator = rng.choice(PLACES), replica.machine._derived
+        place, coordinator = rng.choice(PLACES), replica.machine.derived
         error: Exception = rng.choice((RuntimeError(PLANTED), MemoryError()))
         is_late = rng.random() < 0.5
         if place == "apply":
