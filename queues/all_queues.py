@@ -10,7 +10,8 @@ import heapq
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain
+from operator import itemgetter
 from typing import Final, assert_never
 
 from queues.effects import Bury, Look, Looked
@@ -45,7 +46,8 @@ class QueueLimits:
 
 
 DEFAULTS: Final = QueueLimits()
-JOBS_AT_ONCE: Final = 10  # take as long to take over as a group
+_OVER: Final = object()
+_topic_of: Final = itemgetter(0)  # of a topic and a slot
 
 
 class Queues:
@@ -64,9 +66,10 @@ class Queues:
         self._next: dict[Name, int] = {}  # the deadline of a queue that counts; others in the heap are stale
         # Queues that have yet to be taken over, with the number of their jobs.
         self._left_behind: dict[Name, int] = {}
+        self._taken: dict[Name, Iterator[None]] = {}  # those that are being taken over
         for group, jobs in groups.jobs.items():
             self._room.open.add(group, len(jobs))
-            for topic, count in sorted(Counter(topic for topic, _ in jobs).items()):
+            for topic, count in sorted(Counter(map(_topic_of, jobs)).items()):
                 self._left_behind[group, topic] = count
 
     # Time.
@@ -83,10 +86,10 @@ class Queues:
     def catch_up(self, now_ms: int, wall_ms: int) -> Iterator[None]:
         """Take queues over, each with a pause for every few jobs."""
         while self._left_behind:
-            name, count = next(reversed(self._left_behind.items()))
-            self._queue(name, now_ms, wall_ms)
+            name = next(reversed(self._left_behind))
+            yield from self._taking_over(name, now_ms, wall_ms)
             self._after(name, now_ms)
-            yield from repeat(None, 1 + count // JOBS_AT_ONCE)
+            yield
 
     def ends(self, now_ms: int, wall_ms: int) -> Iterator[None]:
         """End what is due, queue by queue."""
@@ -219,15 +222,27 @@ class Queues:
     # Parts.
 
     def _queue(self, name: Name, now_ms: int, wall_ms: int) -> WorkQueue:
-        found = self._queues.get(name)
-        if found is None:
-            found = self._queues[name] = WorkQueue(*name, self._groups, self._room, self._ended)
-            self._loaded.add(name[0], 1)
-            self._room.open.add(name[0], -self._left_behind.pop(name, 0))  # they are counted when taken over
-            self._by_topic.change(name, set(), {name[1]})
-            found.take_over(now_ms, wall_ms)
-            found.look_at(self._topics.counts.get(name[1], 0))
-        return found
+        if name not in self._queues:
+            for _ in self._taking_over(name, now_ms, wall_ms):
+                pass
+        return self._queues[name]
+
+    def _taking_over(self, name: Name, now_ms: int, wall_ms: int) -> Iterator[None]:
+        """What is left of taking a queue over, some jobs at a time. Whoever comes next may go on with it."""
+        if name not in self._taken:
+            self._taken[name] = self._take_over(name, now_ms, wall_ms)
+        while next(self._taken[name], _OVER) is not _OVER:
+            yield
+        del self._taken[name]
+
+    def _take_over(self, name: Name, now_ms: int, wall_ms: int) -> Iterator[None]:
+        found = WorkQueue(*name, self._groups, self._room, self._ended)
+        yield from found.take_over(now_ms, wall_ms)
+        self._queues[name] = found
+        self._loaded.add(name[0], 1)
+        self._room.open.add(name[0], -self._left_behind.pop(name, 0))  # they are counted when taken over
+        self._by_topic.change(name, set(), {name[1]})
+        found.look_at(self._topics.counts.get(name[1], 0))
 
     def _check_exists(self, name: Name) -> None:
         found = self._queues.get(name)

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
 from typing import Final
 
 from queues.records import Job
@@ -21,6 +23,8 @@ from queues.requests import PartView
 
 Place = tuple[int, int]  # partition and offset
 Line = tuple[int, bytes]  # partition and digest of a key
+JOBS_AT_ONCE: Final = 20  # take half as long to take in as a group to take over
+RUN: Final = 50  # jobs that are sorted at a time
 STALE_MIN: Final = 1_000  # entries of the past in a heap, before it is rebuilt
 
 
@@ -58,28 +62,41 @@ class _Slots:
 class OpenJobs:
     """The times are those of one coordinator's monotonic clock."""
 
-    def __init__(
-        self, jobs: Mapping[int, Job], *, is_ordered: bool, now_ms: int, wall_ms: int, is_time_known: bool
-    ) -> None:
-        """``jobs`` by slot, as they are stored. A lease has what is left of it, and its length at most.
-
-        It has its whole length where brokers agree on no time, or did not when it was stored.
-        """
+    def __init__(self, *, is_ordered: bool = False) -> None:
         self.is_ordered = is_ordered
-        self._slots = _Slots.without([*jobs])
+        self._slots = _Slots()
         self._open: dict[Place, _Open] = {}
         self._until: list[tuple[int, Place]] = []
         self._ready: list[Place] = []
         self._offsets: dict[int, list[int]] = {}  # by partition, a heap
         self._lines: dict[Line, deque[int]] = {}  # offsets of the open jobs of each key, in order
         self._leases: dict[bytes, set[Place]] = {}
-        for slot, job in sorted(jobs.items(), key=_by_turn):
+
+    def take_over(
+        self, jobs: Mapping[int, Job], now_ms: int, wall_ms: int, *, is_time_known: bool
+    ) -> Iterator[None]:
+        """Take in all jobs of a queue, some at a time. ``jobs`` are by slot, as they are stored.
+
+        A lease has what is left of it, and its length at most; its whole length where brokers agree on no
+        time, or did not when it was stored. No job is offered before all are known.
+        """
+        self._slots, rows = _Slots.without([*jobs]), iter(jobs.items())
+        runs: list[list[tuple[int, Job]]] = []
+        while run := sorted(islice(rows, RUN), key=_by_turn):
+            runs.append(run)
+            if len(run) == RUN:
+                yield
+        for number, (slot, job) in enumerate(merge(*runs, key=_by_turn), 1):
             self._enter(_Open(slot, job))
-        for place, each in self._open.items():
+            if not number % JOBS_AT_ONCE:
+                yield
+        for number, (place, each) in enumerate(self._open.items(), 1):
             left_ms = each.job.term_ms
             if is_time_known and not each.job.is_undated:
                 left_ms = min(max(0, each.job.due_ms - wall_ms), left_ms)
             self._place(place, each, now_ms + left_ms if left_ms or each.job.state == "leased" else None)
+            if not number % JOBS_AT_ONCE:
+                yield
 
     def __len__(self) -> int:
         return len(self._open)

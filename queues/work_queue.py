@@ -10,7 +10,7 @@ next (``open_jobs``), reading the topic and storing dead letters (the effects), 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from queues import job_steps
@@ -66,10 +66,12 @@ class WorkQueue:
         self._burials: list[Bury] = []  # once the rows before them are written
         self._touched_ms = 0
         self._client = ""  # the address that received last
-        self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0, is_time_known=False)
+        self._jobs = OpenJobs()
 
-    def take_over(self, now_ms: int, wall_ms: int) -> None:
-        """Leases go on for what is left of them. Dead letters that may not be stored are stored again.
+    def take_over(self, now_ms: int, wall_ms: int) -> Iterator[None]:
+        """Begin with what is stored, some jobs at a time. Nothing else is asked of the queue before the end.
+
+        Leases go on for what is left of them. Dead letters that may not be stored are stored again.
 
         Jobs without the row of their partition are those of a step that was cut: of a deletion, which begins
         with that row, or of the first step there, which was not answered. They are jobs like any other again.
@@ -78,12 +80,9 @@ class WorkQueue:
         jobs = {slot: job for slot, job in stored.items() if job.partition in rows}
         is_ordered = any(row.is_ordered for row in rows.values())
         self._touched_ms = now_ms
-        self._jobs = OpenJobs(
-            jobs,
-            is_ordered=is_ordered,
-            now_ms=now_ms,
-            wall_ms=wall_ms,
-            is_time_known=self._groups.is_time_known,
+        self._jobs = OpenJobs(is_ordered=is_ordered)
+        yield from self._jobs.take_over(
+            jobs, now_ms, wall_ms, is_time_known=self._groups.is_time_known
         )
         self._room.open.add(self._group, len(self._jobs))
         for partition, row in rows.items():
@@ -236,7 +235,7 @@ class WorkQueue:
         self._rows.delete()
         self._ahead.drop()
         self._ahead = LookAhead(self._room.ahead)
-        self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0, is_time_known=False)
+        self._jobs = OpenJobs()
         self._topic_id, self._selection, self._partitions = "", None, 0
 
     def drop(self) -> None:

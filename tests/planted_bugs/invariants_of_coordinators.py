@@ -29,7 +29,7 @@ COORDINATORS = (
     PlantedBug(
         "whole brokers: a new coordinator does not know who has a job",
         "J1",
-        "queues.open_jobs:OpenJobs.__init__",
+        "queues.open_jobs:OpenJobs.take_over",
         'now_ms + left_ms if left_ms or each.job.state == "leased" else None',
         "None",
         seen_by="brokers-queue:2",

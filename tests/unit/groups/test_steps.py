@@ -13,6 +13,7 @@ from groups.expiry import Survey
 from groups.ports import Extents, Place
 from groups.records import Group, GroupKey
 from groups.requests import Beat, Commit, Done, Join, Joined, OffsetCommit, ReadGroup
+from queues.open_jobs import JOBS_AT_ONCE
 from queues.records import Job, JobKey, Queue, QueueKey
 from queues.requests import Abandon, Receive, Settled
 from queues.work_queue import OPENED_MAX
@@ -286,3 +287,39 @@ def test_a_commit_costs_its_offsets_however_many_partitions_its_member_has() -> 
     )
     assert f"orders/{many} is not assigned" in str(refusal)
     assert 0 < Partition.compared < 10 * many, "without a look at each partition for each offset"
+
+
+def with_a_large_queue(count: int) -> CoordinatedGroups:
+    """One queue with so many open jobs, which a new coordinator has begun to take over."""
+    groups = CoordinatedGroups({"mail": 1})
+    due_ms = groups.wall_ms + LEASE_MS
+    groups.committed.put(GroupKey("g"), Group(changed_ms=groups.wall_ms))
+    groups.committed.put(QueueKey("g", "mail", 0), Queue(topic_id="t1", next_offset=count))
+    for number in range(count):
+        lease = str(number).encode()
+        job = Job(partition=0, offset=number, deliveries=1, lease=lease, due_ms=due_ms, term_ms=LEASE_MS)
+        groups.committed.put(JobKey("g", "mail", number), job)
+    groups.fail_over()
+    return groups
+
+
+def test_a_queue_with_many_jobs_is_taken_over_in_steps() -> None:
+    groups, steps = with_a_large_queue(4 * STEP_MAX * JOBS_AT_ONCE), 1
+    while groups.coordination.queues.is_behind:
+        assert groups.coordination.queues.open_jobs == 4 * STEP_MAX * JOBS_AT_ONCE
+        steps += 1
+        groups.after(PAUSE_MS)
+    assert steps > 2 * 4, "each job is taken in, and then offered"
+    assert groups.coordination.queues.open_jobs == 4 * STEP_MAX * JOBS_AT_ONCE
+
+
+def test_a_queue_that_is_asked_while_it_is_taken_over_knows_all_its_leases() -> None:
+    count = 4 * STEP_MAX * JOBS_AT_ONCE
+    groups = with_a_large_queue(count)
+    groups.after(PAUSE_MS)
+    assert groups.coordination.queues.is_behind
+    for number in (0, count - 1):
+        groups.ask(Abandon(group="g", topic="mail", lease=str(number).encode()), Settled)
+        assert groups.committed.jobs["g"]["mail", number].state == "waiting"
+    assert not groups.coordination.queues.is_behind
+    assert groups.coordination.queues.open_jobs == count
