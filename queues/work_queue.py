@@ -81,9 +81,7 @@ class WorkQueue:
         is_ordered = any(row.is_ordered for row in rows.values())
         self._touched_ms = now_ms
         self._jobs = OpenJobs(is_ordered=is_ordered)
-        yield from self._jobs.take_over(
-            jobs, now_ms, wall_ms, is_time_known=self._groups.is_time_known
-        )
+        yield from self._jobs.take_over(jobs, now_ms, wall_ms, is_time_known=self._groups.is_time_known)
         self._room.open.add(self._group, len(self._jobs))
         for partition, row in rows.items():
             self._topic_id = row.topic_id

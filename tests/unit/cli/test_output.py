@@ -157,7 +157,9 @@ def test_watch_prints_one_result_after_another_until_a_signal(
         assert process.stdout is not None
         ends = 0
         while ends < 2:
-            ends += process.stdout.readline() == "}\n"
+            line = process.stdout.readline()
+            assert line, process.wait(10)
+            ends += line == "}\n"
         process.send_signal(ending)
         assert process.wait(10) == 0
 
