@@ -473,8 +473,8 @@ PROMISES_OF_RECORDS = (
         "all producers have one id",
         "P7",
         "raftlog.client.sender:ProducerIdRequests._ask",
-        "return reply.read(bodies.ProducerBody).producer_id",
-        "return min(1, reply.read(bodies.ProducerBody).producer_id)",
+        "return producer.producer_id",
+        "return min(1, producer.producer_id)",
         seen_by=(
             "tests/unit/client/test_delivery.py::"
             "test_a_producer_that_comes_or_goes_changes_nothing_for_another"
