@@ -10,7 +10,7 @@ answering (``coordinator``).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Final, Literal, assert_never
@@ -76,10 +76,13 @@ class Coordination:
         known_until: KnownUntil | None = None,
         state_bytes_max: int = STATE_BYTES_MAX,
         sweep_every_ms: int = SWEEP_MS,
-        is_time_known: bool = True,
+        knows_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``known_until`` is that of decisions of this leader that were dropped."""
-        self._outputs = Outputs(state.copy(), tally or Tally(), is_time_known)
+        """``known_until`` is that of decisions of this leader that were dropped.
+
+        ``knows_time`` says whether brokers agree on a time: leases that begin meanwhile are marked otherwise.
+        """
+        self._outputs = Outputs(state.copy(), tally or Tally(), knows_time)
         self._topics = topics
         self._beginnings_seen: Mapping[tuple[str, int], int] = {}
         self._by_topic: ByTopic[str] = ByTopic()  # groups with members
@@ -114,15 +117,6 @@ class Coordination:
     def state_bytes_max(self) -> int:
         """Of this partition."""
         return self._budget.total_max
-
-    @property
-    def is_time_known(self) -> bool:
-        """Whether brokers agree on a time. Where they do not, leases are whole after a fail-over."""
-        return self._outputs.is_time_known
-
-    @is_time_known.setter
-    def is_time_known(self, is_known: bool) -> None:
-        self._outputs.is_time_known = is_known
 
     @property
     def state(self) -> GroupsState:

@@ -32,7 +32,7 @@ from queues.requests import Receive, Reopen, Settle, Settled
 from raftlog.clock import TrustedClock
 from raftlog.errors import CommitUnknown, NotLeader, Overloaded, RaftlogError, RebalanceInProgress
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
-from raftlog.hosting.decisions import Effect, RequestId
+from raftlog.hosting.decisions import Effect
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.node.leader_search import UNANSWERED
@@ -144,14 +144,11 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             known_until=None if before is None else before.known_until,
             state_bytes_max=self._state_bytes_max,
             sweep_every_ms=self._sweep_every_ms,
-            is_time_known=self._clock.is_known,
+            knows_time=self._knows_time,
         )
 
-    def step(self, work: Callable[[], object], request_id: RequestId | None = None) -> None:
-        """See ``Coordinator.step``. Leases that begin while brokers agree on no time are marked."""
-        if self.decisions is not None:
-            self.decisions.is_time_known = self._clock.is_known
-        super().step(work, request_id)
+    def _knows_time(self) -> bool:
+        return self._clock.is_known
 
     def needs_room(self, request: Request) -> bool:
         """Whether the request is the first of a group, or has first offsets, or offsets of a transaction.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from groups.expiry import Survey
@@ -29,9 +29,14 @@ class Outputs(outputs.Outputs[Reply, Row, Done]):
 
     state: GroupsState
     tally: Tally = field(default_factory=Tally)
-    is_time_known: bool = True  # whether brokers agree on a time
+    knows_time: Callable[[], bool] = lambda: True
 
     # What queues need of groups (``queues.ports.Groups``).
+
+    @property
+    def is_time_known(self) -> bool:
+        """Whether brokers agree on a time."""
+        return self.knows_time()
 
     @property
     def queues(self) -> Mapping[str, Mapping[Target, Queue]]:

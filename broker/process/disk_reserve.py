@@ -45,8 +45,11 @@ class DiskReserve:
         return self.free_bytes > self.reserve_bytes
 
     def has_reserve(self) -> bool:
-        """True if more than half of the reserve is free, the rest of which is for what deletes."""
-        return self.free_bytes > self.reserve_bytes // 2
+        """True if more than half of the reserve was free at the last look; the rest is for what deletes.
+
+        Each append looks. Before the first look there is none: who then asks ``has_room`` looks.
+        """
+        return self._free_bytes > self.reserve_bytes // 2
 
     def _look(self) -> int:
         try:

@@ -69,6 +69,7 @@ class WorkedOff(CoordinatedGroups):
         return super().wall_ms + self.skew_ms
 
     def _begin(self, known_until: KnownUntil | None = None) -> Coordination:
+        is_known = self.is_time_known
         return Coordination(
             self.committed,
             self.topics,
@@ -78,7 +79,7 @@ class WorkedOff(CoordinatedGroups):
             tally=self.tally,
             queue_limits=self.limits,
             known_until=known_until,
-            is_time_known=self.is_time_known,
+            knows_time=lambda: is_known,
         )
 
     # The topic.

@@ -235,8 +235,11 @@ def test_there_is_room_until_only_the_reserve_is_left() -> None:
 
 
 def test_half_of_the_reserve_is_left_to_deletions() -> None:
-    assert DiskReserve(disk(501), "/data", 1000, ManualWallClock()).has_reserve()
-    assert not DiskReserve(disk(500), "/data", 1000, ManualWallClock()).has_reserve()
+    for free_bytes, is_left in ((501, True), (500, False)):
+        reserve = DiskReserve(disk(free_bytes), "/data", 1000, ManualWallClock())
+        assert not reserve.has_reserve(), "nobody has looked yet"
+        reserve.has_room()
+        assert reserve.has_reserve() is is_left
 
 
 def test_the_disk_is_looked_at_now_and_then() -> None:
