@@ -60,7 +60,7 @@ def test_the_workload_rolls_cuts_closes_deletes_and_moves() -> None:
     assert sum("-moved-away/moving" in path for path in disk.paths()) > 3
 
 
-_DECISIONS = "transactions.decisions:Decisions.__init__"
+_DECISIONS = "transactions.decisions:Decisions._take_over"
 SENDS_NO_MARKERS = Edit(_DECISIONS, "if transaction.state in ENDING:", "if False:")
 HAS_NO_DEADLINES = Edit(_DECISIONS, "self._schedule(name, transaction, self._due.resume)", "pass")
 SYNCS_NO_VOTES = Edit(
