@@ -80,7 +80,7 @@ class _Shard:
         self.topics[one.topic] += 1
 
     def left(self, topic: str) -> None:
-        """One message less has this topic."""
+        """Count a message of this topic that is pending no more."""
         self.topics[topic] -= 1
         if not self.topics[topic]:
             del self.topics[topic]

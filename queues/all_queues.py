@@ -228,7 +228,7 @@ class Queues:
         return self._queues[name]
 
     def _taking_over(self, name: Name, now_ms: int, wall_ms: int) -> Iterator[None]:
-        """What is left of taking a queue over, some jobs at a time. Whoever comes next may go on with it."""
+        """Take the rest of a queue over, some jobs at a time. Any later caller may continue the iterator."""
         if name not in self._taken:
             self._taken[name] = self._take_over(name, now_ms, wall_ms)
         while next(self._taken[name], _OVER) is not _OVER:

@@ -92,7 +92,7 @@ def abortable(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen
 
 
 def open_of(key: str, state: TransactionsState) -> Chosen:
-    """What a sink has open, prepared or not. Costs nothing for the transactions of others."""
+    """The open transactions of a sink, prepared or not. Others cost nothing."""
     named = ((name, state.open[name]) for name in state.open_names.beginning_with(key + KEY_END))
     return [(name, found) for name, found in named if found.state in (State.ONGOING, State.PREPARED)]
 

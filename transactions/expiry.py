@@ -1,4 +1,4 @@
-"""What nobody has used for its whole retention: keyed requests, transactional ids and sinks. Pure.
+"""Expiry of rows that nobody has used for a whole retention: keyed requests, transactional ids, sinks. Pure.
 
 Decides: which rows are too old. Leaves to others: when they are looked for, and how many go at a time
 (``decisions``).

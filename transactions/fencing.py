@@ -43,7 +43,7 @@ def outcome_of(handle: Handle, newest: Transaction) -> Outcome:
 
 
 def next_epoch(epoch: int) -> int:
-    """Of the transaction after this one; -1 where the producer id has no epoch left."""
+    """The epoch of the transaction after an epoch; -1 where the producer id has no epoch left."""
     return epoch + 1 if epoch < EPOCH_LAST else -1
 
 

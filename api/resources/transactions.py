@@ -18,7 +18,6 @@ from api.http.routes import LIMIT, PAGE_TOKEN, Call, Parameter, Route, json_resp
 from api.http.steps import Steps
 from api.resources.group_bodies import listed, milliseconds
 from groups.records import by_topic
-from raftlog import errors
 from raftlog.wire import transactions as wire
 from raftlog.wire.limits import TRANSACTION_MS_MAX
 from transactions.fencing import is_newest, outcome_of
@@ -236,22 +235,6 @@ _EITHER = Parameter(
     {"type": "string", "maxLength": wire.ID_CHARACTERS_MAX},
     "path",
 )
-_ERRORS = (
-    errors.InvalidRequest,
-    errors.UnknownTransaction,
-    errors.NoLeader,
-    errors.CommitUnknown,
-    errors.Overloaded,
-)
-OF_ONE = (
-    *_ERRORS,
-    errors.ProducerFenced,
-    errors.TransactionAborted,
-    errors.TransactionEnding,
-    errors.OutcomeForgotten,
-    errors.Conflict,
-)
-OF_BODY = (errors.UnsupportedMediaType, errors.RecordTooLarge)
 
 ROUTES = (
     Route(wire.OPEN, open_transaction),

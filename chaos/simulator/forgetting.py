@@ -1,4 +1,4 @@
-"""What a coordinator may forget: only what nobody has used for its retention, by a time that is trusted.
+"""Checks of expiry: a coordinator forgets only rows that nobody has used for a retention of trusted time.
 
 Decides: whether a deletion came too early, by the requests that were sent and by the clocks of the machines.
 Leaves to others: what is used (``idle_groups``, ``transactions.idle``), and when clocks jump (``clocks``).

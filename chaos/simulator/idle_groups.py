@@ -56,7 +56,7 @@ class IdleGroups:
 
     @property
     def expired(self) -> int:
-        """How many groups were forgotten."""
+        """Return the number of groups that were forgotten."""
         return self._forgetting.forgotten
 
     async def use(self, name: str) -> None:

@@ -81,7 +81,7 @@ def _drawn_with_group(rng: random.Random) -> Odds:
 
 
 def _with_expiry(drawn: Odds, more: random.Random) -> Odds:
-    """What nobody uses expires in some runs, with wall clocks that jump and few other faults."""
+    """Draw runs in which unused rows expire, with wall clocks that jump and few other faults."""
     expiry = ExpiryOdds.drawn(more)
     if expiry is None:
         return drawn

@@ -31,7 +31,7 @@ class WideOdds:
 
     @property
     def frame_limits(self) -> FrameLimits:
-        """Those of production on a smaller scale. A write may have nearly what a frame carries."""
+        """The frame limits of production on a smaller scale. A write may be nearly as large as a frame."""
         frame = self.frame_bytes_max
         write = frame * 15 // 16
         return FrameLimits(

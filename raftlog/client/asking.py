@@ -21,7 +21,7 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 
 class Page(Protocol[Item_co]):
-    """One page of a list; ``next_page_token`` is None on the last page."""
+    """A page of a list; ``next_page_token`` is None on the last page."""
 
     @property
     def items(self) -> Sequence[Item_co]: ...

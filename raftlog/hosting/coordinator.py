@@ -82,7 +82,7 @@ class CoordinatorLog(Protocol):
 
 
 class ReplicatedState(Protocol):
-    """What the records of the partition add up to, on every replica alike. It is made without arguments."""
+    """The state that the records of the partition lead to, equal on every replica. Made without arguments."""
 
     def apply(self, entry: Batch) -> None:
         """Take in one committed batch."""

@@ -46,7 +46,7 @@ class Deadlines(Generic[Key]):
         self.set(key, min(at_ms, self._before.get(key, at_ms)))
 
     def all_resumed(self) -> None:
-        """What was set before counts no more."""
+        """Forget the times of earlier decisions."""
         self._before = {}
 
     def discard(self, key: Key) -> None:

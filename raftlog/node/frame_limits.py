@@ -22,8 +22,8 @@ class FrameLimits:
     write_bytes_max: int = 16 << 20  # of one write of a coordinator: half of what a frame carries
     writes_bytes_max: int = 1 << 20  # of several writes of a coordinator in one batch
     decision_bytes_max: int = 15 << 20
-    """Of the decision about a batch of a sink: the sink and the keys stand in the same write."""
+    """Of the rows that decide about a batch of a sink; the row of the sink is in the same write."""
 
 
 FRAME_LIMITS: Final = FrameLimits()
-"""Those of every broker outside the simulator."""
+"""The limits of every broker outside the simulator."""

@@ -52,7 +52,7 @@ class Leader(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """One successful response: its bodies by media type and its headers."""
+    """A successful response: its bodies by media type and its headers."""
 
     description: str
     bodies: Mapping[str, BodyType] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Success:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation(Generic[Reply_co]):
-    """One method of one path. ``name`` is its name in every place: ``<resource>.<verb>``.
+    """An operation: a method of a path. ``name`` is ``<resource>.<verb>``, the operation id of the document.
 
     ``request`` is the method and the path, whose fields ``at`` fills in, such as ``GET /v1/topics/{topic}``.
     ``body`` is the JSON body of a request, ``other_bodies`` are the bodies of other media types. ``success``

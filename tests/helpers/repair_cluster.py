@@ -85,7 +85,7 @@ class Host:
 
     @property
     def frame_limits(self) -> FrameLimits:
-        """Those of the network."""
+        """The frame limits of the network."""
         return self.net.frame_limits
 
     def serve(self, service: Service, handler: Handler) -> None:

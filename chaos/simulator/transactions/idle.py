@@ -51,7 +51,7 @@ class IdleUser(TransactionClient):
 
     @property
     def forgotten(self) -> int:
-        """How many ids, sinks and answers were forgotten."""
+        """Return the number of ids, sinks and answers that were forgotten."""
         return self._forgetting.forgotten
 
     async def run(self) -> None:
@@ -97,7 +97,7 @@ class IdleUser(TransactionClient):
         return b"answer"
 
     def committed(self, writer: NodeId, appended_s: float, key: Key, value: Value | None) -> None:
-        """One committed row, and the leader that has appended it, and when. Raises ``Broken``."""
+        """Check a committed row against its leader and the time of the append. Raises ``Broken``."""
         match key, value:
             case TransactionKey(), Transaction(incarnations=(*_, token)):
                 self._forgetting.used(key, self._sent_s[token])

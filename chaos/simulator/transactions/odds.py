@@ -106,7 +106,7 @@ class TransactionOdds:
         return replace(self, removes_partitions=rng.random() < 0.4, has_one_shots=rng.random() < 0.4)
 
     def without_producers(self) -> Self:
-        """Nobody writes in transactions: ids are used that expire."""
+        """The odds of a run without records in transactions, in which unused ids expire."""
         return replace(
             self, ids=0, sink_tasks=0, drivers=0, removes_partitions=False, has_one_shots=False, offsets=0.0
         )

@@ -46,7 +46,7 @@ class WideSink(TransactionClient):
         self._openings = 0
 
     async def run(self) -> None:
-        """Until the run no longer produces. What is open then exceeds its time."""
+        """Begin batches until the run no longer produces; open transactions then exceed their time."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             await asyncio.sleep(self.rng.expovariate(1.0) * self.story.odds.think_s)
@@ -84,7 +84,7 @@ class WideSink(TransactionClient):
                 await until_answered(self, AbortBatch(key=KEY, handles=tuple(prepared)))
 
     def _groups_max(self) -> int:
-        """Of one transaction: its row is written alone, and is far from the limit of a write."""
+        """The number of groups of a transaction whose row alone is far below the limit of a write."""
         return self._limits.write_bytes_max // 2 // GROUP_BYTES
 
     async def _prepare(self, task: int, groups: int, prepared: list[Handle]) -> None:
@@ -107,7 +107,7 @@ class WideSink(TransactionClient):
         prepared.append(handle)
 
     async def _write(self, handle: Handle) -> None:
-        """One record, sent until its outcome is known. What no frame carries is refused, never visible."""
+        """Send a record until its outcome is known. Records above a frame are refused, never visible."""
         is_large = self.rng.random() < LARGE_ODDS
         padding = bytes(int(self.rng.uniform(0.6, 1.2) * self._odds.frame_bytes_max) if is_large else 10)
         self._values += 1

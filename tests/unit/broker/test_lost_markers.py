@@ -25,7 +25,7 @@ class Replica:
         self.markers: list[Marker] = []
 
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
-        """Those without a marker."""
+        """Open transactions without a marker."""
         return tuple(self.opened)
 
     async def mark(self, marker: Marker, *, timeout_ms: int) -> None:

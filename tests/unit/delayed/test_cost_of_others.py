@@ -75,7 +75,7 @@ def test_messages_on_their_way_cost_metrics_nothing_beside_their_lanes() -> None
 def test_a_topic_whose_messages_are_all_due_later_is_told_an_earlier_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a refused request is told is never too late, and costs so many looks at most."""
+    """The time that a refusal tells is never too late, and takes so many looks at most."""
     monkeypatch.setattr(due_times, "LOOKED_AT_MAX", 10)
     coordinator = Coordinator(pending_max=40)
     coordinator.ask(add(*(new(number, delay_ms=60_000) for number in range(1, 10))))

@@ -290,7 +290,7 @@ def test_a_commit_costs_its_offsets_however_many_partitions_its_member_has() -> 
 
 
 def with_a_large_queue(count: int) -> CoordinatedGroups:
-    """One queue with so many open jobs, which a new coordinator has begun to take over."""
+    """A queue with so many open jobs, which a new coordinator has begun to take over."""
     groups = CoordinatedGroups({"mail": 1})
     due_ms = groups.wall_ms + LEASE_MS
     groups.committed.put(GroupKey("g"), Group(changed_ms=groups.wall_ms))
