@@ -1,4 +1,4 @@
-"""Commands about one broker: ``broker drain``, ``decommission``, ``recommission``, and ``cluster forget``."""
+"""Commands about one broker: ``broker drain``, ``decommission``, ``recommission``, and ``broker forget``."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def forget(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) -> Non
 
     \b
     Example:
-      raftlog cluster forget 3
+      raftlog broker forget 3
     """
     with errors_reported(changing=True), connected(server) as client:
         forgotten = client.cluster.forget(broker)

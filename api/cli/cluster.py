@@ -1,4 +1,4 @@
-"""Commands about the cluster as a whole: ``cluster info``, ``brokers`` and ``health``."""
+"""Commands about the cluster as a whole: ``cluster describe``, ``brokers`` and ``health``."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from raftlog.units import counted
 _HEALTH = ("broker_id", "http", "alive", "draining", "decommissioned", "disk_free_bytes")
 
 
-def info(server: ServerOption = DEFAULT_SERVER) -> None:
+def describe(server: ServerOption = DEFAULT_SERVER) -> None:
     """Show the cluster's id, its controller and its size.
 
     \b
     Example:
-      raftlog cluster info --server http://127.0.0.1:7071
+      raftlog cluster describe --server http://127.0.0.1:7071
     """
     with errors_reported(), reading(server) as ask:
         import msgspec
@@ -41,7 +41,7 @@ def brokers(server: ServerOption = DEFAULT_SERVER) -> None:
     \b
     Examples:
       raftlog broker list -o json
-      raftlog cluster brokers --watch
+      raftlog broker list --watch
     """
     with errors_reported(), reading(server) as ask:
         show_brokers(ask(ask.cluster.brokers()))

@@ -63,8 +63,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "join",
         "Let a new broker into a cluster and write its settings; print how to start it.",
     ),
-    "cluster info": ("api.cli.cluster", "info", "Show the cluster's id, its controller and its size."),
-    "cluster brokers": ("api.cli.cluster", "brokers", "List all brokers and whether they are alive."),
+    "cluster describe": (
+        "api.cli.cluster",
+        "describe",
+        "Show the cluster's id, its controller and its size.",
+    ),
     "cluster health": (
         "api.cli.cluster",
         "health",
@@ -79,11 +82,6 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "api.cli.restarts",
         "restart",
         "Restart one broker after another, as for an upgrade.",
-    ),
-    "cluster forget": (
-        "api.cli.brokers",
-        "forget",
-        "Remove a stopped broker from the cluster for good; its id is not given again.",
     ),
     "broker list": ("api.cli.cluster", "brokers", "List all brokers and whether they are alive."),
     "broker drain": (
@@ -100,6 +98,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "api.cli.brokers",
         "recommission",
         "Use a broker again: end draining and decommissioning. Replicas that have moved stay where they are.",
+    ),
+    "broker forget": (
+        "api.cli.brokers",
+        "forget",
+        "Remove a stopped broker from the cluster for good; its id is not given again.",
     ),
     "topic create": ("api.cli.topics", "create", "Create a topic."),
     "topic list": ("api.cli.topics", "list_all", "List all topics, or those whose names match a pattern."),
@@ -203,7 +206,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     ),
     "delayed send": ("api.cli.delayed", "send", "Send one record that is stored in its topic later."),
     "delayed list": ("api.cli.delayed", "list_all", "List the messages that are not in their topics yet."),
-    "delayed show": ("api.cli.delayed", "show", "Show one delayed message with its record."),
+    "delayed describe": ("api.cli.delayed", "describe", "Show one delayed message with its record."),
     "delayed reschedule": ("api.cli.delayed", "reschedule", "Give a delayed message another time."),
     "delayed cancel": ("api.cli.delayed", "cancel", "Cancel a delayed message."),
     "queue receive": ("api.cli.queues", "receive", "Lease jobs of a queue and print them."),
@@ -219,26 +222,30 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "Store one record at each instant of a cron expression.",
     ),
     "schedule list": ("api.cli.schedules", "list_all", "List the schedules."),
-    "schedule show": ("api.cli.schedules", "show", "Show one schedule with its record."),
+    "schedule describe": ("api.cli.schedules", "describe", "Show one schedule with its record."),
     "schedule pause": ("api.cli.schedules", "pause", "Stop a schedule until it is resumed."),
     "schedule resume": ("api.cli.schedules", "resume", "Have a schedule go on from now."),
     "schedule delete": ("api.cli.schedules", "delete", "Delete a schedule."),
-    "dlq list": (
+    "dead-letter list": (
         "api.cli.dead_letters",
         "list_all",
         "List the records that a group has given up and that nobody has decided about.",
     ),
-    "dlq show": (
+    "dead-letter describe": (
         "api.cli.dead_letters",
-        "show_one",
+        "describe",
         "Show one dead letter: why and when it failed, its headers and its value.",
     ),
-    "dlq redrive": (
+    "dead-letter redrive": (
         "api.cli.dead_letters",
         "redrive",
         "Try dead letters again: the workers of the group get them from its retry topic.",
     ),
-    "dlq discard": ("api.cli.dead_letters", "discard", "Discard dead letters: nothing tries them again."),
+    "dead-letter discard": (
+        "api.cli.dead_letters",
+        "discard",
+        "Discard dead letters: nothing tries them again.",
+    ),
     "archive write": (
         "api.cli.archive",
         "write",
@@ -282,7 +289,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     ),
     "context show": (
         "api.cli.context_commands",
-        "show_one",
+        "describe",
         "Show a context, or which cluster commands use and why.",
     ),
     "context remove": ("api.cli.context_commands", "remove", "Forget the address of a cluster."),
@@ -348,7 +355,7 @@ _GROUPS = {
     "queue": "Queues: workers lease the records of a topic as jobs.",
     "schedule": "Records at the instants of cron expressions.",
     "transaction": "Transactions over several partitions.",
-    "dlq": "Dead letters: records that a consumer group has given up.",
+    "dead-letter": "Dead letters: records that a consumer group has given up.",
     "archive": "Archives of topics in directories and object stores.",
     "context": "Names for clusters: the addresses that commands use.",
     "bench": "Load a running cluster and measure it.",

@@ -1,4 +1,4 @@
-"""Commands about dead letters of consumer groups: ``dlq list``, ``show``, ``redrive`` and ``discard``."""
+"""Commands about dead letters: ``dead-letter list``, ``describe``, ``redrive`` and ``discard``."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def list_all(
 
     \b
     Examples:
-      raftlog dlq list orders --group mail
-      raftlog dlq list orders --group mail --reason "no such user" --limit 1000
+      raftlog dead-letter list orders --group mail
+      raftlog dead-letter list orders --group mail --reason "no such user" --limit 1000
     """
     with errors_reported(), _topics_named(topic, group), connected(server) as client:
         found = client.dead_letters.list(
@@ -75,7 +75,7 @@ def list_all(
             note(f"there are more than {limit}; --limit shows more")
 
 
-def show_one(
+def describe(
     topic: TopicArgument,
     id: Annotated[str, Argument(help="TOPIC/PARTITION/OFFSET, as in a list.")],
     group: GroupOption,
@@ -85,7 +85,7 @@ def show_one(
 
     \b
     Example:
-      raftlog dlq show orders orders/1/42 --group mail
+      raftlog dead-letter describe orders orders/1/42 --group mail
     """
     with errors_reported(), _topics_named(topic, group), connected(server) as client:
         found = client.dead_letters.list(topic, group, ids=[id])
@@ -112,9 +112,9 @@ def redrive(
 
     \b
     Examples:
-      raftlog dlq redrive orders --group mail --id orders/1/42
-      raftlog dlq redrive orders --group mail --reason "no such user" --dry-run
-      raftlog dlq redrive orders --group mail --all
+      raftlog dead-letter redrive orders --group mail --id orders/1/42
+      raftlog dead-letter redrive orders --group mail --reason "no such user" --dry-run
+      raftlog dead-letter redrive orders --group mail --all
     """
     _settle("redriven", topic, group, ids, reason, key, limit, all, dry_run, server)
 
@@ -134,8 +134,8 @@ def discard(
 
     \b
     Examples:
-      raftlog dlq discard orders --group mail --id orders/1/42
-      raftlog dlq discard orders --group mail --key u1 --dry-run
+      raftlog dead-letter discard orders --group mail --id orders/1/42
+      raftlog dead-letter discard orders --group mail --key u1 --dry-run
     """
     _settle("discarded", topic, group, ids, reason, key, limit, all, dry_run, server)
 
@@ -170,7 +170,8 @@ def _settle(
 def _end_not_open(ids: Sequence[str], topic: str, group: str) -> NoReturn:
     some = ", ".join(ids)
     problem(
-        f"error: not selected: {some}; `raftlog dlq list {topic} --group {group}` shows the open dead letters"
+        f"error: not selected: {some}; `raftlog dead-letter list {topic} --group {group}` shows the open "
+        "dead letters"
     )
     raise click.exceptions.Exit(REFUSED)
 

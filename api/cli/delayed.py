@@ -1,4 +1,4 @@
-"""Commands about delayed messages: ``delayed send``, ``list``, ``show``, ``reschedule`` and ``cancel``."""
+"""Commands about delayed messages: ``delayed send``, ``list``, ``describe`` and others."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from api.cli.output import (
     note,
     options_checked,
     printed,
+    show,
     write_json,
     wrong_usage,
 )
-from api.cli.output import show as show_rows
 from api.cli.parameters import Argument, Option
 from api.cli.tables import Row, time_text
 
@@ -79,15 +79,15 @@ def list_all(
 
         found = client.delayed.list(topic)
         rows = [_row(one) for one in found]
-        show_rows(rows, _COLUMNS, value=msgspec.to_builtins(found), empty="there are no delayed messages")
+        show(rows, _COLUMNS, value=msgspec.to_builtins(found), empty="there are no delayed messages")
 
 
-def show(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
+def describe(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """Show one delayed message with its record, as JSON.
 
     \b
     Example:
-      raftlog delayed show 0003a1b2c3d4e5f60718293a4b5c
+      raftlog delayed describe 0003a1b2c3d4e5f60718293a4b5c
     """
     with errors_reported(), connected(server) as client:
         import msgspec

@@ -146,7 +146,7 @@ def dead_letter(
     reason: ReasonOption = "",
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Give jobs up: they go to the dead letters of the group, see raftlog dlq list.
+    """Give jobs up: they go to the dead letters of the group, see raftlog dead-letter list.
 
     \b
     Example:

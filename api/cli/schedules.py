@@ -1,4 +1,4 @@
-"""Commands about schedules: ``schedule create``, ``list``, ``show``, ``pause``, ``resume`` and ``delete``."""
+"""Commands about schedules: ``schedule create``, ``list``, ``describe`` and others."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from api.cli.output import (
     note,
     options_checked,
     printed,
+    show,
     write_json,
 )
-from api.cli.output import show as show_rows
 from api.cli.parameters import Argument, Option
 from api.cli.tables import Row, time_text
 
@@ -82,15 +82,15 @@ def list_all(
 
         found = client.schedules.list(topic)
         value = msgspec.json.decode(msgspec.json.encode(found))
-        show_rows([_row(one) for one in found], _COLUMNS, value=value, empty="there are no schedules")
+        show([_row(one) for one in found], _COLUMNS, value=value, empty="there are no schedules")
 
 
-def show(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
+def describe(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """Show one schedule with its record, as JSON.
 
     \b
     Example:
-      raftlog schedule show nightly
+      raftlog schedule describe nightly
     """
     with errors_reported(), connected(server) as client:
         import msgspec

@@ -89,7 +89,7 @@ class DeadLettersSettled(Answer):
 
 LIST = Operation(
     name="dead_letters.list",
-    request="GET /v1/topics/{topic}/dlq/{group}",
+    request="GET /v1/dead-letters/{topic}/{group}",
     summary="List the open dead letters of a group",
     text=(
         "Partition by partition, the oldest first. One request reads a bounded part of the dead-letter "
@@ -108,7 +108,7 @@ LIST = Operation(
 
 REDRIVE = Operation(
     name="dead_letters.redrive",
-    request="POST /v1/topics/{topic}/dlq/{group}:redrive",
+    request="POST /v1/dead-letters/{topic}/{group}:redrive",
     summary="Try dead letters again",
     text=(
         "Appends each record to the retry topic of the group, then settles its dead letter. If the group "
@@ -135,7 +135,7 @@ REDRIVE = Operation(
 
 DISCARD = Operation(
     name="dead_letters.discard",
-    request="POST /v1/topics/{topic}/dlq/{group}:discard",
+    request="POST /v1/dead-letters/{topic}/{group}:discard",
     summary="Discard dead letters",
     text="Settles dead letters without another attempt. With `dry_run` only shows what would change.",
     leader=Leader.PARTITION,

@@ -145,7 +145,7 @@ SET_REPLICAS = Operation(
 
 UNSAFE_RECOVER = Operation(
     name="partitions.unsafe_recover",
-    request="POST /v1/partitions/{topic}/{partition}:unsafe-recover",
+    request="POST /v1/topics/{topic}/partitions/{partition}:unsafe-recover",
     summary="Recover a partition whose majority is lost",
     text=(
         "Without `confirm` it changes nothing: the 409 has the survivor, the possible loss, and the "

@@ -28,7 +28,7 @@ class MoveRequest(Request):
 
 
 class StartPlan(Request):
-    """Body of ``POST /v1/cluster/plan:rebalance``: the plan of a dry run, to be carried out as it is.
+    """Body of ``POST /v1/cluster/plan:start``: the plan of a dry run, to be carried out as it is.
 
     Without ``moves`` a plan is made and carried out at once.
     """
@@ -89,7 +89,7 @@ DESCRIBE = Operation(
 
 START = Operation(
     name="plan.start",
-    request="POST /v1/cluster/plan:rebalance",
+    request="POST /v1/cluster/plan:start",
     summary="Balance replicas and leaders",
     text=(
         "With `dry_run` nothing moves: the answer is a plan, with the bytes to copy. Sent as the body "

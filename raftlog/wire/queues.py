@@ -83,7 +83,7 @@ class ExtendJobs(Request):
 
 
 class DeadLetterJobs(Request):
-    """Body of ``:dead_letter``."""
+    """Body of ``:dead-letter``."""
 
     receipts: Receipts
     reason: Reason = ""
@@ -212,10 +212,10 @@ EXTEND = Operation(
 
 DEAD_LETTER = Operation(
     name="queues.dead_letter",
-    request="POST /v1/queues/{topic}/{group}:dead_letter",
+    request="POST /v1/queues/{topic}/{group}:dead-letter",
     summary="Give jobs up",
     text=(
-        "They go to the dead-letter topic of the group, where `/v1/topics/{topic}/dlq/{group}` shows them."
+        "They go to the dead-letter topic of the group, where `/v1/dead-letters/{topic}/{group}` shows them."
         " 207 if some receipts count no longer, and 409 `lease_lost` if none counts."
     ),
     leader=Leader.GROUP,

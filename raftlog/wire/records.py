@@ -76,7 +76,7 @@ FETCH = Operation(
 
 DESCRIBE = Operation(
     name="records.describe",
-    request="GET /v1/topics/{topic}/messages/{partition}/{offset}",
+    request="GET /v1/topics/{topic}/partitions/{partition}/records/{offset}",
     summary="One message",
     text="A permalink.",
     leader=Leader.PARTITION,

@@ -83,7 +83,7 @@ def since_a_time(url: str, topic: str) -> Values | None:
 
 def one_message(url: str, topic: str) -> Values | None:
     first = int(str(get_surely(url, f"{records_path(topic)}?offset=0&limit=1").rows()[0]["offset"]))
-    answer = get(url, f"/v1/topics/{topic}/messages/0/{first + DAMAGED}")
+    answer = get(url, f"/v1/topics/{topic}/partitions/0/records/{first + DAMAGED}")
     return None if answer is None else [answer.json["value"]]
 
 

@@ -97,21 +97,34 @@ def _redrive_and_discard(cluster: Cluster, client: Client) -> None:
     assert redriven(cluster) == ["c2"]
     assert [each.value for each in letters.list("orders", "mail", reason="late")] == [b"b"]
     output, _ = run(
-        cluster, "dlq", "redrive", "orders", "-g", "mail", "--reason", "keyerror", "-n", "2", "-o", "json"
+        cluster,
+        "dead-letter",
+        "redrive",
+        "orders",
+        "-g",
+        "mail",
+        "--reason",
+        "keyerror",
+        "-n",
+        "2",
+        "-o",
+        "json",
     )
     assert [row["id"] for row in json.loads(output)] == ids([0, 1], 2)
     assert redriven(cluster) == ["c2", "d0", "d1"]
-    _, errors = run(cluster, "dlq", "discard", "orders", "--group", "mail", "--key", "u1", "--limit", "4")
+    _, errors = run(
+        cluster, "dead-letter", "discard", "orders", "--group", "mail", "--key", "u1", "--limit", "4"
+    )
     assert "4 discarded" in errors
     for broker in cluster.brokers:
         cluster.kill(broker)
         cluster.start(broker)
     assert [each.id for each in letters.list("orders", "mail")] == ids([4], 2)
-    output, _ = run(cluster, "dlq", "show", "orders", "orders/2/4", "--group", "mail")
+    output, _ = run(cluster, "dead-letter", "describe", "orders", "orders/2/4", "--group", "mail")
     assert output.endswith(b"\nd4\n")
     with pytest.raises(UnknownTopic):
         letters.list("orders", "other")
-    _, errors = run(cluster, "dlq", "list", "orders", "--group", "other", code=1)
+    _, errors = run(cluster, "dead-letter", "list", "orders", "--group", "other", code=1)
     assert "`raftlog topic list`" in errors
 
 

@@ -64,7 +64,7 @@ def test_deleted_records_are_gone_at_every_broker(unbroken: Cluster, client: Cli
         first = read(url, "A", "earliest")
         assert [row["offset"] for row in first.rows()] == [*range(4, 10)]
         assert first.number("log_start_offset") == 4
-        assert settled(url, "GET", "/v1/topics/A/messages/0/3").status == 410
+        assert settled(url, "GET", "/v1/topics/A/partitions/0/records/3").status == 410
     eventually(lambda: shown(urls[0], "A", "log_start_offset") == 4, what="the log start of the leader")
 
 

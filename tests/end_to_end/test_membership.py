@@ -29,7 +29,7 @@ from tests.helpers.real_cluster import (
     values_of,
 )
 
-UNSAFE_RECOVER = "/v1/partitions/orders/0:unsafe-recover"
+UNSAFE_RECOVER = "/v1/topics/orders/partitions/0:unsafe-recover"
 
 
 @pytest.fixture

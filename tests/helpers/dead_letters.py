@@ -13,7 +13,7 @@ from raftlog.wire import records as record_operations
 from tests.helpers.http_server import HttpServer, Json, Reply
 
 DEAD, RETRY = dead_letter_topic("orders", "mail"), retry_topic("orders", "mail")
-PATH = "/v1/topics/orders/dlq/mail"
+PATH = "/v1/dead-letters/orders/mail"
 
 
 def letter(

@@ -50,7 +50,7 @@ _VALID: Final = (
     ("GET", RECORDS, "offset=0", b""),
     ("GET", RECORDS, "offset=latest&wait=20ms&limit=3", b""),
     ("GET", "/v1/topics/orders/partitions/0/offsets", "at=earliest", b""),
-    ("GET", "/v1/topics/orders/messages/0/0", "", b""),
+    ("GET", "/v1/topics/orders/partitions/0/records/0", "", b""),
     ("GET", "/v1/brokers/1", "", b""),
     ("GET", "/v1/cluster", "", b""),
     ("GET", "/healthz/ready", "", b""),
@@ -61,7 +61,7 @@ _VALID: Final = (
     ("POST", "/v1/producers", "", b""),
     ("POST", "/v1/topics/orders/partitions/0:transfer-leadership", "", b'{"to":2}'),
     ("POST", "/v1/topics/orders/partitions/0:set-replicas", "", b'{"replicas":[1,2,3]}'),
-    ("POST", "/v1/partitions/orders/0:unsafe-recover", "", b"{}"),
+    ("POST", "/v1/topics/orders/partitions/0:unsafe-recover", "", b"{}"),
     ("PATCH", "/v1/topics/orders/config", "", b'{"config":{"retention.ms":1000}}'),
     ("DELETE", "/v1/topics/more", "", b""),
 )

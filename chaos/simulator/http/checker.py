@@ -25,7 +25,7 @@ from raftlog.types import METADATA_GROUP, TopicPartition
 
 _ANSWER: Final = "A1 every response is complete"
 _RECORDS: Final = re.compile(r"/v1/topics/([^/]+)/partitions/(\d+)/(records|offsets)")
-_MESSAGE: Final = re.compile(r"/v1/topics/([^/]+)/messages/(\d+)/(\d+)")
+_MESSAGE: Final = re.compile(r"/v1/topics/([^/]+)/partitions/(\d+)/records/(\d+)")
 _TOPIC: Final = re.compile(r"/v1/topics/([^/]+)/records")
 _BATCH: Final = "application/vnd.raftlog.batch.v1"
 

@@ -143,7 +143,7 @@ class Prober(SimulatedClient):
         for offset in range(max(end - 5, start), end + 2):
             await connection.ask("GET", f"{self._path}?offset={offset}&max_bytes=1&wait=1ms")
             await connection.ask("GET", f"{self._path}?offset={offset}&limit=1")
-            await connection.ask("GET", f"/v1/topics/{self._topic}/messages/0/{offset}")
+            await connection.ask("GET", f"/v1/topics/{self._topic}/partitions/0/records/{offset}")
         committed = self.committed(0)
         for row in () if committed is None else committed.rows[-2:]:
             for time_ms in (row.timestamp_ms, row.timestamp_ms + 1):

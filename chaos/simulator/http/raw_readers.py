@@ -94,7 +94,10 @@ class JsonReader(SimulatedClient):
                 (f"{here}/offsets?at=timestamp:{time_ms}", {}),
                 (f"{here}/offsets?at=-{rng.choice((1, 3))}", {}),
                 (f"{here}/offsets", {}),
-                (f"/v1/topics/{self.cluster.checked[0].topic}/messages/{self._partition}/{offset}", {}),
+                (
+                    f"/v1/topics/{self.cluster.checked[0].topic}/partitions/{self._partition}/records/{offset}",
+                    {},
+                ),
             )
         )
         invoked = self.cluster.loop.now

@@ -386,9 +386,9 @@ async def test_a_cursor_of_another_topic_is_refused(server: HttpServer) -> None:
     await add(server, letter(1), letter(2), partition=2)
     cursor = (await server.get(f"{PATH}?limit=1")).json["next"]
     assert offsets_of(await server.get(f"{PATH}?cursor={cursor}")) == [2]
-    other = await server.get(f"/v1/topics/orders/dlq/other?cursor={cursor}")
+    other = await server.get(f"/v1/dead-letters/orders/other?cursor={cursor}")
     assert other.status == 404
     await server.topic("orders.other.dlq", 1)
-    other = await server.get(f"/v1/topics/orders/dlq/other?cursor={cursor}")
+    other = await server.get(f"/v1/dead-letters/orders/other?cursor={cursor}")
     assert (other.status, other.json["field"]) == (422, "cursor")
-    assert (await server.get("/v1/topics/orders/dlq/a%20b")).json["field"] == "group"
+    assert (await server.get("/v1/dead-letters/orders/a%20b")).json["field"] == "group"

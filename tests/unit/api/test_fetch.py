@@ -112,7 +112,7 @@ async def test_a_reader_computes_the_checksum_of_each_record_from_its_json(serve
     for query in ("format=base64", "offset=1&limit=1", "offset=2&format=utf8"):
         for shown in records_of(await server.get(f"{PATH}?{query}")):
             assert shown["record_crc"] == crc32c(canonical_bytes(shown)), shown
-    one = await server.get("/v1/topics/orders/messages/0/1")
+    one = await server.get("/v1/topics/orders/partitions/0/records/1")
     assert one.json["record_crc"] == crc32c(canonical_bytes(one.json))
     async with server.session.get(server.url + PATH, headers={"Accept": media_types.BATCH}) as answer:
         (found,) = split_batches(await answer.read())
@@ -173,7 +173,7 @@ async def test_above_the_end_is_416_and_below_the_start_is_410(server: HttpServe
     below = await server.get(f"{PATH}?offset=1")
     assert (below.status, below.code) == (410, "offset_out_of_range")
     assert (below.json["start"], below.json["offset"]) == (2, 1)
-    gone = await server.get("/v1/topics/orders/messages/0/1")
+    gone = await server.get("/v1/topics/orders/partitions/0/records/1")
     assert gone.status == 410
 
 
@@ -343,17 +343,17 @@ async def test_parked_requests_are_counted(server: HttpServer) -> None:
 @served()
 async def test_a_message_has_a_permalink(server: HttpServer) -> None:
     await fill(server, "a", "b")
-    got = await server.get("/v1/topics/orders/messages/0/1")
+    got = await server.get("/v1/topics/orders/partitions/0/records/1")
     assert (got.json["value"], got.json["topic"], got.json["partition"], got.json["offset"]) == (
         "b",
         "orders",
         0,
         1,
     )
-    unwritten = await server.get("/v1/topics/orders/messages/0/2")
+    unwritten = await server.get("/v1/topics/orders/partitions/0/records/2")
     assert (unwritten.status, unwritten.code) == (416, "offset_out_of_range")
     server.cluster.gateway.change_leader(ORDERS_0)
-    control = await server.get("/v1/topics/orders/messages/0/2")
+    control = await server.get("/v1/topics/orders/partitions/0/records/2")
     assert (control.status, control.code) == (404, "record_not_found")
 
 
@@ -506,7 +506,7 @@ async def test_a_fetch_from_any_offset_goes_on_at_the_next_record(server: HttpSe
 @served(prepare=compacted)
 async def test_a_message_at_a_removed_offset_is_not_found(server: HttpServer) -> None:
     for offset in range(21):
-        got = await server.get(f"/v1/topics/orders/messages/0/{offset}")
+        got = await server.get(f"/v1/topics/orders/partitions/0/records/{offset}")
         if offset in KEPT:
             assert (got.status, got.json["offset"]) == (200, offset)
         else:
@@ -553,7 +553,7 @@ async def test_a_reader_gets_what_precedes_the_damage(server: HttpServer, at: in
     assert told == {"topic": "orders", "partition": 0, "offset": readable, "next_offset": 4}
     behind = await server.get(f"{PATH}?offset=4")
     assert [record["value"] for record in behind.json["records"]] == ["two"]
-    message = await server.get(f"/v1/topics/orders/messages/0/{readable}")
+    message = await server.get(f"/v1/topics/orders/partitions/0/records/{readable}")
     assert (message.status, message.code) == (422, "undecodable_batch")
 
 

@@ -62,7 +62,7 @@ ONE = b'{"records":[{"value":"v"}]}'
         ("GET /nothing/here", b"", ""),
         ("PUT /v1/topics", b"", ""),
         ("POST /v1/topics/orders/partitions/0", b"", ""),
-        ("POST /v1/partitions/orders/0", b"", ""),
+        ("POST /v1/topics/orders/records/0", b"", ""),
         ("GET /v1/topics/orders/partitions/0:set-replicas", b"", ""),
         ("POST /v1/topics/orders/partitions/:set-replicas", b"", ""),
         ("POST /v1/topics/orders/partitions/0:nothing", b"", ""),
@@ -97,9 +97,9 @@ async def test_both_ways_answer_alike(server: HttpServer, line: str, body: bytes
         ("POST", "/v1/topics/orders/partitions/0:explode", "GET, HEAD"),
         ("GET", "/v1/topics/orders/partitions/0:transfer-leadership", "POST"),
         ("GET", "/v1/topics/orders/partitions/0%3Atransfer-leadership", "POST"),
-        ("GET", "/v1/partitions/orders/0:unsafe-recover", "POST"),
-        ("POST", "/v1/partitions/orders/0", None),
-        ("GET", "/v1/partitions/orders/:unsafe-recover", None),
+        ("GET", "/v1/topics/orders/partitions/0:unsafe-recover", "POST"),
+        ("POST", "/v1/topics/orders/records/0", None),
+        ("GET", "/v1/topics/orders/partitions/:unsafe-recover", None),
     ],
 )
 @served(partitions=1)

@@ -21,7 +21,7 @@ from tests.helpers.undecodable_batch import FIRST_RECORD, SECOND_RECORD, undecod
 # requirement: A7
 
 QUEUE = "/v1/queues/mail/crew"
-DLQ = "/v1/topics/mail/dlq/crew"
+DLQ = "/v1/dead-letters/mail/crew"
 WITHIN_S = 60.0
 
 

@@ -274,7 +274,7 @@ async def test_the_offset_is_shown_and_goes_back_only_on_request(server: HttpSer
         assert (await server.get(ORDERS)).json["archived_up_to"] == expected
 
 
-RECOVER = "/v1/partitions/orders/0:unsafe-recover"
+RECOVER = "/v1/topics/orders/partitions/0:unsafe-recover"
 
 
 def admin(server: HttpServer) -> FakeAdmin:

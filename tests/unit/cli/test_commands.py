@@ -364,7 +364,7 @@ def test_dev_refuses_data_of_another_cluster(tmp_path: Path, option: str, value:
         ("delayed list --topic \udcff", "'--topic'"),
         ("schedule create t \udcff --cron @daily", "'VALUE'"),
         ("schedule list --topic \udcff", "'--topic'"),
-        ("dlq show t \udcff -g g", "'ID'"),
+        ("dead-letter describe t \udcff -g g", "'ID'"),
     ],
 )
 def test_an_argument_that_is_not_utf_8_is_wrong_usage(words: str, named: str) -> None:

@@ -10,7 +10,7 @@ from tests.helpers.command_line import invoke
 from tests.helpers.fake_broker import fake_cluster
 from tests.helpers.no_brokers import frozen_broker, other_service, tls_port
 
-LOOKS, CHANGES, READS = "cluster info", "topic create t", "consume orders"
+LOOKS, CHANGES, READS = "cluster describe", "topic create t", "consume orders"
 COMMANDS = [
     LOOKS,
     "cluster health",

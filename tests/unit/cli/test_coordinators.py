@@ -36,12 +36,12 @@ def test_a_schedule_is_made_listed_paused_and_deleted(raftlog: Commands) -> None
     assert (made.stdout.strip(), "next at" in made.stderr) == ("nightly", True)
     assert "30 3 * * *" in raftlog("schedule list --topic orders").stdout
     assert '"cron"' in raftlog("schedule list --output json").stdout
-    assert '"check"' in raftlog("schedule show nightly").stdout
+    assert '"check"' in raftlog("schedule describe nightly").stdout
     assert "paused" in raftlog("schedule pause nightly").stderr
-    assert json.loads(raftlog("schedule show nightly").stdout)["state"] == "paused"
+    assert json.loads(raftlog("schedule describe nightly").stdout)["state"] == "paused"
     assert "next at" in raftlog("schedule resume nightly").stderr
     assert "deleted" in raftlog("schedule delete nightly").stderr
-    assert raftlog("schedule show nightly", code=1).stdout == ""
+    assert raftlog("schedule describe nightly", code=1).stdout == ""
     assert "cron" in raftlog("schedule create orders x --cron", "0 0 30 2 *", code=1).stderr
 
 
@@ -50,7 +50,7 @@ def test_delayed_messages_are_sent_listed_and_cancelled(raftlog: Commands) -> No
     assert "there are no delayed messages" in raftlog("delayed list").stderr
     one = raftlog("delayed send orders - --delay 30m", stdin=b"check").stdout.strip()
     assert one in raftlog("delayed list --topic orders").stdout
-    assert '"check"' in raftlog(f"delayed show {one}").stdout
+    assert '"check"' in raftlog(f"delayed describe {one}").stdout
     later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     assert "due at" in raftlog(f"delayed reschedule {one} --deliver-at {later}").stderr
     assert "cancelled" in raftlog(f"delayed cancel {one}").stderr
@@ -154,7 +154,7 @@ class DeadLetters(Commands):
 
     def run(self, name: str, *arguments: str, code: int = 0) -> Result:
         """A command that ends with this code."""
-        return self(f"dlq {name} orders --group mail", *arguments, code=code)
+        return self(f"dead-letter {name} orders --group mail", *arguments, code=code)
 
     def open(self, *arguments: str) -> list[dict[str, object]]:
         """The dead letters of a list."""
@@ -201,14 +201,14 @@ def test_dead_letters_are_listed_and_shown(dlq: DeadLetters) -> None:
     assert "more than 2" in table.stderr
     assert "\x1b" not in table.stdout
     assert len(table.stdout.splitlines()) == 3
-    shown = dlq.run("show", "orders/0/1").stdout
+    shown = dlq.run("describe", "orders/0/1").stdout
     assert "reason: ValueError: no such user\n" in shown
     assert "header h: \\xff\n" in shown
     assert shown.endswith('\n{"a":1}\n')
-    whole = json.loads(dlq.run("show", "orders/0/1", "-o", "json").stdout)
+    whole = json.loads(dlq.run("describe", "orders/0/1", "-o", "json").stdout)
     assert (whole["value"], whole["encoding"], whole["tags"]) == ({"a": 1}, "json", ["t"])
-    assert whole == call(dlq.url, "GET", "/v1/topics/orders/dlq/mail?id=orders/0/1").rows("items")[0]
-    assert "no value" in dlq.run("show", "orders/0/3").stderr
+    assert whole == call(dlq.url, "GET", "/v1/dead-letters/orders/mail?id=orders/0/1").rows("items")[0]
+    assert "no value" in dlq.run("describe", "orders/0/3").stderr
 
 
 def test_dead_letters_are_redriven_and_discarded(dlq: DeadLetters) -> None:
@@ -218,19 +218,21 @@ def test_dead_letters_are_redriven_and_discarded(dlq: DeadLetters) -> None:
     assert dlq.run("redrive", "--id", "orders/0/1").stderr == "1 redriven\n"
     again = dlq.run("redrive", "--id", "orders/0/1", "--id", "orders/0/2", code=1)
     assert "1 redriven\n" in again.stderr
-    assert "orders/0/1; `raftlog dlq list orders --group mail`" in again.stderr
+    assert "orders/0/1; `raftlog dead-letter list orders --group mail`" in again.stderr
     assert (
         json.loads(dlq.run("discard", "--all", "--limit", "5", "-o", "json").stdout)[0]["id"] == "orders/0/3"
     )
     assert dlq.run("list").stderr == "there are no dead letters\n"
-    assert "dlq list" in dlq.run("show", "orders/0/1", code=1).stderr
+    assert "dead-letter list" in dlq.run("describe", "orders/0/1", code=1).stderr
 
 
 @pytest.mark.parametrize("output", [">/dev/full", ">&-"])
 def test_letters_that_are_discarded_without_output_have_an_unknown_outcome(
     dlq: DeadLetters, output: str
 ) -> None:
-    discard = shlex.join([*RAFTLOG, "dlq", "discard", "orders", "-g", "mail", "--all", "--url", dlq.url])
+    discard = shlex.join(
+        [*RAFTLOG, "dead-letter", "discard", "orders", "-g", "mail", "--all", "--url", dlq.url]
+    )
     done = subprocess.run(["sh", "-c", f"{discard} {output}"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 3, done.stderr
     assert done.stderr.startswith("error: ")
@@ -245,7 +247,7 @@ def test_characters_that_the_output_cannot_have_are_escaped(commands: DeadLetter
     words = ("list", "discard --all", "list")
     shown = [
         subprocess.run(
-            [*RAFTLOG, "dlq", *word.split(), "orders", "-g", "mail", "--url", commands.url],
+            [*RAFTLOG, "dead-letter", *word.split(), "orders", "-g", "mail", "--url", commands.url],
             capture_output=True,
             text=True,
             timeout=60,

@@ -116,7 +116,7 @@ def test_the_output_is_json_and_nothing_else(raftlog: Commands) -> None:
         "topic list",
         "topic delete made --yes",
         "broker list",
-        "cluster info",
+        "cluster describe",
         "group list",
         "transaction list",
         "delayed list",

@@ -124,7 +124,7 @@ def test_brokers_may_advertise_https_where_the_command_was_given_http(
         answer_of(made, "/healthz/ready", 0.3)
 
 
-@pytest.mark.parametrize("command", ["cluster forget 3", "broker drain 3", "topic delete t --yes"])
+@pytest.mark.parametrize("command", ["broker forget 3", "broker drain 3", "topic delete t --yes"])
 def test_a_change_without_a_response_is_unknown(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "RETRY_TIMEOUT", "100ms")
     with beside(scripted(answer(), answer()[:-9] + CLOSE.encode())) as url:

@@ -83,8 +83,8 @@ def test_deleting_on_a_terminal_asks_for_the_name(raftlog: Commands) -> None:
 
 
 def test_the_cluster_and_its_brokers_are_shown(raftlog: Commands) -> None:
-    assert raftlog.parsed("cluster info")["brokers"] == 3
-    brokers = json.loads(raftlog("cluster brokers -o json").stdout)
+    assert raftlog.parsed("cluster describe")["brokers"] == 3
+    brokers = json.loads(raftlog("broker list -o json").stdout)
     assert [broker["http"] for broker in brokers] == [f"http://127.0.0.1:{7069 + n}" for n in (1, 2, 3)]
 
 

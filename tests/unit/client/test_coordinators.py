@@ -361,7 +361,7 @@ async def test_what_a_worker_says_may_be_lost_and_is_repeated() -> None:
         queue = client.queue(TOPIC)
         jobs = [job async for job in queue.receive(idle="100ms")]
         assert [job.value for job in jobs] == [b"0", b"1", b"2", b"3", b"4"]
-        for part in (":ack", ":nack", ":extend", ":dead_letter"):
+        for part in (":ack", ":nack", ":extend", ":dead-letter"):
             broker.trouble(part, Trouble.UNANSWERED, Trouble.LOST)
         await jobs[0].ack()
         await jobs[1].nack()

@@ -323,7 +323,7 @@ async def test_a_queue_of_some_tags() -> None:
         await first.nack()
         assert [(job.message.offset, job.deliveries) for job in await queue.poll(**paid)] == [(13, 2)]
         await second.dead_letter(reason="poison")
-        letters = f"/v1/topics/{TOPIC}/dlq/crew"
+        letters = f"/v1/dead-letters/{TOPIC}/crew"
         async with asyncio.timeout(10):
             while (await queue.describe()).partitions[0].dead:
                 await asyncio.sleep(0.02)

@@ -58,5 +58,5 @@ def test_paths_are_filled_and_quoted() -> None:
     assert partitions.DESCRIBE.at(topic="o", partition=1) == "/v1/topics/o/partitions/1"
     assert records.FETCH.at(topic="o", partition=1) == "/v1/topics/o/partitions/1/records"
     assert partitions.OFFSET_AT.at(topic="o", partition=1) == "/v1/topics/o/partitions/1/offsets"
-    assert records.DESCRIBE.at(topic="o", partition=1, offset=42) == "/v1/topics/o/messages/1/42"
+    assert records.DESCRIBE.at(topic="o", partition=1, offset=42) == "/v1/topics/o/partitions/1/records/42"
     assert brokers.DESCRIBE.at(broker=3) == "/v1/brokers/3"
