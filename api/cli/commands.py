@@ -289,7 +289,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     ),
     "context show": (
         "api.cli.context_commands",
-        "describe",
+        "show_one",
         "Show a context, or which cluster commands use and why.",
     ),
     "context remove": ("api.cli.context_commands", "remove", "Forget the address of a cluster."),

@@ -19,7 +19,7 @@ from api.cli.output import COLOUR_KEY, FORMAT_KEY, Colour, Format, options_check
 from api.cli.parameters import Choice, FiniteNumber, names_of
 from api.cli.watching import repeated
 
-WATCHED: Final = frozenset({"list", "describe", "health", "info", "brokers"})
+WATCHED: Final = frozenset({"list", "describe", "health"})
 """The last words of commands that only look."""
 
 

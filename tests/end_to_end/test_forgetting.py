@@ -49,13 +49,13 @@ def test_a_decommissioned_broker_is_removed_and_its_process_is_refused(directory
             lambda: client.cluster.info().feature_level == NEWEST,
             what="the newest feature level",
         )
-        _, notes = run(four, "cluster", "forget", "4", code=1)
+        _, notes = run(four, "broker", "forget", "4", code=1)
         assert "broker 4 is alive" in notes
         assert "raftlog broker decommission 4" in notes
         assert client.cluster.decommission(4, wait=f"{LIMIT_S:g}s").replicas == 0
         four.stop(4)
         eventually(lambda: is_down(client, 4), what="broker 4 is down")
-        output, notes = run(four, "cluster", "forget", "4", "-o", "json")
+        output, notes = run(four, "broker", "forget", "4", "-o", "json")
         assert json.loads(output)["broker_id"] == 4
         assert "broker 4 was removed for good" in notes
         assert client.cluster.forget(4).broker_id == 4, "a repeated request is answered alike"

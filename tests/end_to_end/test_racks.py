@@ -56,7 +56,7 @@ def test_a_consumer_reads_in_its_rack_and_goes_on_when_that_burns(three: Cluster
             partial(_serves, three, near, f"{path}&route=none"),
             what="its replica serves again",
         )
-    shown, _ = run(three, "cluster", "brokers")
+    shown, _ = run(three, "broker", "list")
     assert [line.split()[-1] for line in shown.decode().splitlines()[1:]] == [*RACKS.values()]
 
 

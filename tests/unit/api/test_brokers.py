@@ -189,7 +189,7 @@ async def test_a_broker_is_not_drained_where_others_cannot_hold_a_topic(server: 
 
 
 PLAN = "/v1/cluster/plan"
-REBALANCE = f"{PLAN}:rebalance"
+REBALANCE = f"{PLAN}:start"
 
 
 async def uneven(server: HttpServer, level: int = NEWEST) -> dict[str, object]:

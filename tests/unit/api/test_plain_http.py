@@ -99,7 +99,6 @@ async def test_both_ways_answer_alike(server: HttpServer, line: str, body: bytes
         ("GET", "/v1/topics/orders/partitions/0%3Atransfer-leadership", "POST"),
         ("GET", "/v1/topics/orders/partitions/0:unsafe-recover", "POST"),
         ("POST", "/v1/topics/orders/records/0", None),
-        ("GET", "/v1/topics/orders/partitions/:unsafe-recover", None),
     ],
 )
 @served(partitions=1)

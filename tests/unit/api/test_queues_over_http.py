@@ -205,7 +205,7 @@ async def test_a_foreign_receipt_is_refused_and_changes_nothing(server: HttpServ
     guessed = receipt_of("mail", "crew", Token(0, 0, b"a guess!"))
     refused = await settle(server, "ack", guessed)
     assert (refused.status, refused.code) == (409, "lease_lost")
-    for how in ("nack", "extend", "dead_letter"):
+    for how in ("nack", "extend", "dead-letter"):
         assert (await settle(server, how, guessed)).code == "lease_lost"
     assert (await parts(server))[0]["leased"] == 1
     mixed = await settle(server, "nack", guessed, job["receipt"])
@@ -300,7 +300,7 @@ async def test_a_leader_that_lacks_a_job_neither_closes_nor_buries_it(server: Ht
     log = server.cluster.gateway.log(TopicPartition("mail", 0))
     whole, log.batches, log.end = log.batches, [], 0
     assert (await settle(server, "nack", first["receipt"])).status == 200
-    assert (await settle(server, "dead_letter", second["receipt"], reason="poison")).status == 200
+    assert (await settle(server, "dead-letter", second["receipt"], reason="poison")).status == 200
     refused = await server.post(f"{QUEUE}:receive", {"max": 2})
     assert (refused.status, refused.code) == (503, "no_leader")
     assert (await parts(server))[0]["dead"] == 1
@@ -315,7 +315,7 @@ async def test_dead_letters_of_a_queue_are_redriven_without_a_retry_topic(server
     await given(server, "a", "b", "c", key="u1")
     jobs = await receive(server, max=3)
     receipts = [job["receipt"] for job in jobs]
-    assert (await settle(server, "dead_letter", *receipts, reason="poison")).status == 200
+    assert (await settle(server, "dead-letter", *receipts, reason="poison")).status == 200
     assert len(await letters(server)) == 3
     shown = await server.post(f"{DLQ}:redrive", {"all": True, "dry_run": True})
     assert (shown.json["count"], shown.json["dry_run"]) == (3, True)
@@ -325,7 +325,7 @@ async def test_dead_letters_of_a_queue_are_redriven_without_a_retry_topic(server
     assert (redriven.status, redriven.json["count"], redriven.json["left"]) == (200, 2, 1)
     again = await receive(server, max=3)
     assert [(job["value"], job["deliveries"]) for job in again] == [("b", 1), ("c", 1)]
-    await settle(server, "dead_letter", again[0]["receipt"], reason="worse")
+    await settle(server, "dead-letter", again[0]["receipt"], reason="worse")
     await settle(server, "ack", again[1]["receipt"])
     assert [(letter["id"], letter["reason"]) for letter in await letters(server)] == [
         ("mail/0/0", "poison"),

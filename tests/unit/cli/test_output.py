@@ -152,7 +152,7 @@ def test_problems_are_in_colour_on_terminals(variables: dict[str, str], is_red: 
 def test_watch_prints_one_result_after_another_until_a_signal(
     raftlog: Commands, ending: signal.Signals
 ) -> None:
-    command = [*RAFTLOG, "cluster", "info", "--watch", "0.1", "-o", "json", "--url", raftlog.url]
+    command = [*RAFTLOG, "cluster", "describe", "--watch", "0.1", "-o", "json", "--url", raftlog.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         ends = 0

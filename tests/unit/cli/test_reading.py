@@ -95,7 +95,7 @@ def test_a_proxy_without_brokers_is_none(status: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(connection, "PROBE_TIMEOUT", "300ms")
     monkeypatch.setattr(connection, "RETRY_TIMEOUT", "1s")
     with beside(scripted(answer(b"busy", f"HTTP/1.1 {status}", "Retry-After: 9\r\n"))) as url:
-        assert f"no broker answers at {url}" in invoke(url, "cluster", "info", code=4).stderr
+        assert f"no broker answers at {url}" in invoke(url, "cluster", "describe", code=4).stderr
 
 
 @pytest.mark.parametrize(
