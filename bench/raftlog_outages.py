@@ -67,7 +67,7 @@ class RaftlogOutages:
             row = self._arena.partitions()[0]
             to = next(broker for broker in row.replicas if broker != row.leader)
             with Client(self._bootstrap) as client:
-                client.replicas.transfer_leadership(self._arena.topic, 0, to=to)
+                client.partitions.transfer_leadership(self._arena.topic, 0, to=to)
             yield
             return
         steps = FAULTS[self._faults[kind]].inject(self._arena, Draw(self._arena, trial, "leader"))

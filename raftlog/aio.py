@@ -9,11 +9,11 @@ from raftlog.client.dead_letters import AsyncDeadLetters as DeadLetters
 from raftlog.client.delayed import AsyncDelayed as Delayed
 from raftlog.client.groups import AsyncGroups as Groups
 from raftlog.client.partition import AsyncPartition as Partition
+from raftlog.client.partitions import AsyncPartitions as Partitions
 from raftlog.client.producer import AsyncProducer as Producer
 from raftlog.client.queue import AsyncJob as Job
 from raftlog.client.queue import AsyncQueue as Queue
 from raftlog.client.receipts import PendingReceipt
-from raftlog.client.replicas import AsyncReplicas as Replicas
 from raftlog.client.schedules import AsyncSchedules as Schedules
 from raftlog.client.transaction import AsyncTransaction as Transaction
 from raftlog.client.transactions import AsyncTransactions as Transactions
@@ -30,10 +30,10 @@ __all__ = [
     "Job",
     "MessageBatch",
     "Partition",
+    "Partitions",
     "PendingReceipt",
     "Producer",
     "Queue",
-    "Replicas",
     "Schedules",
     "Topics",
     "Transaction",

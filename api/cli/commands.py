@@ -127,16 +127,6 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "recommission_partitions",
         "Have decommissioned partitions of a topic take records again.",
     ),
-    "topic delete-before": (
-        "api.cli.topics",
-        "delete_before",
-        "Delete the records of a partition below an offset.",
-    ),
-    "topic archived-up-to": (
-        "api.cli.topics",
-        "archived_up_to",
-        "Set up to which offset a partition is archived.",
-    ),
     "topic delete": (
         "api.cli.topics",
         "delete",
@@ -166,6 +156,16 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "api.cli.partitions",
         "set_replicas",
         "Set all replicas of a partition. Replaces an incomplete move.",
+    ),
+    "partition delete-before": (
+        "api.cli.partitions",
+        "delete_before",
+        "Delete the records of a partition below an offset.",
+    ),
+    "partition set-archived": (
+        "api.cli.partitions",
+        "set_archived",
+        "Set up to which offset a partition is archived.",
     ),
     "partition unsafe-recover": (
         "api.cli.partitions",

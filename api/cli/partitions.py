@@ -63,7 +63,7 @@ def transfer_leadership(
     with errors_reported(changing=True), connected(server) as client:
         import msgspec
 
-        moved = client.replicas.transfer_leadership(topic, partition, to=to)
+        moved = client.partitions.transfer_leadership(topic, partition, to=to)
         show([msgspec.structs.asdict(moved)], single=True)
 
 
@@ -81,7 +81,7 @@ def add_replica(
       raftlog partition add-replica orders 0 4 --wait 60s
     """
     with errors_reported(changing=True), connected(server) as client, options_checked():
-        _show([client.replicas.add(topic, partition, broker, wait=wait)], single=True)
+        _show([client.partitions.add_replica(topic, partition, broker, wait=wait)], single=True)
 
 
 def remove_replica(
@@ -98,7 +98,7 @@ def remove_replica(
       raftlog partition remove-replica orders 0 1
     """
     with errors_reported(changing=True), connected(server) as client, options_checked():
-        _show([client.replicas.remove(topic, partition, broker, wait=wait)], single=True)
+        _show([client.partitions.remove_replica(topic, partition, broker, wait=wait)], single=True)
 
 
 def set_replicas(
@@ -118,7 +118,54 @@ def set_replicas(
     """
     wanted = [_broker_id(text) for text in brokers.split(",")]
     with errors_reported(changing=True), connected(server) as client, options_checked():
-        _show([client.replicas.set(topic, partition, wanted, wait=wait)], single=True)
+        _show([client.partitions.set_replicas(topic, partition, wanted, wait=wait)], single=True)
+
+
+def delete_before(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    offset: Annotated[int, Option("--offset", min=0, help="The oldest offset to keep.")],
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """Delete the records of a partition below an offset.
+
+    They are not read any more from then on; disk space is freed by whole segments at the next check of
+    retention. The command is safe to repeat. It shows where the log begins, which may be above the offset.
+
+    \b
+    Example:
+      raftlog partition delete-before orders 0 --offset 100
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        import msgspec
+
+        deleted = client.partitions.delete_before(topic, partition, offset)
+        show([msgspec.structs.asdict(deleted)], single=True)
+
+
+def set_archived(
+    topic: TopicArgument,
+    partition: PartitionArgument,
+    offset: Annotated[int, Option("--offset", min=0, help="The first offset that is not archived.")],
+    allow_lower: Annotated[
+        bool, Option("--allow-lower", help="Also set the offset back, for an archive that has lost files.")
+    ] = False,
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """Set up to which offset a partition is archived.
+
+    Retention of a topic with retention.archive.required=true deletes only records below. The archive sink of
+    Spark and `raftlog archive report` set the offset themselves.
+
+    \b
+    Example:
+      raftlog partition set-archived orders 0 --offset 100
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        import msgspec
+
+        archived = client.partitions.set_archived(topic, partition, offset, allow_lower=allow_lower)
+        show([msgspec.structs.asdict(archived)], single=True)
 
 
 def unsafe_recover(
@@ -137,7 +184,7 @@ def unsafe_recover(
     """
     with errors_reported(changing=True), connected(server) as client:
         try:
-            recovered = client.replicas.recover_unsafely(topic, partition, confirm=confirm)
+            recovered = client.partitions.unsafe_recover(topic, partition, confirm=confirm)
         except Conflict as estimate:
             phrase = estimate.details.get("confirm")
             if confirm is not None or not isinstance(phrase, str) or not sys.stdin.isatty():
@@ -146,7 +193,7 @@ def unsafe_recover(
             typed = click.prompt("Type the phrase to continue", err=True)
             if typed != phrase:
                 _refused("that is not the phrase; nothing was changed")
-            recovered = client.replicas.recover_unsafely(topic, partition, confirm=phrase)
+            recovered = client.partitions.unsafe_recover(topic, partition, confirm=phrase)
         _show([recovered], single=True)
 
 

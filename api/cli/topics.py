@@ -248,55 +248,6 @@ def recommission_partitions(
         _show_decommissioned(client.topics.recommission_partitions(name, partitions or ()))
 
 
-def delete_before(
-    name: NameArgument,
-    partition: Annotated[int, Option("--partition", "-p", min=0, help="The number of the partition.")],
-    offset: Annotated[int, Option("--offset", min=0, help="The oldest offset to keep.")],
-    server: ServerOption = DEFAULT_SERVER,
-) -> None:
-    """Delete the records of a partition below an offset.
-
-    They are not read any more from then on; disk space is freed by whole segments at the next check of
-    retention. The command is safe to repeat. It shows where the log begins, which may be above the offset.
-
-    \b
-    Example:
-      raftlog topic delete-before orders --partition 0 --offset 100
-    """
-    with errors_reported(changing=True), connected(server) as client:
-        import msgspec
-
-        deleted = client.topics.delete_before(name, partition=partition, offset=offset)
-        show([msgspec.structs.asdict(deleted)], single=True)
-
-
-def archived_up_to(
-    name: NameArgument,
-    partition: Annotated[int, Option("--partition", "-p", min=0, help="The number of the partition.")],
-    offset: Annotated[int, Option("--offset", min=0, help="The first offset that is not archived.")],
-    allow_lower: Annotated[
-        bool, Option("--allow-lower", help="Also set the offset back, for an archive that has lost files.")
-    ] = False,
-    server: ServerOption = DEFAULT_SERVER,
-) -> None:
-    """Set up to which offset a partition is archived.
-
-    Retention of a topic with retention.archive.required=true deletes only records below. The archive sink of
-    Spark and `raftlog archive report` set the offset themselves.
-
-    \b
-    Example:
-      raftlog topic archived-up-to orders --partition 0 --offset 100
-    """
-    with errors_reported(changing=True), connected(server) as client:
-        import msgspec
-
-        archived = client.topics.set_archived_up_to(
-            name, partition=partition, offset=offset, allow_lower=allow_lower
-        )
-        show([msgspec.structs.asdict(archived)], single=True)
-
-
 def delete(
     name: NameArgument,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,

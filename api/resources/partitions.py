@@ -80,35 +80,32 @@ async def unsafe_recover(call: Call) -> web.StreamResponse:
 
 async def delete_before(call: Call) -> web.StreamResponse:
     """Deletes the records below an offset; responds once no reader gets them any more."""
+    target = _of_user(call, "its records cannot be deleted")
     wanted = await read_json(call, bodies.DeleteBefore)
-    target = await _records_of(call, wanted.partition, "its records cannot be deleted")
     start = await call.services.gateway.delete_before(
         target, Offset(wanted.offset), timeout_ms=call.services.limits.control_timeout_ms
     )
-    call.target = target
     return json_response(bodies.RecordsDeleted(target.partition, start))
 
 
-async def archived_up_to(call: Call) -> web.StreamResponse:
+async def set_archived(call: Call) -> web.StreamResponse:
     """Sets up to which offset a partition is archived."""
-    wanted = await read_json(call, bodies.SetArchivedUpTo)
-    target = await _records_of(call, wanted.partition, "it has no archive")
+    target = _of_user(call, "it has no archive")
+    wanted = await read_json(call, bodies.SetArchived)
     offset = await call.services.gateway.set_archived(
         target,
         Archived(wanted.offset, wanted.allow_lower),
         timeout_ms=call.services.limits.control_timeout_ms,
     )
-    call.target = target
     return json_response(bodies.ArchivedUpTo(target.partition, offset))
 
 
-async def _records_of(call: Call, partition: int, refusal: str) -> TopicPartition:
-    """A partition of the topic in the path. Internal topics are refused."""
-    topic = call.topic()
+def _of_user(call: Call, refusal: str) -> TopicPartition:
+    """The partition of the path. Internal topics are refused."""
+    topic, target = call.partition()
     if topic.is_internal:
         raise errors.InvalidRequest(f"topic {topic.name} is the system's own; {refusal}", field="topic")
-    await call.hear_of_partitions([(topic.name, partition)])
-    return TopicPartition(topic.name, partition)
+    return target
 
 
 async def _move(call: Call, target: TopicPartition, wish: MoveReplicas) -> web.StreamResponse:
@@ -124,8 +121,8 @@ _WAIT = duration("wait", "how long to wait until the move is complete, such as `
 
 
 ROUTES = (
-    Route(partitions.DELETE_BEFORE, delete_before, (TOPIC,)),
-    Route(partitions.SET_ARCHIVED, archived_up_to, (TOPIC,)),
+    Route(partitions.DELETE_BEFORE, delete_before, (TOPIC, PARTITION)),
+    Route(partitions.SET_ARCHIVED, set_archived, (TOPIC, PARTITION)),
     Route(partitions.TRANSFER_LEADERSHIP, transfer_leadership, (TOPIC, PARTITION)),
     Route(partitions.ADD_REPLICA, add_replica, (TOPIC, PARTITION, _WAIT)),
     Route(partitions.REMOVE_REPLICA, remove_replica, (TOPIC, PARTITION, _WAIT)),

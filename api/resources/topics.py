@@ -36,7 +36,7 @@ SEAL_S: Final = 3.0  # how long the response to a decommission waits for the lea
 LOOK_S: Final = 0.05
 _KEPT = (
     "topic {topic} keeps its records for ever ({why}), so these partitions stay until their records are "
-    "deleted: change the setting, or delete the records once they are consumed (records:delete-before)"
+    "deleted: change the setting, or delete the records once they are consumed (:delete-before)"
 )
 _COMPACTED = (
     "topic {topic} is compacted, and most keys belong to another partition from now on: the newest record of "

@@ -49,9 +49,9 @@ def _lead(admin: Client, topic: str, partition: int, broker: int) -> None:
     deadline = time.monotonic() + LIMIT_S
     while True:
         try:
-            if admin.replicas.describe(topic, partition).leader == broker:
+            if admin.partitions.describe(topic, partition).leader == broker:
                 return
-            admin.replicas.transfer_leadership(topic, partition, to=broker)
+            admin.partitions.transfer_leadership(topic, partition, to=broker)
             reason = "another broker leads"
         except (RaftlogError, TimeoutError) as error:
             reason = str(error)

@@ -10,7 +10,7 @@ import msgspec
 from raftlog.client.listing import partitions_of
 from raftlog.client.options import Duration, choice, milliseconds, seconds
 from raftlog.errors import TopicExists
-from raftlog.wire import bodies, brokers, cluster, dependents, partitions, plans, topics
+from raftlog.wire import bodies, brokers, cluster, dependents, plans, topics
 from raftlog.wire.dependents import TopicDependents
 from raftlog.wire.operation import Operation
 
@@ -137,28 +137,6 @@ class AsyncTopics:
         if self._metadata.cached(name) is not None:
             await self._metadata.refresh(name)
         return changed
-
-    async def delete_before(self, name: str, *, partition: int, offset: int) -> bodies.RecordsDeleted:
-        """Delete the records of a partition below ``offset``: none of them is read any more after the return.
-
-        Safe to repeat: a log that begins at ``offset`` or above stays as it is. Raises ``InvalidRequest``
-        above the high watermark, and for compacted and internal topics, ``Conflict`` inside an open
-        transaction, and for records that are not archived where the topic requires it.
-        """
-        body = bodies.DeleteBefore(partition, offset)
-        return await self._session.call(partitions.DELETE_BEFORE, body, topic=name)
-
-    async def set_archived_up_to(
-        self, name: str, *, partition: int, offset: int, allow_lower: bool = False
-    ) -> bodies.ArchivedUpTo:
-        """Say that all records of a partition below ``offset`` are in an archive.
-
-        Retention of topics with ``retention.archive.required`` deletes no other records. Safe to repeat: a
-        lower offset than before changes nothing, unless ``allow_lower``. Raises ``InvalidRequest`` above the
-        last stable offset, and for internal topics.
-        """
-        body = bodies.SetArchivedUpTo(partition, offset, allow_lower)
-        return await self._session.call(partitions.SET_ARCHIVED, body, topic=name)
 
     async def dependents(self, name: str) -> TopicDependents:
         """Groups, queues, schedules and delayed messages that depend on a topic. Raises ``UnknownTopic``."""

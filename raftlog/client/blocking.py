@@ -31,9 +31,9 @@ from raftlog.client.options import (
     producer_options,
 )
 from raftlog.client.partition import AsyncPartition, Position, TailSettings
+from raftlog.client.partitions import AsyncPartitions
 from raftlog.client.portal import Portal, SyncProxy, blocking
 from raftlog.client.producer import HURRIED_CLOSE, AsyncProducer
-from raftlog.client.replicas import AsyncReplicas
 from raftlog.client.schedules import AsyncSchedules
 from raftlog.client.settings import settings_of
 from raftlog.client.transactions import AsyncTransactions
@@ -55,8 +55,6 @@ class Topics(SyncProxy[AsyncTopics]):
     add_partitions = blocking(AsyncTopics.add_partitions)
     decommission_partitions = blocking(AsyncTopics.decommission_partitions)
     recommission_partitions = blocking(AsyncTopics.recommission_partitions)
-    delete_before = blocking(AsyncTopics.delete_before)
-    set_archived_up_to = blocking(AsyncTopics.set_archived_up_to)
     dependents = blocking(AsyncTopics.dependents)
     delete = blocking(AsyncTopics.delete)
 
@@ -80,15 +78,17 @@ class Cluster(SyncProxy[AsyncCluster]):
     controller = blocking(AsyncCluster.controller)
 
 
-class Replicas(SyncProxy[AsyncReplicas]):
-    """Leaders and replicas of the partitions of the cluster."""
+class Partitions(SyncProxy[AsyncPartitions]):
+    """The partitions of the cluster: leaders, replicas, the beginning of logs."""
 
-    describe = blocking(AsyncReplicas.describe)
-    transfer_leadership = blocking(AsyncReplicas.transfer_leadership)
-    add = blocking(AsyncReplicas.add)
-    remove = blocking(AsyncReplicas.remove)
-    set = blocking(AsyncReplicas.set)
-    recover_unsafely = blocking(AsyncReplicas.recover_unsafely)
+    describe = blocking(AsyncPartitions.describe)
+    transfer_leadership = blocking(AsyncPartitions.transfer_leadership)
+    add_replica = blocking(AsyncPartitions.add_replica)
+    remove_replica = blocking(AsyncPartitions.remove_replica)
+    set_replicas = blocking(AsyncPartitions.set_replicas)
+    delete_before = blocking(AsyncPartitions.delete_before)
+    set_archived = blocking(AsyncPartitions.set_archived)
+    unsafe_recover = blocking(AsyncPartitions.unsafe_recover)
 
 
 class Groups(SyncProxy[AsyncGroups]):
@@ -184,7 +184,7 @@ class Client(SyncProxy[AsyncClient]):
         atexit.register(self.close, HURRIED_CLOSE)
         self._topics = Topics(core.topics, self._portal)
         self._cluster = Cluster(core.cluster, self._portal)
-        self._replicas = Replicas(core.replicas, self._portal)
+        self._partitions = Partitions(core.partitions, self._portal)
         self._groups = Groups(core.groups, self._portal)
         self._dead_letters = DeadLetters(core.dead_letters, self._portal)
         self._transactions = Transactions(core.transactions, self._portal)
@@ -206,9 +206,9 @@ class Client(SyncProxy[AsyncClient]):
         return self._cluster
 
     @property
-    def replicas(self) -> Replicas:
-        """Leaders and replicas of partitions."""
-        return self._replicas
+    def partitions(self) -> Partitions:
+        """The partitions of the cluster."""
+        return self._partitions
 
     @property
     def groups(self) -> Groups:

@@ -37,12 +37,12 @@ from raftlog.client.options import (
     producer_options,
 )
 from raftlog.client.partition import AsyncPartition
+from raftlog.client.partitions import AsyncPartitions
 from raftlog.client.portal import Portal
 from raftlog.client.producer import AsyncProducer
 from raftlog.client.queue import AsyncQueue
 from raftlog.client.reader_place import reader_place
 from raftlog.client.receipts import Receipt
-from raftlog.client.replicas import AsyncReplicas
 from raftlog.client.schedules import AsyncSchedules
 from raftlog.client.session import Session
 from raftlog.client.settings import settings_of
@@ -94,7 +94,7 @@ class AsyncClient:
         self._registered: list[Registered] = []
         self._topics = AsyncTopics(self._session, self._metadata)
         self._cluster = AsyncCluster(self._session)
-        self._replicas = AsyncReplicas(self._session)
+        self._partitions = AsyncPartitions(self._session)
         self._groups = AsyncGroups(self._session)
         self._dead_letters = AsyncDeadLetters(self._session)
         self._transactions = AsyncTransactions(self._session)
@@ -122,9 +122,9 @@ class AsyncClient:
         return self._cluster
 
     @property
-    def replicas(self) -> AsyncReplicas:
-        """Leaders and replicas of partitions."""
-        return self._replicas
+    def partitions(self) -> AsyncPartitions:
+        """The partitions of the cluster."""
+        return self._partitions
 
     @property
     def groups(self) -> AsyncGroups:

@@ -128,7 +128,6 @@ class RecommissionPartitions(Request):
 class DeleteBefore(Request):
     """Body of ``:delete-before``: all records of the partition below ``offset``."""
 
-    partition: PartitionNumber
     offset: OffsetNumber
 
 
@@ -139,13 +138,12 @@ class RecordsDeleted(Answer):
     log_start_offset: int
 
 
-class SetArchivedUpTo(Request):
-    """Body of ``:archived-up-to``: all records of the partition below ``offset`` are in an archive.
+class SetArchived(Request):
+    """Body of ``:set-archived``: all records of the partition below ``offset`` are in an archive.
 
     A lower offset than before counts only with ``allow_lower``.
     """
 
-    partition: PartitionNumber
     offset: OffsetNumber
     allow_lower: bool = False
 

@@ -26,7 +26,7 @@ OFFSET_AT = Operation(
 
 DELETE_BEFORE = Operation(
     name="partitions.delete_before",
-    request="POST /v1/topics/{topic}/records:delete-before",
+    request="POST /v1/topics/{topic}/partitions/{partition}:delete-before",
     summary="Delete the oldest records of a partition",
     text=(
         "All records below `offset`. Once the response is sent they are refused with 410 at every broker, "
@@ -40,18 +40,12 @@ DELETE_BEFORE = Operation(
     body=bodies.DeleteBefore,
     answer=bodies.RecordsDeleted,
     success={200: "where the log begins now"},
-    errors=(
-        errors.UnknownTopic,
-        errors.UnknownPartition,
-        errors.Conflict,
-        errors.Overloaded,
-        errors.StorageFull,
-    ),
+    errors=(errors.Conflict, errors.Overloaded, errors.StorageFull),
 )
 
 SET_ARCHIVED = Operation(
     name="partitions.set_archived",
-    request="POST /v1/topics/{topic}/records:archived-up-to",
+    request="POST /v1/topics/{topic}/partitions/{partition}:set-archived",
     summary="Set up to which offset a partition is archived",
     text=(
         "All records below `offset` are in an archive. Where `retention.archive.required` is set, retention "
@@ -59,16 +53,10 @@ SET_ARCHIVED = Operation(
         "offset may be the last stable offset at most. Internal topics are refused."
     ),
     leader=Leader.PARTITION,
-    body=bodies.SetArchivedUpTo,
+    body=bodies.SetArchived,
     answer=bodies.ArchivedUpTo,
     success={200: "up to which offset it is archived now"},
-    errors=(
-        errors.UnknownTopic,
-        errors.UnknownPartition,
-        errors.Conflict,
-        errors.Overloaded,
-        errors.StorageFull,
-    ),
+    errors=(errors.Conflict, errors.Overloaded, errors.StorageFull),
 )
 
 TRANSFER_LEADERSHIP = Operation(

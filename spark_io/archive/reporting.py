@@ -77,7 +77,7 @@ def report(
             end = reached(archived, target, start, lambda gap: first_record(client, gap) >= gap.end)
             if end > one.archived_up_to and not changes_nothing:
                 with suppress(UnknownPartition):  # it was removed a moment ago
-                    client.topics.set_archived_up_to(topic, partition=one.partition, offset=end)
+                    client.partitions.set_archived(topic, one.partition, end)
             at = one.archived_up_to if changes_nothing else max(end, one.archived_up_to)
             found.append(Reach(target, one.log_start_offset, at, max(file.end for file in files)))
     return found

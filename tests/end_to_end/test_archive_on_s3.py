@@ -113,7 +113,7 @@ def test_brokers_read_below_the_log_start_from_an_object_store(s3: str, tmp_path
         for number in range(10):
             client.send("orders", str(number))
         run(brokers, "archive", "write", "orders", address)
-        client.topics.delete_before("orders", partition=0, offset=7)
+        client.partitions.delete_before("orders", 0, 7)
         read = client.partition("orders", 0).read("earliest")
         assert [one.value for one in read] == [b"%d" % number for number in range(7)]
 

@@ -78,7 +78,7 @@ def test_retention_waits_for_the_archive_also_under_kills(looking: Cluster, tmp_
         for metric in ("raftlog_awaiting_archive_bytes", "raftlog_partition_awaiting_archive_bytes"):
             eventually(partial(is_shown, looking, metric), what=f"{metric} of the leader")
         with pytest.raises(Conflict, match="archived up to 0"):
-            client.topics.delete_before("orders", partition=0, offset=5)
+            client.partitions.delete_before("orders", 0, 5)
 
         archive = DirectoryStorage(tmp_path)
         writer = FileWriter(archive)
@@ -109,10 +109,10 @@ def test_retention_waits_for_the_archive_also_under_kills(looking: Cluster, tmp_
         )
         assert message.offset == 10
 
-        arguments = ("topic", "archived-up-to", "orders", "--partition", "0", "--offset")
+        arguments = ("partition", "set-archived", "orders", "0", "--offset")
         assert run(looking, *arguments, "5")[0].split()[-1] == b"10"
         assert run(looking, *arguments, "9", "--allow-lower")[0].split()[-1] == b"9"
-        assert client.topics.set_archived_up_to("orders", partition=0, offset=20).archived_up_to == 20
+        assert client.partitions.set_archived("orders", 0, 20).archived_up_to == 20
         eventually(lambda: described(client).awaiting_archive_bytes == 0, what="retention that goes on")
 
 

@@ -78,9 +78,9 @@ def test_a_group_that_breaks_at_every_start_does_not_take_the_others_along(clust
 
     # The way out: the replica moves away, and one that begins with nothing comes in its place.
     with Client(cluster.bootstrap, retry_timeout=f"{LIMIT_S:g}s") as client:
-        client.replicas.set("orders", 0, (1, 2), wait=f"{LIMIT_S:g}s")
+        client.partitions.set_replicas("orders", 0, (1, 2), wait=f"{LIMIT_S:g}s")
         eventually(lambda: not replica.exists(), what="the broken replica is deleted")
-        client.replicas.set("orders", 0, (1, 2, 3), wait=f"{LIMIT_S:g}s")
+        client.partitions.set_replicas("orders", 0, (1, 2, 3), wait=f"{LIMIT_S:g}s")
     eventually(lambda: in_sync(cluster, 0) == [1, 2, 3], what="partition 0 on all brokers")
     eventually(lambda: failed_replicas(cluster) == 0, what="no replica that is not open")
     assert cluster.stop(3) == 0

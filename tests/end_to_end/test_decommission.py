@@ -59,7 +59,7 @@ def surely(attempt: Callable[[], Found]) -> Found:
 def leads(client: Client, partition: int, broker: int) -> bool:
     """Whether the broker leads the partition of ``orders`` once that is asked for."""
     try:
-        return client.replicas.transfer_leadership("orders", partition, to=broker).leader == broker
+        return client.partitions.transfer_leadership("orders", partition, to=broker).leader == broker
     except RaftlogError:
         return False
 
@@ -67,7 +67,7 @@ def leads(client: Client, partition: int, broker: int) -> bool:
 def placed(client: Client, topic: str, *wanted: tuple[int, ...]) -> None:
     """Return once these brokers hold the partitions of a topic."""
     for partition, brokers in enumerate(wanted):
-        surely(partial(client.replicas.set, topic, partition, brokers, wait=f"{LIMIT_S:g}s"))
+        surely(partial(client.partitions.set_replicas, topic, partition, brokers, wait=f"{LIMIT_S:g}s"))
     eventually(lambda: rows(client, topic) == [{*brokers} for brokers in wanted], what=f"{wanted}")
 
 
@@ -86,7 +86,7 @@ def test_a_replica_moves_to_broker_4_and_back_when_broker_4_is_decommissioned(fo
         with Workload(four.urls, "orders", partitions=3, seed=SEED) as load:
             load.wait_for_acknowledged(100)
             four.pause(4)  # so that it cannot have caught up when the answer comes
-            begun = surely(lambda: client.replicas.set("orders", 2, (2, 3, 4)))
+            begun = surely(lambda: client.partitions.set_replicas("orders", 2, (2, 3, 4)))
             four.resume(4)
             assert {*begun.replicas} == {1, 2, 3}, "broker 1 holds its copy until broker 4 has caught up"
             assert begun.reassignment is not None

@@ -27,8 +27,8 @@ def client(unbroken: Cluster) -> Iterator[Client]:
 
 
 def delete_before(url: str, topic: str, offset: object, partition: object = 0) -> Answer:
-    body = {"partition": partition, "offset": offset}
-    return settled(url, "POST", f"/v1/topics/{topic}/records:delete-before", body)
+    path = f"/v1/topics/{topic}/partitions/{partition}:delete-before"
+    return settled(url, "POST", path, {"offset": offset})
 
 
 def read(url: str, topic: str, position: object, accept: str = "application/json") -> Answer:
@@ -78,8 +78,8 @@ def test_wrong_deletions_are_refused_with_the_field_and_the_remedy(unbroken: Clu
     above = delete_before(url, "B", 12)
     assert (above.status, above.json["field"]) == (422, "offset")
     assert "send at most 11" in str(above.json["detail"])
-    for partition, offset in ((0, -1), (0, "x"), (-1, 0), (0, None), (0, 1 << 63)):
-        assert delete_before(url, "B", offset, partition).status == 422
+    for offset in (-1, "x", None, 1 << 63):
+        assert delete_before(url, "B", offset).status == 422
     assert delete_before(url, "B", 1, 7).code == "partition_not_found"
     assert delete_before(url, "none", 1).code == "topic_not_found"
     with client.producer("B", transactional_id="copy") as producer, producer.transaction() as transaction:
@@ -89,20 +89,20 @@ def test_wrong_deletions_are_refused_with_the_field_and_the_remedy(unbroken: Clu
             what="the record of the open transaction",
         )
         with pytest.raises(Conflict, match="open in B/0 from 11 on"):
-            client.topics.delete_before("B", partition=0, offset=12)
-        assert client.topics.delete_before("B", partition=0, offset=11).log_start_offset == 11
+            client.partitions.delete_before("B", 0, 12)
+        assert client.partitions.delete_before("B", 0, 11).log_start_offset == 11
     internal = delete_before(url, "__transactions", 1)
     assert (internal.status, internal.json["field"]) == (422, "topic")
     create_topic(url, "C", cleanup_policy="compact")
     with pytest.raises(InvalidRequest, match="is compacted"):
-        client.topics.delete_before("C", partition=0, offset=0)
+        client.partitions.delete_before("C", 0, 0)
 
 
 # requirement: RT5
 @pytest.mark.e2e
 def test_the_command_line_deletes(unbroken: Cluster, client: Client) -> None:
     filled(client, unbroken.urls[0], "D")
-    arguments = ("topic", "delete-before", "D", "--partition", "0", "--offset", "4")
+    arguments = ("partition", "delete-before", "D", "0", "--offset", "4")
     output, _ = run(unbroken, *arguments)
     assert output.split() == [b"partition", b"log_start_offset", b"0", b"4"]
     output, _ = run(unbroken, *arguments, "-o", "json")
@@ -139,7 +139,7 @@ def test_readers_go_on(unbroken: Cluster, client: Client) -> None:
         first = consumer.poll(f"{LIMIT_S:g}s")
         assert first is not None
         assert first.offset == 0
-    assert client.topics.delete_before("E", partition=0, offset=6).log_start_offset == 6
+    assert client.partitions.delete_before("E", 0, 6).log_start_offset == 6
     with client.consumer("readers", "E", reset="earliest") as consumer:  # its offset is deleted
         following = consumer.poll(f"{LIMIT_S:g}s")
         assert following is not None
@@ -153,7 +153,7 @@ def test_readers_go_on(unbroken: Cluster, client: Client) -> None:
 def test_a_deletion_survives_kills_of_the_leader_and_of_all_brokers(cluster: Cluster) -> None:
     with Client(",".join(cluster.urls)) as client:
         filled(client, cluster.urls[0], "F")
-        assert client.topics.delete_before("F", partition=0, offset=4).log_start_offset == 4
+        assert client.partitions.delete_before("F", 0, 4).log_start_offset == 4
         leader = cluster.leader("F", 0)
         cluster.kill(leader)
         survivors = [url for broker, url in enumerate(cluster.urls, 1) if broker != leader]

@@ -48,7 +48,7 @@ class Move:
     def to(self, *target: int, joins: int, leaves: int) -> None:
         """Order the move and watch it to its end. Every record must be acknowledged, by whichever leader."""
         self.seen = []
-        self._client.replicas.set("orders", PARTITION, target)
+        self._client.partitions.set_replicas("orders", PARTITION, target)
         eventually(lambda: self._has_arrived({*target}, joins, leaves), what=f"replicas on {target}")
 
     def holds(self, broker: int) -> bool:

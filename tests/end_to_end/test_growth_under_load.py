@@ -163,7 +163,7 @@ def test_three_brokers_become_five_and_three_again_and_one_is_replaced(three: Cl
                 fourth, fifth = joined(three), joined(three)
                 for partition in range(PARTITIONS):
                     rows = ((1, 2, fourth), (2, 3, fifth), (3, 1, fourth), (1, 3, fifth))
-                    client.replicas.set("orders", partition, rows[partition % len(rows)])
+                    client.partitions.set_replicas("orders", partition, rows[partition % len(rows)])
                 settled(client, lambda brokers: bool(brokers & {fourth, fifth}))
             with phase(load, "five brokers become three", calm_ms):
                 for broker in (fourth, fifth):

@@ -12,7 +12,7 @@ import pytest
 from chaos.cluster import Cluster
 from chaos.workload import Workload
 from raftlog import Client
-from raftlog.client.blocking import Replicas
+from raftlog.client.blocking import Partitions
 from raftlog.errors import RaftlogError
 from raftlog.testing.waits import LIMIT_S
 from raftlog.wire.bodies import PartitionBody
@@ -33,7 +33,7 @@ def five(directory: Path) -> Iterator[Cluster]:
         yield brokers
 
 
-def placed(replicas: Replicas, topic: str, partition: int, *brokers: int) -> None:
+def placed(replicas: Partitions, topic: str, partition: int, *brokers: int) -> None:
     """Return once exactly these brokers hold the partition."""
 
     def attempt() -> bool:
@@ -46,7 +46,7 @@ def placed(replicas: Replicas, topic: str, partition: int, *brokers: int) -> Non
     eventually(attempt, what=f"replicas of {topic}/{partition} on {brokers}")
 
 
-def is_led_by(replicas: Replicas, topic: str, broker: int) -> bool:
+def is_led_by(replicas: Partitions, topic: str, broker: int) -> bool:
     """Whether this broker leads partition 0, to which the leadership is transferred."""
     try:
         return replicas.transfer_leadership(topic, 0, to=broker).leader == broker
@@ -91,11 +91,11 @@ def test_the_replicas_of_a_broker_that_dies_for_good_are_restored_under_load(fiv
     create_topic(five.urls[0], "filler", FILLED, replication_factor=1)
     with Client(five.bootstrap) as client:
         for partition in range(FILLED):
-            placed(client.replicas, "filler", partition, 5)
-        placed(client.replicas, "A", 0, 1, 2, 3)
-        placed(client.replicas, "A", 1, 2, 3, 4)
-        placed(client.replicas, "B", 0, 3, 4, 1)
-        eventually(lambda: is_led_by(client.replicas, "B", 3), what="broker 3 leads B")
+            placed(client.partitions, "filler", partition, 5)
+        placed(client.partitions, "A", 0, 1, 2, 3)
+        placed(client.partitions, "A", 1, 2, 3, 4)
+        placed(client.partitions, "B", 0, 3, 4, 1)
+        eventually(lambda: is_led_by(client.partitions, "B", 3), what="broker 3 leads B")
         with (
             Workload(five.urls, "A", partitions=2, seed=SEED) as load,
             Workload(five.urls, "B", partitions=1, seed=SEED) as other,

@@ -95,7 +95,7 @@ def moved(client: Client, partition: int, *brokers: int) -> PartitionBody:
 
     def attempt() -> PartitionBody | None:
         try:
-            return client.replicas.set("orders", partition, brokers)
+            return client.partitions.set_replicas("orders", partition, brokers)
         except RaftlogError:
             return None
 

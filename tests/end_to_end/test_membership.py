@@ -1,4 +1,4 @@
-"""Replicas and leaders move under load on real brokers, and a lost majority is given up on purpose."""
+"""Partitions and leaders move under load on real brokers, and a lost majority is given up on purpose."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from chaos.cluster import Cluster
 from chaos.workload import Workload
 from raftlog import Client, Conflict
-from raftlog.client.blocking import Replicas
+from raftlog.client.blocking import Partitions
 from raftlog.errors import RaftlogError
 from raftlog.testing.waits import LIMIT_S
 from raftlog.wire.bodies import PartitionBody
@@ -39,7 +39,7 @@ def five(directory: Path) -> Iterator[Cluster]:
         yield brokers
 
 
-def moved(replicas: Replicas, *brokers: int) -> PartitionBody:
+def moved(replicas: Partitions, *brokers: int) -> PartitionBody:
     """The partition once exactly these brokers hold it; whoever asks while brokers die asks again."""
 
     def attempt() -> PartitionBody | None:
@@ -52,7 +52,7 @@ def moved(replicas: Replicas, *brokers: int) -> PartitionBody:
     return eventually(attempt, what=f"replicas on {brokers}")
 
 
-def leads(replicas: Replicas, broker: int) -> bool:
+def leads(replicas: Partitions, broker: int) -> bool:
     """Whether the broker leads the partition once that is asked for."""
     try:
         return replicas.transfer_leadership("orders", 0, to=broker).leader == broker
@@ -73,18 +73,18 @@ def test_replicas_and_leaders_move_under_load_and_nothing_is_lost_or_doubled(fiv
     with Client(five.bootstrap) as client, Workload(five.urls, "orders", partitions=1, seed=SEED) as load:
         load.wait_for_acknowledged(100)
         for row in ((1, 2, 3), (2, 3, 4), (1, 2, 3), (1, 2, 3, 4, 5), (3, 4, 5)):
-            assert moved(client.replicas, *row).replicas == [*row]
+            assert moved(client.partitions, *row).replicas == [*row]
             load.wait_for_acknowledged(30)
         for to in (3, 4, 5, 3, 4, 5):
-            eventually(partial(leads, client.replicas, to), what=f"broker {to} as the leader")
+            eventually(partial(leads, client.partitions, to), what=f"broker {to} as the leader")
         load.wait_for_acknowledged(30)
         # The leader dies in the midst of a change.
         victim = five.leader("orders", 0)
         with contextlib.suppress(RaftlogError):  # it may be lost before, and the change with it
-            client.replicas.set("orders", 0, [victim, 1, 2])
+            client.partitions.set_replicas("orders", 0, [victim, 1, 2])
         five.kill(victim)
         others = [broker for broker in (3, 4, 5) if broker != victim]
-        moved(client.replicas, 1, 2, others[0])
+        moved(client.partitions, 1, 2, others[0])
         load.wait_for_acknowledged(30)
         five.start(victim)
         eventually(
@@ -102,7 +102,7 @@ def test_a_partition_is_recovered_from_its_last_replica_and_old_ones_come_back_e
 ) -> None:
     create_topic(five.urls[0], "orders")
     with Client(five.bootstrap) as client:
-        moved(client.replicas, 1, 2, 3)
+        moved(client.partitions, 1, 2, 3)
         produce_surely(five.urls, "orders", ["a", "b"])
         saved = directory / "saved"
         for broker in (2, 3):
@@ -131,12 +131,12 @@ def test_a_partition_is_recovered_from_its_last_replica_and_old_ones_come_back_e
         produce_surely([five.url(1), url], "orders", ["c"])
         assert (record[0]["survivor"], record[0]["lost"]) == (1, [2, 3])
         with pytest.raises(Conflict):
-            client.replicas.recover_unsafely("orders", 0, confirm=str(phrase))
+            client.partitions.unsafe_recover("orders", 0, confirm=str(phrase))
         for broker in (2, 3):  # their disks are found again, with logs of what is no more
             shutil.copytree(saved / str(broker), five.data_directory(broker))
             five.start(broker)
         assert values_of(five, "orders") == ["a", "b", "c"]
-        moved(client.replicas, 1, 2, 3)
-        eventually(lambda: leads(client.replicas, 2), what="broker 2 as the leader")
+        moved(client.partitions, 1, 2, 3)
+        eventually(lambda: leads(client.partitions, 2), what="broker 2 as the leader")
         produce_surely(five.urls, "orders", ["d"])
         assert values_of(five, "orders") == ["a", "b", "c", "d"]

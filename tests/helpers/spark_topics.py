@@ -65,7 +65,7 @@ class Topics:
     def empty(self, partition: int) -> None:
         """Delete all records of a partition."""
         end = self.client.topics.partitions("orders")[partition].high_watermark
-        self.client.topics.delete_before("orders", partition=partition, offset=end)
+        self.client.partitions.delete_before("orders", partition, end)
 
     def _given(self, options: dict[str, str]) -> dict[str, str]:
         return {"bootstrap.servers": self.url, "subscribe": "orders", "includeHeaders": "true", **options}

@@ -30,7 +30,7 @@ def transfer_leaders(arena: Arena, draw: Draw) -> Steps:
                         break
                     try:
                         to = draw.rng.choice(others)
-                        client.replicas.transfer_leadership(arena.topic, row.partition, to=to)
+                        client.partitions.transfer_leadership(arena.topic, row.partition, to=to)
                         moved += 1
                     except (RaftlogError, TimeoutError):
                         time.sleep(0.05)  # no leader, or one that cannot hand over: as often as it likes
@@ -75,7 +75,7 @@ def _set_replicas(client: Client, topic: str, partition: int, brokers: list[int]
     deadline = time.monotonic() + within_s
     while True:
         try:
-            client.replicas.set(topic, partition, brokers)
+            client.partitions.set_replicas(topic, partition, brokers)
             return
         except (RaftlogError, TimeoutError):
             if time.monotonic() > deadline:

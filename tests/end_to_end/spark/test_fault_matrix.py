@@ -129,7 +129,7 @@ def test_f14_records_that_are_deleted_before_a_batch_is_repeated_are_an_error(
     drivers.start("staged", "before", 2)
     drivers.kill("staged")
     for partition in (0, 1):
-        client.topics.delete_before(drivers.source, partition=partition, offset=70)
+        client.partitions.delete_before(drivers.source, partition, 70)
     status, output = drivers.run("next")
     assert status != 0
     assert "are deleted, the log begins at 70" in output

@@ -193,7 +193,7 @@ def test_brokers_learn_what_the_table_has_also_when_a_batch_is_repeated(tmp_path
                     writer.commit([Archived("q", tuple(files(tmp_path, (10, 20)))), None], 1)
                     assert known() == 20
                     assert offsets(tmp_path) == [*range(20)]
-                    client.topics.delete_before("orders", partition=0, offset=20)
+                    client.partitions.delete_before("orders", 0, 20)
                     assert is_gone(client, Range("orders", 0, 5, 20))
                     assert not is_gone(client, Range("orders", 0, 5, 21))
                     assert [

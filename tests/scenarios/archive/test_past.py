@@ -76,7 +76,7 @@ class Past:
         [*TopicWriter(self.client, DirectoryStorage(self.folder), "orders", options).write()]
 
     def delete_before(self, offset: int) -> None:
-        self.client.topics.delete_before("orders", partition=0, offset=offset)
+        self.client.partitions.delete_before("orders", 0, offset)
 
     @property
     def log_start(self) -> int:
@@ -354,13 +354,13 @@ async def test_what_groups_can_read_begins_where_the_archive_does(tmp_path: Path
         trimmed, whole_log = Place("orders", topic_id, 0), Place("orders", topic_id, 1)
         await send_numbers(client, 9)
         archived(storage, 0, (2, 9), topic_id=topic_id)
-        await client.topics.delete_before("orders", partition=0, offset=6)
+        await client.partitions.delete_before("orders", 0, 6)
         storage.gate.clear()
         assert [*await topics.extents([trimmed, whole_log])] == [whole_log], "the archive does not answer"
         storage.gate.set()
         found = await topics.extents([trimmed, whole_log])
         assert found == {trimmed: Extent(2, await topics.end("orders", 0)), whole_log: Extent(0, 0)}
-        await client.topics.delete_before("orders", partition=0, offset=9)
+        await client.partitions.delete_before("orders", 0, 9)
         assert (await topics.extents([trimmed]))[trimmed] == Extent(2, await topics.end("orders", 0))
         assert (await topics.extent("orders", 0)).start == 9, "lags count records of the log"
 

@@ -94,7 +94,7 @@ def test_records_that_the_archive_lacks_are_not_reported(it: Reporting) -> None:
 def test_an_archive_that_begins_above_the_log_reports_nothing(it: Reporting) -> None:
     archived(it.storage, 1, (5, 30))
     assert it.report() == [Reach(ORDERS, 0, 0, 30)]
-    it.client.topics.delete_before("orders", partition=0, offset=5)
+    it.client.partitions.delete_before("orders", 0, 5)
     assert it.report() == [Reach(ORDERS, 5, 30, 30)]
 
 

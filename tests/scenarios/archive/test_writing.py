@@ -201,7 +201,7 @@ def test_records_that_another_run_has_archived_and_retention_has_deleted_are_not
     slow = it.writer(records=5).write()
     next(slow)
     it.write()
-    it.client.topics.delete_before("orders", partition=0, offset=15)
+    it.client.partitions.delete_before("orders", 0, 15)
     with pytest.raises(ArchiveOverlap, match="another process archives topic orders"):
         next(slow)
     assert offsets(it.storage) == [*range(20)]
@@ -222,7 +222,7 @@ def test_records_that_were_deleted_before_they_were_archived_are_an_error(it: Ar
     it.write()
     it.send(20)
     start = it.log()[-5]
-    it.client.topics.delete_before("orders", partition=0, offset=start)
+    it.client.partitions.delete_before("orders", 0, start)
     with pytest.raises(DataLoss, match=f"offsets 10 to {start - 1} of orders/0 are deleted"):
         it.write()
     told = invoke(it.url, "archive", "write", "orders", str(it.folder), code=1).stderr
@@ -255,7 +255,7 @@ def test_a_run_begins_behind_what_is_archived(
 
 def test_an_archive_begins_where_the_log_begins(it: Archiving) -> None:
     it.send(10)
-    it.client.topics.delete_before("orders", partition=0, offset=4)
+    it.client.partitions.delete_before("orders", 0, 4)
     it.write()
     assert offsets(it.storage) == [*range(4, 10)]
     assert it.known[0] == 11, "and the entry of the deletion"

@@ -233,7 +233,7 @@ async def test_adding_partitions_to_a_compacted_topic_warns_of_its_keys(server: 
     assert "compacted" in warning
 
 
-DELETE_BEFORE = "/v1/topics/orders/records:delete-before"
+DELETE_BEFORE = "/v1/topics/orders/partitions/0:delete-before"
 RECORDS_0 = "/v1/topics/orders/partitions/0/records"
 
 
@@ -241,7 +241,7 @@ RECORDS_0 = "/v1/topics/orders/partitions/0/records"
 @served(partitions=3)
 async def test_readers_below_the_offset_get_410_with_the_valid_range(server: HttpServer) -> None:
     await server.post(RECORDS_0, {"records": [{"value": number} for number in range(5)]})
-    deleted = await server.post(DELETE_BEFORE, {"partition": 0, "offset": 3})
+    deleted = await server.post(DELETE_BEFORE, {"offset": 3})
     assert (deleted.status, deleted.json) == (200, {"partition": 0, "log_start_offset": 3})
     refused = await server.get(f"{RECORDS_0}?offset=2")
     assert (refused.status, refused.code) == (410, "offset_out_of_range")
@@ -255,12 +255,10 @@ async def test_readers_below_the_offset_get_410_with_the_valid_range(server: Htt
 async def test_an_offset_below_the_log_start_returns_the_log_start(server: HttpServer) -> None:
     await server.post(RECORDS_0, {"records": [{"value": 1}, {"value": 2}]})
     for offset in (1, 0, 1):
-        assert (await server.post(DELETE_BEFORE, {"partition": 0, "offset": offset})).json[
-            "log_start_offset"
-        ] == 1
+        assert (await server.post(DELETE_BEFORE, {"offset": offset})).json["log_start_offset"] == 1
 
 
-ARCHIVED_UP_TO = "/v1/topics/orders/records:archived-up-to"
+SET_ARCHIVED = "/v1/topics/orders/partitions/0:set-archived"
 ORDERS = "/v1/topics/orders/partitions/0"
 
 
@@ -269,7 +267,7 @@ ORDERS = "/v1/topics/orders/partitions/0"
 async def test_the_offset_is_shown_and_goes_back_only_on_request(server: HttpServer) -> None:
     await server.post(f"{ORDERS}/records", {"records": [{"value": number} for number in range(5)]})
     for body, expected in (({"offset": 3}, 3), ({"offset": 2}, 3), ({"offset": 2, "allow_lower": True}, 2)):
-        found = await server.post(ARCHIVED_UP_TO, {"partition": 0, **body})
+        found = await server.post(SET_ARCHIVED, body)
         assert (found.status, found.json) == (200, {"partition": 0, "archived_up_to": expected})
         assert (await server.get(ORDERS)).json["archived_up_to"] == expected
 
@@ -525,12 +523,12 @@ async def test_topics_that_keep_records_for_ever_are_warned_about(server: HttpSe
         (f"{TOPIC}/partitions:decommission", {"count": 9}, "count"),
         (f"{TOPIC}/partitions:decommission", {"partitions": [0]}, "partitions"),
         (f"{TOPIC}/partitions:decommission", {"partition": [2]}, "/partition"),
-        (DELETE_BEFORE, {"partition": 0, "offset": 1}, "offset"),  # above the high watermark
-        (DELETE_BEFORE, {"partition": 0}, "/offset"),
-        (DELETE_BEFORE, {"partition": 0, "ofset": 0}, "/ofset"),
-        (ARCHIVED_UP_TO, {"partition": 0, "offset": 1}, "offset"),  # above the end
-        (ARCHIVED_UP_TO, {"partition": 0}, "/offset"),
-        (ARCHIVED_UP_TO, {"partition": 0, "offset": 0, "force": True}, "/force"),
+        (DELETE_BEFORE, {"offset": 1}, "offset"),  # above the high watermark
+        (DELETE_BEFORE, {}, "/offset"),
+        (DELETE_BEFORE, {"ofset": 0}, "/ofset"),
+        (SET_ARCHIVED, {"offset": 1}, "offset"),  # above the end
+        (SET_ARCHIVED, {}, "/offset"),
+        (SET_ARCHIVED, {"offset": 0, "partition": 0}, "/partition"),
     ],
 )
 @served(partitions=3)
@@ -543,8 +541,8 @@ async def test_a_wrong_field_is_named(server: HttpServer, path: str, body: objec
 @pytest.mark.parametrize(
     ("action", "body"),
     [
-        ("records:delete-before", {"partition": 9, "offset": 0}),
-        ("records:archived-up-to", {"partition": 9, "offset": 0}),
+        ("partitions/9:delete-before", {"offset": 0}),
+        ("partitions/9:set-archived", {"offset": 0}),
         ("partitions:add", {"count": 1}),
         ("partitions:decommission", {"partitions": [9]}),
         ("partitions/9:add-replica", {"broker_id": 3}),
@@ -558,7 +556,7 @@ async def test_unknown_topics_and_partitions_are_404(server: HttpServer, action:
 
 
 # requirement: RT5 A8
-@pytest.mark.parametrize("path", [DELETE_BEFORE, ARCHIVED_UP_TO])
+@pytest.mark.parametrize("path", [DELETE_BEFORE, SET_ARCHIVED])
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
@@ -571,7 +569,7 @@ async def test_errors_of_a_leader_are_reported(
     server: HttpServer, path: str, fault: Exception, code: str
 ) -> None:
     server.cluster.gateway.faults[TopicPartition("orders", 0)] = fault
-    assert (await server.post(path, {"partition": 0, "offset": 0})).code == code
+    assert (await server.post(path, {"offset": 0})).code == code
 
 
 # requirement: N2

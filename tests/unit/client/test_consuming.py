@@ -117,7 +117,7 @@ async def test_the_records_of_a_cancelled_poll_come_with_the_next_one() -> None:
 
 async def test_deleted_records_are_no_lag_of_a_consumer() -> None:
     async with filled(5) as (_, client):
-        await client.topics.delete_before(TOPIC, partition=0, offset=3)
+        await client.partitions.delete_before(TOPIC, 0, 3)
         async with await client.consumer("g", TOPIC) as taken:
             await read_ahead(taken, 3)  # with the entry of the new log start
             await taken.seek(TOPIC, 0, 0)
@@ -142,7 +142,7 @@ async def test_records_that_were_deleted_before_they_were_read_are_reported(
 ) -> None:
     async with filled(5) as (_, client):
         await client.groups.commit("g", {(TOPIC, 0): 1})
-        await client.topics.delete_before(TOPIC, partition=0, offset=3)
+        await client.partitions.delete_before(TOPIC, 0, 3)
         async with await client.consumer("g", TOPIC) as taken:
             assert (await polled(taken)).offset == 3
         assert "orders/0 has no offset 1 any more: reading goes on at 3" in caplog.text
@@ -161,7 +161,7 @@ async def test_a_consumer_fails_for_a_lost_offset_where_it_shall(committed: int 
     async with filled(5) as (_, client):
         for group in () if committed is None else ("g", "h"):
             await client.groups.commit(group, {(TOPIC, 0): 1})
-        await client.topics.delete_before(TOPIC, partition=0, offset=3)
+        await client.partitions.delete_before(TOPIC, 0, 3)
         async with await client.consumer("g", TOPIC, reset="fail") as taken:
             with pytest.raises(OffsetOutOfRange):
                 await taken.poll("20s")

@@ -280,9 +280,9 @@ async def test_an_answer_that_no_broker_wrote_leaves_the_outcome_unknown() -> No
 REPEATED: dict[str, Callable[[Client], Awaitable[object]]] = {
     "create, if it is missing": lambda client: client.topics.create("orders", exist_ok=True),
     "add partitions": lambda client: client.topics.add_partitions("orders", 1, expected=1),
-    "delete before": lambda client: client.topics.delete_before("orders", partition=0, offset=1),
+    "delete before": lambda client: client.partitions.delete_before("orders", 0, 1),
     "forget": lambda client: client.cluster.forget(4),
-    "transfer out of a term": lambda client: client.replicas.transfer_leadership("orders", 0, term=7),
+    "transfer out of a term": lambda client: client.partitions.transfer_leadership("orders", 0, term=7),
 }
 RAISED: dict[str, Callable[[Client], Awaitable[object]]] = {
     "create": lambda client: client.topics.create("orders"),
@@ -291,9 +291,9 @@ RAISED: dict[str, Callable[[Client], Awaitable[object]]] = {
     "drain": lambda client: client.cluster.drain(4),
     "decommission": lambda client: client.cluster.decommission(4),
     "recommission": lambda client: client.cluster.recommission(4),
-    "set replicas": lambda client: client.replicas.set("orders", 0, [1, 2, 3]),
+    "set replicas": lambda client: client.partitions.set_replicas("orders", 0, [1, 2, 3]),
     "abort what is open": lambda client: client.transactions.abort("copy-1"),
-    "transfer to a broker": lambda client: client.replicas.transfer_leadership("orders", 0, to=2),
+    "transfer to a broker": lambda client: client.partitions.transfer_leadership("orders", 0, to=2),
     "start a plan": lambda client: client.cluster.start_plan(),
 }
 
@@ -330,7 +330,7 @@ async def test_a_transfer_to_any_broker_names_the_term_of_now_in_each_attempt() 
         return web.json_response({"topic": "orders", "partition": 0, "leader": 2, "term": 8})
 
     async with serving(answer) as url, VirtualClient(url) as client:
-        moved = await client.replicas.transfer_leadership("orders", 0)
+        moved = await client.partitions.transfer_leadership("orders", 0)
     assert (moved.leader, sent) == (2, [{"to": None, "term": 7}] * 2)
 
 

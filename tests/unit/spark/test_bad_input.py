@@ -177,7 +177,7 @@ def test_an_offset_that_is_aged_out_is_an_error_or_is_left_out(topics: Topics) -
     stream = topics.stream()
     begin = stream.latestOffset(stream.initialOffset(), ALL)
     end = stream.latestOffset(begin, ALL)
-    topics.client.topics.delete_before("orders", partition=0, offset=3)
+    topics.client.partitions.delete_before("orders", 0, 3)
     lost = "offsets 0 to 2 of orders/0 are deleted, the log begins at 3.*set failOnDataLoss=false"
     with pytest.raises(DataLoss, match=lost):
         topics.rows(startingOffsets=offsets(0, 0))

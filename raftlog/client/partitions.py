@@ -1,7 +1,7 @@
-"""Operations on partitions: leadership, replicas, and unsafe recovery.
+"""Operations on partitions: leadership, replicas, deletion, archiving, and unsafe recovery.
 
-Results are the bodies of the HTTP contract. No change is retried, except a transfer out of a known term:
-after an unknown outcome, check before trying again.
+Results are the bodies of the HTTP contract. Changes of replicas and unsafe recovery are not retried: after an
+unknown outcome, check before trying again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ LOOK_S = 0.2
 RECOVERY_TIMEOUT_S = 30.0
 
 
-class AsyncReplicas:
-    """Leaders and replicas of the partitions of the cluster."""
+class AsyncPartitions:
+    """The partitions of the cluster: leaders, replicas, the beginning of logs."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -53,28 +53,55 @@ class AsyncReplicas:
             partition=partition,
         )
 
-    async def add(
+    async def add_replica(
         self, topic: str, partition: int, broker: int, *, wait: Duration | None = None
     ) -> bodies.PartitionBody:
         """Add a replica. With ``wait`` it returns when the move is complete, or the time is up."""
         body = bodies.OneReplica(broker)
         return await self._move(partitions.ADD_REPLICA, topic, partition, body, wait)
 
-    async def remove(
+    async def remove_replica(
         self, topic: str, partition: int, broker: int, *, wait: Duration | None = None
     ) -> bodies.PartitionBody:
-        """Remove a replica; ``wait`` as for ``add``."""
+        """Remove a replica; ``wait`` as for ``add_replica``."""
         body = bodies.OneReplica(broker)
         return await self._move(partitions.REMOVE_REPLICA, topic, partition, body, wait)
 
-    async def set(
+    async def set_replicas(
         self, topic: str, partition: int, brokers: Sequence[int], *, wait: Duration | None = None
     ) -> bodies.PartitionBody:
-        """Set all replicas, the preferred leader first; ``wait`` as for ``add``."""
+        """Set all replicas, the preferred leader first; ``wait`` as for ``add_replica``."""
         body = bodies.SetReplicas([*brokers])
         return await self._move(partitions.SET_REPLICAS, topic, partition, body, wait)
 
-    async def recover_unsafely(
+    async def delete_before(self, topic: str, partition: int, offset: int) -> bodies.RecordsDeleted:
+        """Delete the records of a partition below ``offset``: none of them is read any more after the return.
+
+        Safe to repeat: a log that begins at ``offset`` or above stays as it is. Raises ``InvalidRequest``
+        above the high watermark, and for compacted and internal topics, ``Conflict`` inside an open
+        transaction, and for records that are not archived where the topic requires it.
+        """
+        return await self._session.call(
+            partitions.DELETE_BEFORE, bodies.DeleteBefore(offset), topic=topic, partition=partition
+        )
+
+    async def set_archived(
+        self, topic: str, partition: int, offset: int, *, allow_lower: bool = False
+    ) -> bodies.ArchivedUpTo:
+        """Say that all records of a partition below ``offset`` are in an archive.
+
+        Retention of topics with ``retention.archive.required`` deletes no other records. Safe to repeat: a
+        lower offset than before changes nothing, unless ``allow_lower``. Raises ``InvalidRequest`` above the
+        last stable offset, and for internal topics.
+        """
+        return await self._session.call(
+            partitions.SET_ARCHIVED,
+            bodies.SetArchived(offset, allow_lower),
+            topic=topic,
+            partition=partition,
+        )
+
+    async def unsafe_recover(
         self, topic: str, partition: int, *, confirm: str | None = None
     ) -> bodies.PartitionBody:
         """Recover from a survivor; entries that only the lost majority holds are lost.
