@@ -239,10 +239,10 @@ def test_a_position_is_of_the_archive_only_below_the_log(trimmed: Past) -> None:
     earliest = json.loads(get(trimmed, "partitions/0/offsets?at=earliest")[2])
     assert earliest == {"offset": 0, "timestamp": None, "archived_from": 0}
     assert json.loads(get(trimmed, "partitions/0/offsets?at=latest")[2])["archived_from"] is None
-    whole = json.loads(get(trimmed, "messages/0/3")[2])
+    whole = json.loads(get(trimmed, "partitions/0/records/3")[2])
     assert (whole["offset"], whole["value"]) == (3, trimmed.before[3][4].decode())
     gone = next(at for at in range(50) if at not in [one[0] for one in trimmed.before])
-    assert get(trimmed, f"messages/0/{gone}")[0] == 404, "an offset without a record"
+    assert get(trimmed, f"partitions/0/records/{gone}")[0] == 404, "an offset without a record"
 
 
 def test_what_is_archived_and_deleted_in_a_moment_is_read(it: Past) -> None:
