@@ -62,6 +62,7 @@ from raftlog.errors import (
 
 if TYPE_CHECKING:
     from raftlog.client.blocking import (
+        Brokers,
         Client,
         Cluster,
         DeadLetters,
@@ -89,6 +90,7 @@ __all__ = [
     "ArchiveDamaged",
     "ArchiveUnavailable",
     "Backoff",
+    "Brokers",
     "Chunk",
     "Client",
     "Cluster",
@@ -163,6 +165,7 @@ _OF_THE_CLIENT = {
     "Backoff": ("worker.options", "Backoff"),
     "Chunk": ("messages", "Chunk"),
     "Client": ("blocking", "Client"),
+    "Brokers": ("blocking", "Brokers"),
     "Cluster": ("blocking", "Cluster"),
     "Consumer": ("consumer.faces", "Consumer"),
     "DeadLetter": ("dead_letters", "DeadLetter"),

@@ -1,5 +1,6 @@
 """The async twin of ``raftlog``: the same names, with ``async with``, ``async for`` and ``await``."""
 
+from raftlog.client.admin import AsyncBrokers as Brokers
 from raftlog.client.admin import AsyncCluster as Cluster
 from raftlog.client.admin import AsyncTopics as Topics
 from raftlog.client.client import AsyncClient as Client
@@ -21,6 +22,7 @@ from raftlog.client.worker.options import Backoff
 
 __all__ = [
     "Backoff",
+    "Brokers",
     "Client",
     "Cluster",
     "Consumer",

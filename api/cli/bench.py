@@ -103,7 +103,7 @@ def _leaders(server: str, topic: str, partitions: int | None) -> list[tuple[int,
         if partitions is not None:
             client.topics.create(topic, partitions=partitions, exist_ok=True)
         for _ in range(100):
-            urls = {broker.broker_id: broker.http for broker in client.cluster.brokers()}
+            urls = {broker.broker_id: broker.http for broker in client.brokers.list()}
             found = client.topics.partitions(topic)
             leaders = [(each.partition, urls[each.leader]) for each in found if each.leader in urls]
             if len(leaders) == len(found):

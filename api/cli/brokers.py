@@ -31,7 +31,7 @@ def drain(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) -> None
       raftlog broker drain 3
     """
     with errors_reported(changing=True), connected(server) as client:
-        show_brokers([client.cluster.drain(broker)], single=True)
+        show_brokers([client.brokers.drain(broker)], single=True)
 
 
 def decommission(
@@ -51,7 +51,7 @@ def decommission(
       raftlog broker decommission 3 --wait 10m
     """
     with errors_reported(changing=True), connected(server) as client, options_checked():
-        shown = client.cluster.decommission(broker, wait=wait)
+        shown = client.brokers.decommission(broker, wait=wait)
         show_brokers([shown], single=True)
     left = "its vote on metadata"
     if shown.replicas:
@@ -72,7 +72,7 @@ def recommission(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) 
       raftlog broker recommission 3
     """
     with errors_reported(changing=True), connected(server) as client:
-        show_brokers([client.cluster.recommission(broker)], single=True)
+        show_brokers([client.brokers.recommission(broker)], single=True)
 
 
 def forget(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) -> None:
@@ -86,7 +86,7 @@ def forget(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) -> Non
       raftlog broker forget 3
     """
     with errors_reported(changing=True), connected(server) as client:
-        forgotten = client.cluster.forget(broker)
+        forgotten = client.brokers.forget(broker)
         row = {"broker_id": forgotten.broker_id, "metadata_version": forgotten.metadata_version}
         show([row], single=True)
     note(f"broker {broker} was removed for good; its data directory can be deleted")

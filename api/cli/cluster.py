@@ -31,7 +31,7 @@ def describe(server: ServerOption = DEFAULT_SERVER) -> None:
     with errors_reported(), reading(server) as ask:
         import msgspec
 
-        found = msgspec.structs.asdict(ask(ask.cluster.info()))
+        found = msgspec.structs.asdict(ask(ask.cluster.describe()))
         show([found], ("cluster_id", "controller", "metadata_version", "brokers", "version"), single=True)
 
 
@@ -44,7 +44,7 @@ def brokers(server: ServerOption = DEFAULT_SERVER) -> None:
       raftlog broker list --watch
     """
     with errors_reported(), reading(server) as ask:
-        show_brokers(ask(ask.cluster.brokers()))
+        show_brokers(ask(ask.brokers.list()))
 
 
 def health(server: ServerOption = DEFAULT_SERVER) -> None:

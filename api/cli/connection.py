@@ -42,7 +42,7 @@ def connected(server: str, rack: str | None = None) -> Iterator[Client]:
         probe = Client(server, request_timeout=PROBE_TIMEOUT, retry_timeout=every, rack=rack)
     with probe:
         try:
-            probe.cluster.info()
+            probe.cluster.describe()
         except (NotSent, ConnectionLost) as error:
             raise unreachable(server, error) from error
     with Client(server, retry_timeout=RETRY_TIMEOUT, rack=rack) as client:

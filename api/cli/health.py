@@ -161,7 +161,7 @@ class Health:
 
 def examine(ask: Reading) -> Health:
     """Request all brokers and all partitions."""
-    brokers = ask(ask.cluster.brokers())
+    brokers = ask(ask.brokers.list())
     told = {broker.broker_id: _told(broker.http) for broker in brokers if broker.alive}
     down = [broker.broker_id for broker in brokers if not broker.alive]
     missed = [broker.broker_id for broker in brokers if not broker.alive and not broker.decommissioned]
@@ -187,7 +187,7 @@ def examine(ask: Reading) -> Health:
     for broker in brokers:
         if broker.broker_id in told:
             found.add_broker(broker.broker_id, broker.http, told[broker.broker_id])
-    if ask(ask.cluster.info()).controller is not None:
+    if ask(ask.cluster.describe()).controller is not None:
         found.add_refused(ask(ask.cluster.controller()).refused_replicas or ())
     for topic in ask(ask.topics.list()):
         for partition in ask(ask.topics.partitions(topic.name)):

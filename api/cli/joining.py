@@ -150,7 +150,7 @@ def _machine(host: str, http_port: int, rpc_port: int | None) -> Machine:
 def _admitted(server: str, request: AdmitBroker) -> BrokerAdmitted:
     with connected(server) as client:
         try:
-            return client.cluster.admit(request)
+            return client.brokers.admit(request)
         except RaftlogError as error:
             if not error.is_definite:
                 note("repeat the command with the same token and options: it lets no other broker join")

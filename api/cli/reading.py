@@ -21,7 +21,7 @@ from api.cli.imports import tls_only_for, without_type_extensions
 from raftlog.errors import ConnectionLost, Draining, NoLeader, NotSent, RaftlogError
 
 with without_type_extensions():
-    from raftlog.client.admin import AsyncCluster, AsyncTopics
+    from raftlog.client.admin import AsyncBrokers, AsyncCluster, AsyncTopics
     from raftlog.client.asking import Asking
     from raftlog.client.options import broker_urls, seconds
     from raftlog.client.replies import Reply, error_of, tls_failure, without_http
@@ -52,6 +52,7 @@ class Reading:
         self._session = cast("Session", self._asking)  # reading uses no other part of a session
         self.topics = AsyncTopics(self._session, cast("Metadata", None))  # of changes
         self.cluster = AsyncCluster(self._session)
+        self.brokers = AsyncBrokers(self._session)
 
     @property
     def groups(self) -> AsyncGroups:

@@ -109,7 +109,7 @@ class RollingRestart:
 
     def run(self, chosen: list[int]) -> list[int]:
         """Restart these brokers, or all in use, and return which. Raises ``RestartStopped``."""
-        known = {each.broker_id: each for each in self._client.cluster.brokers()}
+        known = {each.broker_id: each for each in self._client.brokers.list()}
         unknown = sorted(set(chosen) - known.keys())
         if unknown:
             raise RestartStopped(f"there is no broker {unknown[0]}; there are {sorted(known)}")
@@ -121,14 +121,14 @@ class RollingRestart:
 
     def _one(self, broker: BrokerBody) -> None:
         number = broker.broker_id
-        before = self._client.cluster.drain(number)
+        before = self._client.brokers.drain(number)
         try:
             self._await(number, "other leaders", lambda: self._led_by(number))
             self._restart(number)
             self._await(number, "its new process", lambda: self._not_back(number, before.incarnation))
         finally:
             if not broker.draining:
-                self._client.cluster.recommission(number)
+                self._client.brokers.recommission(number)
         self._await(number, "all replicas in sync after it", self._troubles)
         self._say(f"broker {number} is back and in sync")
 
@@ -154,7 +154,7 @@ class RollingRestart:
         """Brokers in use that are down, and partitions whose replicas are not all in sync."""
         down = [
             f"broker {each.broker_id} is not alive"
-            for each in self._client.cluster.brokers()
+            for each in self._client.brokers.list()
             if not each.alive and not each.decommissioned
         ]
         return down + [
@@ -170,7 +170,9 @@ class RollingRestart:
             for name, one in self._partitions()
             if one.leader in (None, number) and one.replicas != [number]
         ]
-        return led + (["it is the controller"] if self._client.cluster.info().controller == number else [])
+        return led + (
+            ["it is the controller"] if self._client.cluster.describe().controller == number else []
+        )
 
     def _partitions(self) -> list[tuple[str, PartitionBody]]:
         return [
@@ -180,6 +182,6 @@ class RollingRestart:
         ]
 
     def _not_back(self, number: int, incarnation: str) -> list[str]:
-        found = self._client.cluster.broker(number)
+        found = self._client.brokers.describe(number)
         is_back = found.alive and found.incarnation not in ("", incarnation)
         return [] if is_back else [f"broker {number} has not registered again"]

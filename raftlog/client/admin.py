@@ -153,7 +153,7 @@ class AsyncTopics:
 
 
 class AsyncCluster:
-    """The cluster and its brokers.
+    """The cluster as a whole: its state, plans of balancing, tokens to join.
 
     Unknown outcomes are raised, not retried: a repetition could undo what somebody else has changed since.
     """
@@ -161,49 +161,9 @@ class AsyncCluster:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def info(self) -> bodies.ClusterBody:
+    async def describe(self) -> bodies.ClusterBody:
         """The cluster as the responding broker knows it."""
         return await self._session.call(cluster.DESCRIBE)
-
-    async def brokers(self) -> list[bodies.BrokerBody]:
-        """All registered brokers, by id."""
-        return await self._session.all_items(brokers.LIST)
-
-    async def broker(self, broker: int) -> bodies.BrokerBody:
-        """One broker, with the number of its replicas. Raises ``UnknownBroker``."""
-        return await self._session.call(brokers.DESCRIBE, broker=broker)
-
-    async def drain(self, broker: int) -> bodies.BrokerBody:
-        """Place no new replicas on a broker, and move its leaderships to others; its replicas stay."""
-        return await self._session.call(brokers.DRAIN, broker=broker)
-
-    async def decommission(self, broker: int, *, wait: Duration | None = None) -> bodies.BrokerBody:
-        """Move all replicas of a broker to others, and its vote on metadata. With ``wait`` it returns when
-        nothing is left, or the time is up: see ``replicas`` and ``metadata_voter`` of the result.
-
-        Raises ``Conflict`` where the other brokers cannot hold the replicas.
-        """
-        wait_s = 0.0 if wait is None else seconds("wait", wait)
-        deadline = self._session.clock.monotonic() + wait_s
-        shown = await self._session.call(brokers.DECOMMISSION, broker=broker)
-        while (shown.replicas or shown.metadata_voter) and self._session.clock.monotonic() < deadline:
-            import asyncio  # only this call waits
-
-            await asyncio.sleep(LOOK_S)
-            shown = await self.broker(broker)
-        return shown
-
-    async def recommission(self, broker: int) -> bodies.BrokerBody:
-        """End draining and decommissioning. Replicas that have moved stay where they are."""
-        return await self._session.call(brokers.RECOMMISSION, broker=broker)
-
-    async def forget(self, broker: int) -> bodies.BrokerForgotten:
-        """Remove a broker for good that is decommissioned or dead, and stopped. Its id is not given again.
-
-        Safe to repeat. Raises ``Conflict`` while it is alive, has replicas or votes on metadata, and
-        ``UnknownBroker``.
-        """
-        return await self._session.call(brokers.FORGET, broker=broker)
 
     async def propose_plan(self) -> plans.PlanBody:
         """The moves that make all brokers carry alike. Nothing moves.
@@ -237,6 +197,56 @@ class AsyncCluster:
 
         return await self._session.call(joining.JOIN_TOKEN)
 
+    async def controller(self) -> bodies.ControllerBody:
+        """The active controller, and the new replicas that brokers do not open. Raises ``NoLeader``."""
+        return await self._session.call(cluster.CONTROLLER)
+
+
+class AsyncBrokers:
+    """The brokers of the cluster.
+
+    Unknown outcomes are raised, not retried: a repetition could undo what somebody else has changed since.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def describe(self, broker: int) -> bodies.BrokerBody:
+        """One broker, with the number of its replicas. Raises ``UnknownBroker``."""
+        return await self._session.call(brokers.DESCRIBE, broker=broker)
+
+    async def drain(self, broker: int) -> bodies.BrokerBody:
+        """Place no new replicas on a broker, and move its leaderships to others; its replicas stay."""
+        return await self._session.call(brokers.DRAIN, broker=broker)
+
+    async def decommission(self, broker: int, *, wait: Duration | None = None) -> bodies.BrokerBody:
+        """Move all replicas of a broker to others, and its vote on metadata. With ``wait`` it returns when
+        nothing is left, or the time is up: see ``replicas`` and ``metadata_voter`` of the result.
+
+        Raises ``Conflict`` where the other brokers cannot hold the replicas.
+        """
+        wait_s = 0.0 if wait is None else seconds("wait", wait)
+        deadline = self._session.clock.monotonic() + wait_s
+        shown = await self._session.call(brokers.DECOMMISSION, broker=broker)
+        while (shown.replicas or shown.metadata_voter) and self._session.clock.monotonic() < deadline:
+            import asyncio  # only this call waits
+
+            await asyncio.sleep(LOOK_S)
+            shown = await self.describe(broker)
+        return shown
+
+    async def recommission(self, broker: int) -> bodies.BrokerBody:
+        """End draining and decommissioning. Replicas that have moved stay where they are."""
+        return await self._session.call(brokers.RECOMMISSION, broker=broker)
+
+    async def forget(self, broker: int) -> bodies.BrokerForgotten:
+        """Remove a broker for good that is decommissioned or dead, and stopped. Its id is not given again.
+
+        Safe to repeat. Raises ``Conflict`` while it is alive, has replicas or votes on metadata, and
+        ``UnknownBroker``.
+        """
+        return await self._session.call(brokers.FORGET, broker=broker)
+
     async def admit(self, request: AdmitBroker) -> BrokerAdmitted:
         """Let a broker join, or learn which one this request has let join.
 
@@ -246,9 +256,9 @@ class AsyncCluster:
 
         return await self._session.call(joining.ADMIT, request)
 
-    async def controller(self) -> bodies.ControllerBody:
-        """The active controller, and the new replicas that brokers do not open. Raises ``NoLeader``."""
-        return await self._session.call(cluster.CONTROLLER)
+    async def list(self) -> list[bodies.BrokerBody]:
+        """All registered brokers, by id."""
+        return await self._session.all_items(brokers.LIST)
 
 
 def _preset(name: str | None) -> bodies.PresetName | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
-from raftlog.client.admin import AsyncCluster, AsyncTopics
+from raftlog.client.admin import AsyncBrokers, AsyncCluster, AsyncTopics
 from raftlog.client.blocking_producer import Producer
 from raftlog.client.blocking_queue import Queue
 from raftlog.client.client import AsyncClient, rack_from, url_from
@@ -59,22 +59,27 @@ class Topics(SyncProxy[AsyncTopics]):
     delete = blocking(AsyncTopics.delete)
 
 
-class Cluster(SyncProxy[AsyncCluster]):
-    """The cluster and its brokers."""
+class Brokers(SyncProxy[AsyncBrokers]):
+    """The brokers of the cluster."""
 
-    info = blocking(AsyncCluster.info)
-    brokers = blocking(AsyncCluster.brokers)
-    broker = blocking(AsyncCluster.broker)
-    drain = blocking(AsyncCluster.drain)
-    decommission = blocking(AsyncCluster.decommission)
-    forget = blocking(AsyncCluster.forget)
-    recommission = blocking(AsyncCluster.recommission)
+    list = blocking(AsyncBrokers.list)
+    describe = blocking(AsyncBrokers.describe)
+    drain = blocking(AsyncBrokers.drain)
+    decommission = blocking(AsyncBrokers.decommission)
+    recommission = blocking(AsyncBrokers.recommission)
+    forget = blocking(AsyncBrokers.forget)
+    admit = blocking(AsyncBrokers.admit)
+
+
+class Cluster(SyncProxy[AsyncCluster]):
+    """The cluster as a whole: its state, plans of balancing, tokens to join."""
+
+    describe = blocking(AsyncCluster.describe)
     propose_plan = blocking(AsyncCluster.propose_plan)
     start_plan = blocking(AsyncCluster.start_plan)
     plan = blocking(AsyncCluster.plan)
     cancel_plan = blocking(AsyncCluster.cancel_plan)
     join_token = blocking(AsyncCluster.join_token)
-    admit = blocking(AsyncCluster.admit)
     controller = blocking(AsyncCluster.controller)
 
 
@@ -184,6 +189,7 @@ class Client(SyncProxy[AsyncClient]):
         atexit.register(self.close, HURRIED_CLOSE)
         self._topics = Topics(core.topics, self._portal)
         self._cluster = Cluster(core.cluster, self._portal)
+        self._brokers = Brokers(core.brokers, self._portal)
         self._partitions = Partitions(core.partitions, self._portal)
         self._groups = Groups(core.groups, self._portal)
         self._dead_letters = DeadLetters(core.dead_letters, self._portal)
@@ -202,8 +208,13 @@ class Client(SyncProxy[AsyncClient]):
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster and its brokers."""
+        """The cluster as a whole: its state, plans of balancing, tokens to join."""
         return self._cluster
+
+    @property
+    def brokers(self) -> Brokers:
+        """The brokers of the cluster."""
+        return self._brokers
 
     @property
     def partitions(self) -> Partitions:

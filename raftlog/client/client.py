@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from raftlog.client import values
-from raftlog.client.admin import AsyncCluster, AsyncTopics
+from raftlog.client.admin import AsyncBrokers, AsyncCluster, AsyncTopics
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import AsyncConsumer
 from raftlog.client.consumer.handing import Making
@@ -94,6 +94,7 @@ class AsyncClient:
         self._registered: list[Registered] = []
         self._topics = AsyncTopics(self._session, self._metadata)
         self._cluster = AsyncCluster(self._session)
+        self._brokers = AsyncBrokers(self._session)
         self._partitions = AsyncPartitions(self._session)
         self._groups = AsyncGroups(self._session)
         self._dead_letters = AsyncDeadLetters(self._session)
@@ -118,8 +119,13 @@ class AsyncClient:
 
     @property
     def cluster(self) -> AsyncCluster:
-        """The cluster and its brokers."""
+        """The cluster as a whole: its state, plans of balancing, tokens to join."""
         return self._cluster
+
+    @property
+    def brokers(self) -> AsyncBrokers:
+        """The brokers of the cluster."""
+        return self._brokers
 
     @property
     def partitions(self) -> AsyncPartitions:

@@ -106,7 +106,7 @@ def test_a_replica_moves_to_broker_4_and_back_when_broker_4_is_decommissioned(fo
             four.stop(4)
             load.wait_for_acknowledged(100)
         judge(load)
-        eventually(lambda: not client.cluster.broker(4).alive, what="broker 4 is fenced")
+        eventually(lambda: not client.brokers.describe(4).alive, what="broker 4 is fenced")
 
         def is_healthy() -> bool:
             """Whether a broker that was removed is no problem."""
@@ -117,11 +117,11 @@ def test_a_replica_moves_to_broker_4_and_back_when_broker_4_is_decommissioned(fo
         eventually(is_healthy, what="a cluster without problems")
 
         four.start(4)
-        assert client.cluster.broker(4).decommissioned, "it is not used again by being started"
+        assert client.brokers.describe(4).decommissioned, "it is not used again by being started"
         create_topic(four.urls[0], "later", 4)
         assert all(4 not in row for row in rows(client, "later"))
-        assert not client.cluster.recommission(4).draining
-        eventually(lambda: client.cluster.broker(4).alive, what="broker 4 takes replicas")
+        assert not client.brokers.recommission(4).draining
+        eventually(lambda: client.brokers.describe(4).alive, what="broker 4 takes replicas")
         create_topic(four.urls[0], "latest", 4)
         eventually(lambda: any(4 in row for row in rows(client, "latest")), what="replicas on broker 4")
 
@@ -132,11 +132,11 @@ def test_a_broker_that_dies_while_it_is_decommissioned_gives_up_its_replicas_at_
         placed(client, "orders", *[(2, 3, 4)] * 6)
         with Workload(four.urls, "orders", partitions=6, seed=SEED) as load:
             load.wait_for_acknowledged(100)
-            client.cluster.decommission(4)
+            client.brokers.decommission(4)
             four.kill(4)
             eventually(lambda: rows(client, "orders") == [{1, 2, 3}] * 6, what="no replica on broker 4")
         judge(load)
-        again = client.cluster.decommission(4, wait=f"{LIMIT_S:g}s")
+        again = client.brokers.decommission(4, wait=f"{LIMIT_S:g}s")
         assert again.replicas == 0, "a second request changes nothing"
 
 
@@ -146,17 +146,17 @@ def test_a_decommission_that_cannot_end_is_refused_and_one_that_lasts_can_be_tak
     create_topic(four.urls[0], "orders", 2)
     with Client(four.bootstrap) as client:
         placed(client, "orders", (2, 3, 4), (2, 3, 4))
-        client.cluster.decommission(1)
+        client.brokers.decommission(1)
         with pytest.raises(Conflict, match="'orders' has replication factor 3, and without broker 4 only 2"):
-            client.cluster.decommission(4)
-        assert not client.cluster.broker(4).draining
+            client.brokers.decommission(4)
+        assert not client.brokers.describe(4).draining
         assert settled(four.urls[0], "POST", "/v1/brokers/9:decommission").status == 404
-        client.cluster.recommission(1)
-        client.cluster.decommission(4)
-        client.cluster.recommission(4)
+        client.brokers.recommission(1)
+        client.brokers.decommission(4)
+        client.brokers.recommission(4)
         eventually(lambda: all(rows(client, "orders")), what="no move under way")
         eventually(
-            lambda: client.cluster.broker(4).replicas == sum(4 in row for row in rows(client, "orders")),
+            lambda: client.brokers.describe(4).replicas == sum(4 in row for row in rows(client, "orders")),
             what="a broker that is used as before",
         )
 
@@ -169,7 +169,7 @@ def test_a_drained_broker_leads_nothing_and_keeps_its_replicas(four: Cluster) ->
             eventually(partial(leads, client, partition, 4), what=f"broker 4 as the leader of {partition}")
         with Workload(four.urls, "orders", partitions=4, seed=SEED) as load:
             load.wait_for_acknowledged(50)
-            assert client.cluster.drain(4).replicas == 4
+            assert client.brokers.drain(4).replicas == 4
             eventually(
                 lambda: all(one.leader in (2, 3) for one in client.topics.partitions("orders")),
                 what="other leaders",
@@ -177,5 +177,5 @@ def test_a_drained_broker_leads_nothing_and_keeps_its_replicas(four: Cluster) ->
             load.wait_for_acknowledged(50)
         judge(load)
         eventually(lambda: rows(client, "orders") == [{2, 3, 4}] * 4, what="the same replicas, in sync")
-        client.cluster.recommission(4)
+        client.brokers.recommission(4)
         eventually(lambda: leads(client, 0, 4), what="broker 4 as a leader again")

@@ -21,14 +21,14 @@ pytestmark = pytest.mark.e2e
 def is_down(client: Client, broker: int) -> bool:
     """Whether the metadata say so; False while the controller moves."""
     try:
-        return not client.cluster.broker(broker).alive
+        return not client.brokers.describe(broker).alive
     except RaftlogError:
         return False
 
 
 def are_three(client: Client) -> bool:
     """Whether the metadata of the client's broker have only those that stay."""
-    return [one.broker_id for one in client.cluster.brokers()] == [1, 2, 3]
+    return [one.broker_id for one in client.brokers.list()] == [1, 2, 3]
 
 
 def ready_status(url: str) -> int:
@@ -46,22 +46,22 @@ def test_a_decommissioned_broker_is_removed_and_its_process_is_refused(directory
         Client(four.urls[:3], retry_timeout=f"{LIMIT_S:g}s") as client,
     ):
         eventually(
-            lambda: client.cluster.info().feature_level == NEWEST,
+            lambda: client.cluster.describe().feature_level == NEWEST,
             what="the newest feature level",
         )
         _, notes = run(four, "broker", "forget", "4", code=1)
         assert "broker 4 is alive" in notes
         assert "raftlog broker decommission 4" in notes
-        assert client.cluster.decommission(4, wait=f"{LIMIT_S:g}s").replicas == 0
+        assert client.brokers.decommission(4, wait=f"{LIMIT_S:g}s").replicas == 0
         four.stop(4)
         eventually(lambda: is_down(client, 4), what="broker 4 is down")
         output, notes = run(four, "broker", "forget", "4", "-o", "json")
         assert json.loads(output)["broker_id"] == 4
         assert "broker 4 was removed for good" in notes
-        assert client.cluster.forget(4).broker_id == 4, "a repeated request is answered alike"
+        assert client.brokers.forget(4).broker_id == 4, "a repeated request is answered alike"
         eventually(lambda: are_three(client), what="three brokers")
         with pytest.raises(UnknownBroker, match="removed for good"):
-            client.cluster.recommission(4)
+            client.brokers.recommission(4)
 
         four.launch(4)
         eventually(

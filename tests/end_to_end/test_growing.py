@@ -33,7 +33,7 @@ def growing(directory: Path) -> Iterator[Cluster]:
 
 def alive(client: Client) -> list[int]:
     """The brokers that take replicas."""
-    return [broker.broker_id for broker in client.cluster.brokers() if broker.alive]
+    return [broker.broker_id for broker in client.brokers.list() if broker.alive]
 
 
 class Move:

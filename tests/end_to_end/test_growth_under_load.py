@@ -167,7 +167,7 @@ def test_three_brokers_become_five_and_three_again_and_one_is_replaced(three: Cl
                 settled(client, lambda brokers: bool(brokers & {fourth, fifth}))
             with phase(load, "five brokers become three", calm_ms):
                 for broker in (fourth, fifth):
-                    assert client.cluster.decommission(broker, wait=f"{WITHIN_S}s").replicas == 0
+                    assert client.brokers.decommission(broker, wait=f"{WITHIN_S}s").replicas == 0
                 settled(client, lambda brokers: brokers == {1, 2, 3})
                 for broker in (fourth, fifth):
                     three.stop(broker)

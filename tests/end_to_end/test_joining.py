@@ -81,7 +81,7 @@ def without_its_disk(cluster: Cluster, broker: int) -> None:
 
 def voters(client: Client) -> set[int]:
     try:
-        return {*client.cluster.info().metadata_voters}
+        return {*client.cluster.describe().metadata_voters}
     except RaftlogError:
         return set()
 
@@ -117,7 +117,7 @@ def made(client: Client, topic: str, replication: int) -> None:
 
 def is_alive(client: Client, broker: int) -> bool:
     """Whether the broker that answers knows this one, and counts it as alive."""
-    return any(one.broker_id == broker and one.alive for one in client.cluster.brokers())
+    return any(one.broker_id == broker and one.alive for one in client.brokers.list())
 
 
 def rows(client: Client, topic: str) -> list[set[int]]:
@@ -150,7 +150,7 @@ def test_broker_4_joins_takes_the_replica_of_broker_1_and_is_removed_again(three
             assert 1 in begun.replicas or 4 in begun.in_sync, "broker 1 is needed until 4 has caught up"
             eventually(lambda: rows(client, "orders")[2:] == [{2, 3, 4}], what="the replicas of F2")
             eventually(lambda: len(logs(three, 1)) == 2, what="no copy left on broker 1")
-            assert {*client.cluster.info().metadata_voters} == {1, 2, 3}
+            assert {*client.cluster.describe().metadata_voters} == {1, 2, 3}
             load.wait_for_acknowledged(100)
 
             left = json.loads(
@@ -162,7 +162,7 @@ def test_broker_4_joins_takes_the_replica_of_broker_1_and_is_removed_again(three
             three.stop(4)
             load.wait_for_acknowledged(100)
         judge(load)
-        eventually(lambda: not client.cluster.broker(4).alive, what="broker 4 is fenced")
+        eventually(lambda: not client.brokers.describe(4).alive, what="broker 4 is fenced")
 
         def problems() -> object:
             health = command(three, "cluster", "health", "-o", "json")
@@ -246,7 +246,7 @@ def test_all_brokers_of_a_grown_cluster_move_at_once(directory: Path) -> None:
         assert committed(grown, 3) == 3
         with Client(grown.bootstrap) as client:
             eventually(
-                lambda: [one.http for one in client.cluster.brokers()] == grown.urls, what="new addresses"
+                lambda: [one.http for one in client.brokers.list()] == grown.urls, what="new addresses"
             )
             eventually(lambda: all(is_alive(client, broker) for broker in (1, 2, 3)), what="three brokers")
             eventually(lambda: rows(client, "before") == [{1, 2, 3}], what="all replicas in sync")
@@ -278,7 +278,7 @@ def test_who_must_not_join_is_told_why_and_changes_nothing(three: Cluster, tmp_p
         _, notes = run(three, *join_arguments(three, secret, "--broker", "2"), code=1)
         assert "exists" in notes, "a folder of a broker is not written into"
         assert not (tmp_path / "b").exists()
-        assert [broker.broker_id for broker in client.cluster.brokers() if broker.alive] == [1, 2, 3]
+        assert [broker.broker_id for broker in client.brokers.list() if broker.alive] == [1, 2, 3]
         create_topic(three.urls[0], "orders", 3)
 
 

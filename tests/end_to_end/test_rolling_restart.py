@@ -111,7 +111,7 @@ def test_brokers_are_restarted_and_no_client_sees_an_error(directory: Path) -> N
         restarted(cluster, directory, 1, 1, 2)
         with Client(cluster.bootstrap) as client:
             eventually(
-                lambda: not any(broker.draining for broker in client.cluster.brokers()),
+                lambda: not any(broker.draining for broker in client.brokers.list()),
                 what="a broker that knows that none is drained",
             )
 

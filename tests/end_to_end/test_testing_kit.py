@@ -131,7 +131,7 @@ def test_only_a_broker_that_is_down_is_dead_when_time_has_passed(raftlog_cluster
     raftlog_cluster.kill(3)
 
     def alive() -> list[int]:
-        return [broker.broker_id for broker in raftlog_cluster.client.cluster.brokers() if broker.alive]
+        return [broker.broker_id for broker in raftlog_cluster.client.brokers.list() if broker.alive]
 
     def alive_after(time_passed: str) -> list[int]:
         raftlog_cluster.clock.advance(time_passed)

@@ -80,14 +80,14 @@ def test_a_command_that_looks_gets_its_result(answers: list[bytes], monkeypatch:
     with beside(scripted(*answers)) as url, beside(scripted(answer())) as other:
         ask = Reading(f"{url},{other}" if b"503" in answers[0] else url)
         with closing(ask):
-            assert [ask(ask.cluster.info()) for _ in range(3)] == [INFO] * 3
+            assert [ask(ask.cluster.describe()) for _ in range(3)] == [INFO] * 3
 
 
 def test_a_response_that_comes_slowly_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "PROBE_TIMEOUT", "300ms")
     late = pytest.raises(RaftlogError, match=r"no response within 0.3 s")
     with beside(scripted(answer(), pause_s=0.05)) as url, closing(Reading(url)) as ask, late:
-        ask(ask.cluster.info())
+        ask(ask.cluster.describe())
 
 
 @pytest.mark.parametrize("status", ["307 Temporary Redirect", "503 Service Unavailable"])
@@ -136,7 +136,7 @@ def test_a_name_that_is_too_long_is_not_reached() -> None:
         closing(Reading(f"{'a' * 64}.example:7070")) as ask,
         pytest.raises(NotSent, match="cannot be reached"),
     ):
-        ask(ask.cluster.info())
+        ask(ask.cluster.describe())
 
 
 def test_brokers_of_this_machine_are_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def test_the_blocking_client_does_what_the_async_one_does() -> None:
     with beside(fake_cluster(2)) as cluster, Client(cluster.urls) as client:
         assert client.topics.create("sales", partitions=2).name == "sales"
         assert [topic.name for topic in client.topics.list()] == ["orders", "sales"]
-        assert client.cluster.info().brokers == 1
+        assert client.cluster.describe().brokers == 1
         assert client.send("orders", {"id": 1}, key="u").offset == 0
         with client.producer("sales", linger="1ms") as producer:
             pending = [producer.send(str(number), partition=1) for number in range(100)]
@@ -156,7 +156,7 @@ def test_ctrl_c_interrupts_a_wait_and_the_client_still_closes() -> None:
             client.partition("orders", 0).read(0, wait="2m")
         assert time.monotonic() - began < LIMIT_S
         with pytest.raises(NotSent):
-            client.cluster.info()
+            client.cluster.describe()
         client.close()
 
 
@@ -204,7 +204,11 @@ def test_a_client_on_its_own_thread_refuses_to_wait_for_itself() -> None:
 
             def call_back(receipt: raftlog.Receipt | None, error: raftlog.RaftlogError | None) -> None:
                 another = producer.send("y")
-                for wait in (client.cluster.info, lambda: another.result(5), lambda: another.exception(5)):
+                for wait in (
+                    client.cluster.describe,
+                    lambda: another.result(5),
+                    lambda: another.exception(5),
+                ):
                     try:
                         wait()
                     except RuntimeError as refused:
@@ -256,7 +260,7 @@ def test_closing_ends_the_thread() -> None:
     before = threading.active_count()
     with beside(fake_cluster()) as cluster:
         client = Client.from_url(cluster.urls[0])
-        client.cluster.info()
+        client.cluster.describe()
         client.close("1s")
     assert threading.active_count() == before
 

@@ -19,6 +19,7 @@ def test_help_shows_all_parts_of_a_client_with_their_docstrings(kind: type) -> N
     parts = {
         "topics",
         "cluster",
+        "brokers",
         "partitions",
         "groups",
         "dead_letters",

@@ -51,8 +51,8 @@ async def test_topics_are_made_listed_described_and_deleted() -> None:
         await client.topics.delete("sales")
         with pytest.raises(UnknownTopic):
             await client.topics.describe("sales")
-        assert (await client.cluster.info()).brokers == 1
-        assert [broker.broker_id for broker in await client.cluster.brokers()] == [1]
+        assert (await client.cluster.describe()).brokers == 1
+        assert [broker.broker_id for broker in await client.brokers.list()] == [1]
 
 
 async def test_one_bootstrap_broker_that_answers_is_enough() -> None:
@@ -68,7 +68,7 @@ async def test_brokers_that_were_not_named_are_found_and_used() -> None:
         await client.send("orders", "x")
         await cluster.brokers[1].stop()
         cluster.leader = 2
-        assert (await client.cluster.info()).brokers == 3
+        assert (await client.cluster.describe()).brokers == 3
         assert (await client.send("orders", "y")).offset == 1
 
 
@@ -116,7 +116,7 @@ async def test_a_client_leaves_a_broker_that_finds_no_leader() -> None:
         isolated = cluster.brokers[2] = IsolatedBroker(cluster, 2)
         await isolated.start()
         async with asyncio.timeout(10), VirtualClient(isolated.url, retry_timeout="5s") as client:
-            await client.cluster.brokers()
+            await client.brokers.list()
             assert (await client.send("orders", "x")).offset == 0
 
 
@@ -161,7 +161,7 @@ def refused(status: int, code: str) -> web.Response:
 
 
 REFUSED_AGAIN: dict[str, tuple[Callable[[Client], Awaitable[object]], int, str]] = {
-    "forget": (lambda client: client.cluster.forget(4), 404, "broker_not_found"),
+    "forget": (lambda client: client.brokers.forget(4), 404, "broker_not_found"),
     "delete a queue": (lambda client: client.queue("mail", group="g").delete(), 404, "queue_not_found"),
     "commit offsets": (lambda client: client.groups.commit("g", {("orders", 0): 1}), 409, "conflict"),
 }
@@ -204,7 +204,7 @@ async def test_the_bootstrap_address_is_asked_again_when_all_brokers_have_moved(
 async def test_without_any_broker_the_error_is_definite_and_in_time() -> None:
     async with VirtualClient(unused_url(), retry_timeout="100ms") as client:
         with pytest.raises(NotSent) as caught:
-            await client.cluster.info()
+            await client.cluster.describe()
         assert caught.value.is_definite
         producer = client.producer("orders", delivery_timeout="100ms")
         with pytest.raises(NotSent):
@@ -216,7 +216,7 @@ async def test_a_client_that_never_had_an_answer_gives_up_soon_and_says_why() ->
     # With their default times these would outlast the test's own time limit together.
     async with asyncio.timeout(20), VirtualClient(urls) as client:
         for call in (
-            client.cluster.info(),
+            client.cluster.describe(),
             client.topics.create("x"),
             client.partition("orders", 0).read(0),
             client.partition("orders", 0).offsets(),
@@ -231,9 +231,9 @@ async def test_a_client_that_never_had_an_answer_gives_up_soon_and_says_why() ->
 
 async def test_a_client_that_had_an_answer_waits_for_brokers_to_come_back() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
-        await client.cluster.info()
+        await client.cluster.describe()
         await cluster.brokers[1].stop()
-        asking = asyncio.create_task(client.cluster.info())
+        asking = asyncio.create_task(client.cluster.describe())
         await asyncio.wait([asking], timeout=1.0)  # longer than a client waits that had no answer
         assert not asking.done()
         await cluster.brokers[1].start()
@@ -243,9 +243,9 @@ async def test_a_client_that_had_an_answer_waits_for_brokers_to_come_back() -> N
 async def test_a_client_that_is_closed_sends_nothing() -> None:
     async with fake_cluster() as cluster:
         async with VirtualClient(cluster.urls) as client:
-            await client.cluster.info()
+            await client.cluster.describe()
         with pytest.raises(NotSent):
-            await client.cluster.info()
+            await client.cluster.describe()
 
 
 @asynccontextmanager
@@ -281,16 +281,16 @@ REPEATED: dict[str, Callable[[Client], Awaitable[object]]] = {
     "create, if it is missing": lambda client: client.topics.create("orders", exist_ok=True),
     "add partitions": lambda client: client.topics.add_partitions("orders", 1, expected=1),
     "delete before": lambda client: client.partitions.delete_before("orders", 0, 1),
-    "forget": lambda client: client.cluster.forget(4),
+    "forget": lambda client: client.brokers.forget(4),
     "transfer out of a term": lambda client: client.partitions.transfer_leadership("orders", 0, term=7),
 }
 RAISED: dict[str, Callable[[Client], Awaitable[object]]] = {
     "create": lambda client: client.topics.create("orders"),
     "alter": lambda client: client.topics.alter("orders", config={"retention.ms": 1}),
     "delete": lambda client: client.topics.delete("orders"),
-    "drain": lambda client: client.cluster.drain(4),
-    "decommission": lambda client: client.cluster.decommission(4),
-    "recommission": lambda client: client.cluster.recommission(4),
+    "drain": lambda client: client.brokers.drain(4),
+    "decommission": lambda client: client.brokers.decommission(4),
+    "recommission": lambda client: client.brokers.recommission(4),
     "set replicas": lambda client: client.partitions.set_replicas("orders", 0, [1, 2, 3]),
     "abort what is open": lambda client: client.transactions.abort("copy-1"),
     "transfer to a broker": lambda client: client.partitions.transfer_leadership("orders", 0, to=2),
@@ -338,7 +338,7 @@ async def test_a_response_that_is_nested_too_deeply_is_of_no_broker() -> None:
     nested = web.Response(body=b'{"broker_id":' + b"[" * 100_000, content_type="application/json")
     async with answering(nested) as url, VirtualClient(url) as client:
         with pytest.raises(ConnectionLost, match="cannot be read"):
-            await client.cluster.info()
+            await client.cluster.describe()
 
 
 @pytest.mark.parametrize("end", ["closed", "reset", "in the head", "in the body"])
@@ -435,7 +435,7 @@ async def test_what_a_broker_has_said_is_told_when_the_time_is_up_during_the_nex
 
     async with serving(answer) as url, VirtualClient(url, retry_timeout="400ms") as client:
         with pytest.raises(NoLeader, match="start brokers"):
-            await client.cluster.info()
+            await client.cluster.describe()
         asked.append("so that the next answer does not come")
         with pytest.raises(ConnectionLost):  # whether the topic was made is not known
             await client.topics.create("x")
@@ -483,9 +483,9 @@ async def test_a_code_newer_than_the_client_is_kept_and_its_wish_for_a_retry_hea
     again = web.json_response(problem, status=503)
     refused = web.json_response({**problem, "retryable": False}, status=503)
     async with answering(again, web.json_response(cluster), refused) as url, VirtualClient(url) as client:
-        assert (await client.cluster.info()).version == "9"
+        assert (await client.cluster.describe()).version == "9"
         with pytest.raises(RaftlogError, match="later") as caught:
-            await client.cluster.info()
+            await client.cluster.describe()
         assert caught.value.problem["code"] == "too_new"
 
 
