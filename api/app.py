@@ -51,7 +51,7 @@ from api.resources import (
 from api.resources.metrics import HttpMetrics
 from broker.ports import Services
 from raftlog import tracing
-from raftlog.errors import CommitUnknown, NotAcceptable, Overloaded, RaftlogError
+from raftlog.errors import CommitUnknown, InternalError, NotAcceptable, Overloaded, RaftlogError
 from raftlog.exhaustion import RETRY_MS, exhaustion
 from raftlog.tracebacks import release
 from raftlog.wire import media_types
@@ -204,7 +204,7 @@ class RequestPipeline:
 
     def _described(self, error: Exception, call: Call) -> RaftlogError:
         if isinstance(error, RaftlogError):
-            if type(error) is RaftlogError:
+            if type(error) is InternalError:
                 _LOG.error("request %s: %s", call.request_id, error)
             return error
         if (lack := exhaustion(error)) is not None:
@@ -213,7 +213,7 @@ class RequestPipeline:
                 return Overloaded(told, retry_after_ms=RETRY_MS)
             return CommitUnknown(f"whether the request was carried out is not known: {lack.strerror}")
         _LOG.exception("request %s failed: %s %s", call.request_id, call.request.method, call.route)
-        return RaftlogError(f"an internal error; the broker's log has it under {call.request_id}")
+        return InternalError(f"an internal error; the broker's log has it under {call.request_id}")
 
 
 class _Routed(NamedTuple):

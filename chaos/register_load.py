@@ -20,7 +20,7 @@ from typing import Final
 
 from chaos.history import Commit, Committed, History, Look, Outcome
 from chaos.http_client import Client
-from raftlog.errors import RaftlogError, UnknownGroup
+from raftlog.errors import GroupNotFound, RaftlogError
 from raftlog.wire import groups, media_types
 
 WRITES_MAX: Final = 100  # of one register: the search for an order stays small
@@ -106,7 +106,7 @@ class RegisterLoad:
         invoked_s = time.monotonic()
         try:
             _, data, _ = await client.call("GET", f"{groups.OFFSETS.at(group=group)}?lag=false", None, {})
-        except UnknownGroup:
+        except GroupNotFound:
             rows = []
         except RaftlogError:
             return False

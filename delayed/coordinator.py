@@ -26,10 +26,10 @@ from raftlog.errors import (
     InvalidRequest,
     OutOfOrderSequence,
     PartitionDecommissioned,
+    PartitionNotFound,
     ProducerFenced,
     RaftlogError,
-    UnknownPartition,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
 from raftlog.hosting.decisions import Effect, RequestId
@@ -66,7 +66,7 @@ class Delivery(Protocol):
     ) -> None:
         """Return once the target has committed the messages as one batch; a duplicate counts, too.
 
-        Raises ``RaftlogError``, ``UnknownTopic`` and ``UnknownPartition`` only if the partition is known
+        Raises ``RaftlogError``, ``TopicNotFound`` and ``PartitionNotFound`` only if the partition is known
         to be gone, and ``PartitionDecommissioned`` if it has not taken them and never will.
         """
 
@@ -259,7 +259,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
                 decisions.delivered(move, now_ms, wall_ms)
             case Redirected(partitions):
                 decisions.redirected(move, partitions, now_ms, wall_ms, new_producer_id)
-            case UnknownTopic() | UnknownPartition():
+            case TopicNotFound() | PartitionNotFound():
                 decisions.refused(move, str(failure), is_gone=True, now_ms=now_ms, wall_ms=wall_ms)
             case OutOfOrderSequence() | ProducerFenced():
                 decisions.out_of_order(move, now_ms, wall_ms, new_producer_id)

@@ -57,9 +57,9 @@ from delayed.tally import Tally
 from delayed.values import BytesMax, Move, Sweep, TopicKey
 from raftlog.errors import (
     DelayedAlreadyDelivered,
+    DelayedNotFound,
     InvalidRequest,
     RaftlogError,
-    UnknownDelayed,
 )
 from raftlog.hosting.budget import RECHECK_MS, Budget
 from raftlog.hosting.decisions import RequestId
@@ -331,7 +331,7 @@ class Decisions:
             return
         if was_delivered(self.state, id_):
             raise DelayedAlreadyDelivered("the message was delivered already")
-        raise UnknownDelayed(
+        raise DelayedNotFound(
             "no such delayed message is pending: it was cancelled, or delivered more than 10 minutes ago, or "
             "never accepted"
         )

@@ -49,7 +49,7 @@ from delayed.requests import (
 from delayed.state import left_as, size_of
 from delayed.tally import Tally
 from delayed.values import TopicKey
-from raftlog.errors import Conflict, InvalidRequest, Overloaded, UnknownSchedule
+from raftlog.errors import Conflict, InvalidRequest, Overloaded, ScheduleNotFound
 from raftlog.hosting.budget import SHARE
 from raftlog.hosting.deadlines import Deadlines
 
@@ -218,7 +218,7 @@ class Scheduling:
     def _found(self, name: str) -> Schedule:
         found = self._state.schedules.get(name)
         if found is None:
-            raise UnknownSchedule(f"there is no schedule {name}")
+            raise ScheduleNotFound(f"there is no schedule {name}")
         return found
 
     def _described(self, name: str, schedule: Schedule) -> DescribedSchedule:

@@ -41,7 +41,7 @@ from delayed.requests import (
     ScheduleRequest,
     When,
 )
-from raftlog.errors import UnknownDelayed, UnknownSchedule
+from raftlog.errors import DelayedNotFound, ScheduleNotFound
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
 from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.node.rpc_classes import CallClass, Service
@@ -63,14 +63,14 @@ class MessageId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> MessageId:
-        """What ``str`` has written. Raises ``UnknownDelayed`` for every other text."""
+        """What ``str`` has written. Raises ``DelayedNotFound`` for every other text."""
         try:
             data = bytes.fromhex(text)
         except ValueError:
             data = b""
         found = cls(int.from_bytes(data[:2], "big"), data[2:])
         if len(found.id) != ID_BYTES or str(found) != text:
-            raise UnknownDelayed(
+            raise DelayedNotFound(
                 f"{text[:64]!r} is not the id of a delayed message; send a delayed_id unchanged"
             )
         return found
@@ -111,7 +111,7 @@ class DelayedService:
         return partition, reply
 
     async def read(self, which: MessageId, timeout_ms: int) -> Described:
-        """One message that waits. Raises ``UnknownDelayed`` and ``DelayedAlreadyDelivered``."""
+        """One message that waits. Raises ``DelayedNotFound`` and ``DelayedAlreadyDelivered``."""
         return _only(await self._ask_about(which, Read(id=which.id), timeout_ms))
 
     async def reschedule(
@@ -143,7 +143,7 @@ class DelayedService:
         return found
 
     async def message(self, which: MessageId, found: Described, timeout_ms: int) -> Message:
-        """A message that was described. Raises ``UnknownDelayed`` if it has left since."""
+        """A message that was described. Raises ``DelayedNotFound`` if it has left since."""
         offset = found.waiting.offset
         (message,) = await self._delivery.read(which.partition, [offset], timeout_ms)
         return message
@@ -179,17 +179,17 @@ class DelayedService:
         return _only_schedule(await self._ask_with_producer(partition, request, deadline))
 
     async def read_schedule(self, name: str, timeout_ms: int) -> DescribedSchedule:
-        """One schedule. Raises ``UnknownSchedule``."""
+        """One schedule. Raises ``ScheduleNotFound``."""
         return _only_schedule(await self._ask_of(name, ReadSchedule(id=name), timeout_ms))
 
     async def pause_schedule(self, name: str, is_paused: bool, timeout_ms: int) -> DescribedSchedule:
-        """Stop a schedule, or have it go on from now. Raises ``UnknownSchedule``."""
+        """Stop a schedule, or have it go on from now. Raises ``ScheduleNotFound``."""
         return _only_schedule(
             await self._ask_of(name, PauseSchedule(id=name, is_paused=is_paused), timeout_ms)
         )
 
     async def delete_schedule(self, name: str, timeout_ms: int) -> None:
-        """It fires no more. Raises ``UnknownSchedule``."""
+        """It fires no more. Raises ``ScheduleNotFound``."""
         await self._ask_of(name, DeleteSchedule(id=name), timeout_ms)
 
     async def list_schedules(
@@ -211,7 +211,7 @@ class DelayedService:
     async def _ask_of(self, name: str, request: ScheduleRequest, timeout_ms: int) -> Reply:
         count = await self._coordinators.confirmed_count(timeout_ms)
         if count is None:
-            raise UnknownSchedule(f"there is no schedule {name}")
+            raise ScheduleNotFound(f"there is no schedule {name}")
         return await self._ask(partition_for_key(name.encode(), count), request, timeout_ms)
 
     async def _ask_with_producer(
@@ -227,7 +227,7 @@ class DelayedService:
     async def _ask_about(self, which: MessageId, request: Request, timeout_ms: int) -> Reply:
         count = await self._coordinators.confirmed_count(timeout_ms)
         if count is None or which.partition >= count:
-            raise UnknownDelayed(f"there is no delayed message {which}")
+            raise DelayedNotFound(f"there is no delayed message {which}")
         return await self._ask(which.partition, request, timeout_ms)
 
     async def _ask(self, partition: int, request: Request, timeout_ms: int) -> Reply:
@@ -237,7 +237,7 @@ class DelayedService:
 def _only(reply: Reply) -> Described:
     assert isinstance(reply, Found)
     if not reply.messages:
-        raise UnknownDelayed("the message has left meanwhile")
+        raise DelayedNotFound("the message has left meanwhile")
     return reply.messages[0]
 
 

@@ -43,7 +43,7 @@ from groups.tally import Tally
 from groups.unconfirmed import Confirm, Unconfirmed
 from queues.all_queues import DEFAULTS, QueueLimits, Queues
 from queues.requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Reopen, Settle
-from raftlog.errors import Conflict, InvalidRequest, RaftlogError, RebalanceInProgress, UnknownGroup
+from raftlog.errors import Conflict, GroupNotFound, InvalidRequest, RaftlogError, RebalanceInProgress
 from raftlog.hosting.budget import RECHECK_MS, Budget, share_owner
 from raftlog.hosting.by_topic import ByTopic
 from raftlog.hosting.decisions import RequestId
@@ -508,7 +508,7 @@ class Coordination:
         return found
 
     def _existing(self, name: str) -> Membership:
-        """Raises ``UnknownGroup``."""
+        """Raises ``GroupNotFound``."""
         self._group(name)
         return self._membership(name)
 
@@ -517,7 +517,7 @@ class Coordination:
         if group is None:
             membership = self._memberships.get(name)
             if membership is None:
-                raise UnknownGroup(f"there is no group {name!r}", group=name)
+                raise GroupNotFound(f"there is no group {name!r}", group=name)
             group = membership.group
         return group
 

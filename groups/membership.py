@@ -36,10 +36,10 @@ from groups.requests import Beat, Done, Heartbeat, Join, Leave, Reply, Sync
 from raftlog.errors import (
     Conflict,
     InvalidRequest,
+    MemberNotFound,
     RaftlogError,
     RebalanceInProgress,
     StaleGeneration,
-    UnknownMember,
 )
 from raftlog.hosting.agreement import check_same_tags
 from raftlog.hosting.by_topic import ByTopic
@@ -562,7 +562,7 @@ class Membership:
             f"the members of group {self.name} join again; join too", retry_after_ms=retry_after_ms
         )
 
-    def _unknown(self, member_id: str) -> UnknownMember:
-        return UnknownMember(
+    def _unknown(self, member_id: str) -> MemberNotFound:
+        return MemberNotFound(
             f"group {self.name} has no member {member_id!r}; join again", member_id=member_id
         )

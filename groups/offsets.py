@@ -22,7 +22,7 @@ from groups.records import CommittedOffset
 from groups.requests import Commit, GroupView, OffsetCommit, ReadGroup
 from groups.service import GroupService
 from raftlog.clock import Clock
-from raftlog.errors import InvalidRequest, OffsetOutOfRange, RaftlogError, UnknownPartition, UnknownTopic
+from raftlog.errors import InvalidRequest, OffsetOutOfRange, PartitionNotFound, RaftlogError, TopicNotFound
 
 METADATA_CHARACTERS_MAX: Final = 4_096
 OFFSETS_MAX: Final = 10_000  # of one request
@@ -61,7 +61,7 @@ class GroupOffsets:
     async def commit(self, request: Commit, *, timeout_ms: int) -> None:
         """Commit all of them, or none.
 
-        Raises ``UnknownTopic``, ``UnknownPartition``, ``OffsetOutOfRange`` for one above the end,
+        Raises ``TopicNotFound``, ``PartitionNotFound``, ``OffsetOutOfRange`` for one above the end,
         ``InvalidRequest``, and what the coordinator refuses.
         """
         await self.check(request.offsets)
@@ -80,9 +80,9 @@ class GroupOffsets:
         """An offset to commit, for the topic that has the name now. Raises as ``commit``."""
         topic_id, count = self._topics.topic_id(topic), self._topics.known.counts.get(topic, 0)
         if topic_id is None:
-            raise UnknownTopic(f"there is no topic {topic[:250]!r}", topic=topic[:250])
+            raise TopicNotFound(f"there is no topic {topic[:250]!r}", topic=topic[:250])
         if not 0 <= partition < count:
-            raise UnknownPartition(
+            raise PartitionNotFound(
                 f"topic {topic} has the partitions 0 to {count - 1}, not {partition}",
                 topic=topic,
                 partition=partition,
@@ -107,7 +107,7 @@ class GroupOffsets:
         return partition >= self._topics.known.counts.get(topic, 0) and key in self._topics.known.beginnings
 
     async def view(self, group: str, *, timeout_ms: int) -> GroupView:
-        """A group, without offsets of topics that were deleted. Raises ``UnknownGroup``, ``NoLeader``."""
+        """A group, without offsets of topics that were deleted. Raises ``GroupNotFound``, ``NoLeader``."""
         view = await self._service.ask(ReadGroup(group=group), timeout_ms=timeout_ms)
         assert isinstance(view, GroupView)
         rows = [row for row in view.offsets if await self._counts_in(view, row[0], row[2].topic_id)]

@@ -16,7 +16,7 @@ from msgspec import Struct, msgpack
 
 from groups.coordinator import GroupCoordinator
 from groups.requests import READS, MayWait, Reply, Request, TopicGroup, may_wait, refuses
-from raftlog.errors import UnknownGroup
+from raftlog.errors import GroupNotFound
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
 from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.node.rpc import decode_body, encode_body, handler_of
@@ -107,13 +107,13 @@ class GroupService:
         """The reply of the group's coordinator.
 
         Raises what it refuses, ``NoLeader`` when none is found in time, ``CommitUnknown`` when its answer was
-        lost, and ``UnknownGroup`` without a topic, unless the request ``creates`` the group.
+        lost, and ``GroupNotFound`` without a topic, unless the request ``creates`` the group.
         """
         deadline = deadline_in(timeout_ms)
         coordinators = self._coordinators
         count = await (coordinators.partition_count if creates else coordinators.confirmed_count)(timeout_ms)
         if count is None:
-            raise UnknownGroup(f"there is no group {request.group!r}", group=request.group)
+            raise GroupNotFound(f"there is no group {request.group!r}", group=request.group)
         return await self._coordinators.ask(
             partition_for_key(request.group.encode(), count),
             request,

@@ -29,7 +29,7 @@ from queues.requests import (
 )
 from queues.room import BYTES_MAX, Room
 from queues.work_queue import WorkQueue
-from raftlog.errors import Conflict, RaftlogError, UnknownQueue
+from raftlog.errors import Conflict, QueueNotFound, RaftlogError
 from raftlog.hosting.budget import Usage
 from raftlog.hosting.by_topic import ByTopic
 from raftlog.hosting.decisions import RequestId
@@ -247,7 +247,9 @@ class Queues:
     def _check_exists(self, name: Name) -> None:
         found = self._queues.get(name)
         if not (self.has(*name) if found is None else found.is_known):
-            raise UnknownQueue(f"group {name[0]} has no queue of topic {name[1]}; the first receive makes it")
+            raise QueueNotFound(
+                f"group {name[0]} has no queue of topic {name[1]}; the first receive makes it"
+            )
 
     def _after(self, name: Name, now_ms: int, earliest_ms: int = 0) -> None:
         """Schedule the next deadline of a queue, not before ``earliest_ms``; drop a queue that is idle."""

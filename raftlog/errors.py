@@ -8,18 +8,18 @@
     │   │   ├── RecordTooLarge          above the topic's max.message.bytes
     │   │   ├── UnsupportedMediaType
     │   │   └── MalformedRequest        it is not HTTP; the connection ends
-    │   ├── UnknownTopic
-    │   ├── UnknownPartition
+    │   ├── TopicNotFound
+    │   ├── PartitionNotFound
     │   ├── PartitionDecommissioned the partition takes no more records; send to another
-    │   ├── UnknownBroker
+    │   ├── BrokerNotFound
     │   ├── TopicExists
     │   ├── JoinRefused             a broker may not join: wrong token, or no proof of the cluster's secret
     │   ├── Conflict                the state of things forbids it now; the message says what to do first
-    │   ├── UnknownGroup            no consumer group of that name
-    │   ├── UnknownMember           the group has no such member: join again
+    │   ├── GroupNotFound           no consumer group of that name
+    │   ├── MemberNotFound          the group has no such member: join again
     │   ├── StaleGeneration         the group has had a rebalance since: join again
     │   ├── RebalanceInProgress     the group waits for its members to join again
-    │   ├── UnknownQueue            the group does not work off this topic as a queue
+    │   ├── QueueNotFound           the group does not work off this topic as a queue
     │   ├── LeaseLost               another worker has the job, or had it; the receipt counts no longer
     │   ├── PreconditionFailed      If-Match or If-Offset does not hold
     │   ├── OffsetOutOfRange        below the log start or above the high watermark
@@ -28,13 +28,13 @@
     │   ├── ArchiveUnavailable      the archive does not answer; retry
     │   ├── OutOfOrderSequence      a batch of this producer is missing
     │   ├── ProducerFenced          a newer producer took over this id
-    │   ├── UnknownTransaction      no such transactional id, or one that was given up long ago
+    │   ├── TransactionNotFound     no such transactional id, or one that was given up long ago
     │   ├── TransactionAborted      its time ran out, or somebody aborted it; begin another
     │   ├── TransactionEnding       the transaction before is not complete yet; retry
     │   ├── OffsetsPending          an open transaction may still commit offsets of these partitions; retry
-    │   ├── UnknownDelayed          no such delayed message is pending
+    │   ├── DelayedNotFound         no such delayed message is pending
     │   ├── DelayedAlreadyDelivered too late to change a delayed message
-    │   ├── UnknownSchedule         no schedule of that id
+    │   ├── ScheduleNotFound        no schedule of that id
     │   ├── IdempotencyKeyReused    another request was sent with this key
     │   ├── IdempotencyInProgress   a request with this key is still running; retry
     │   ├── NotLeader               ask the leader named here
@@ -55,34 +55,45 @@
     │   ├── RequestTimeout          the body did not arrive in time; retry
     │   ├── RecordNotFound          the offset is in range and holds no user's record
     │   └── NotSent                 it never left this client
-    └── Unknown                 indefinite: it may or may not have happened
-        ├── CommitUnknown           deadline or leadership lost while replicating
-        ├── OutcomeForgotten        a transaction that ended too long ago to say how
-        ├── LeadershipNotMoved      the time ran out before another replica led
-        └── ConnectionLost          the answer never came
+    ├── Unknown                 indefinite: it may or may not have happened
+    │   ├── CommitUnknown           deadline or leadership lost while replicating
+    │   ├── OutcomeForgotten        a transaction that ended too long ago to say how
+    │   ├── LeadershipNotMoved      the time ran out before another replica led
+    │   └── ConnectionLost          the answer never came
+    └── InternalError           a mistake of a broker, and as indefinite; its log has more
 
 Three more stop the replica or the process: ``InvariantViolated`` (our mistake), ``LogCorrupt`` (the
 disk's) and ``MachineFailed`` (an unexpected error of a state machine).
 
-``code`` is the name on the wire and never changes once released. Extra facts (the valid
-range, the expected sequence, the leader) are keyword arguments kept in ``details`` and travel
-in the problem body; ``from_code`` builds the same error again on the client's side.
+``code`` is the name on the wire: the class's name in lower case, with ``_`` between its words. Neither
+changes once released. Extra facts (the valid range, the expected sequence, the leader) are keyword
+arguments kept in ``details`` and travel in the problem body; ``from_code`` builds the same error again on
+the client's side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Self
 
 Detail = str | int | bool | None | list[str]
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def _code_of(kind: type[RaftlogError]) -> str:
+    return _WORD.sub("_", kind.__name__).lower()
 
 
 class RaftlogError(Exception):
     """Base of all errors a client can meet."""
 
-    code: ClassVar[str] = "internal"
+    code: ClassVar[str]
     is_definite: ClassVar[bool] = False
     retryable: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        cls.code = _code_of(cls)
 
     def __init__(self, message: str = "", **details: Detail) -> None:
         super().__init__(message or type(self).code.replace("_", " "))
@@ -115,53 +126,37 @@ class Unknown(RaftlogError):
 class InvalidRequest(Rejected):
     """A field is wrong: the message names it and says what to send instead."""
 
-    code = "invalid_request"
-
 
 class InvalidRecord(InvalidRequest):
     """A record is wrong. ``errors``: list of "JSON pointer: what is wrong"."""
-
-    code = "invalid_record"
 
 
 class CorruptBatch(InvalidRequest):
     """The bytes are not a batch: wrong checksum, length, count, magic or trailing bytes."""
 
-    code = "corrupt_batch"
-
 
 class RecordTooLarge(InvalidRequest):
     """The batch is above ``limit_bytes``, the topic's max.message.bytes, or the body above its limit."""
 
-    code = "record_too_large"
-
 
 class UnsupportedMediaType(InvalidRequest):
     """``supported``: the media types that are understood here."""
-
-    code = "unsupported_media_type"
 
 
 class MalformedRequest(InvalidRequest):
     """The bytes are not HTTP/1.1, so nothing after them can be read either."""
 
 
-class UnknownTopic(Rejected):
+class TopicNotFound(Rejected):
     """No topic of that name; raised by every lookup of a topic."""
 
-    code = "topic_not_found"
 
-
-class UnknownBroker(Rejected):
+class BrokerNotFound(Rejected):
     """No broker of that id has registered."""
 
-    code = "broker_not_found"
 
-
-class UnknownPartition(Rejected):
+class PartitionNotFound(Rejected):
     """The topic exists and has no such partition."""
-
-    code = "partition_not_found"
 
 
 class PartitionDecommissioned(Rejected):
@@ -170,67 +165,45 @@ class PartitionDecommissioned(Rejected):
     ``partitions``: as many take records, from number 0 on, as far as its leader knows.
     """
 
-    code = "partition_decommissioned"
-
 
 class TopicExists(Rejected):
     """A topic of that name is there already; nothing was changed."""
-
-    code = "topic_exists"
 
 
 class JoinRefused(Rejected):
     """A broker may not join: its token is of another cluster or too old, or the secret is not proven."""
 
-    code = "join_refused"
-
 
 class Conflict(Rejected):
     """The request is right, but brokers or replicas are in no state for it; nothing was changed."""
 
-    code = "conflict"
 
-
-class UnknownGroup(Rejected):
+class GroupNotFound(Rejected):
     """No consumer group of that name: it has neither members nor committed offsets."""
 
-    code = "group_not_found"
 
-
-class UnknownMember(Rejected):
+class MemberNotFound(Rejected):
     """The group has no such member: it never joined, has left, or its session has expired."""
-
-    code = "member_unknown"
 
 
 class StaleGeneration(Rejected):
     """The group has another generation, ``current``: join again."""
 
-    code = "generation_stale"
-
 
 class RebalanceInProgress(Rejected):
     """The group waits for its members to join again, or for its leader's plan."""
 
-    code = "rebalance_in_progress"
 
-
-class UnknownQueue(Rejected):
+class QueueNotFound(Rejected):
     """The group does not work off this topic as a queue."""
-
-    code = "queue_not_found"
 
 
 class LeaseLost(Rejected):
     """The lease of a job is over: another worker may have the job. Nothing was changed."""
 
-    code = "lease_lost"
-
 
 class PreconditionFailed(Rejected):
     """The resource has changed since it was read; read it again."""
-
-    code = "precondition_failed"
 
 
 class OffsetOutOfRange(Rejected):
@@ -238,8 +211,6 @@ class OffsetOutOfRange(Rejected):
 
     ``archived_from`` is the next offset that can be read from the archive, if there is one below ``start``.
     """
-
-    code = "offset_out_of_range"
 
     def nearest(self, offset: int) -> int:
         """The valid offset that is nearest to the refused one; ``offset`` where no range is known."""
@@ -256,13 +227,9 @@ class UndecodableBatch(Rejected):
     ``topic``, ``partition`` and ``offset`` locate the batch; reading may continue at ``next_offset``.
     """
 
-    code = "undecodable_batch"
-
 
 class ArchiveDamaged(Rejected):
     """A file with records below the log start is not what was archived. ``offset`` is where reading ended."""
-
-    code = "archive_damaged"
 
 
 class ArchiveUnavailable(Rejected):
@@ -270,14 +237,11 @@ class ArchiveUnavailable(Rejected):
     back.
     """
 
-    code = "archive_unavailable"
     retryable = True
 
 
 class OutOfOrderSequence(Rejected):
     """``expected_seq`` is the sequence that should have come."""
-
-    code = "sequence_gap"
 
 
 class ProducerFenced(Rejected):
@@ -287,13 +251,9 @@ class ProducerFenced(Rejected):
     stop, and do not open the id again.
     """
 
-    code = "producer_fenced"
 
-
-class UnknownTransaction(Rejected):
+class TransactionNotFound(Rejected):
     """No producer has this transactional id, or none has used it for days: open it, and repeat the work."""
-
-    code = "transaction_not_found"
 
 
 class TransactionAborted(Rejected):
@@ -302,58 +262,44 @@ class TransactionAborted(Rejected):
     Begin another one, and repeat its work.
     """
 
-    code = "transaction_aborted"
-
 
 class TransactionEnding(Rejected):
     """The transaction before is decided, and its partitions do not show it yet."""
 
-    code = "transaction_ending"
     retryable = True
 
 
 class OffsetsPending(Rejected):
     """An open transaction has added offsets of these partitions: which ones count is decided by its end."""
 
-    code = "offsets_pending"
     retryable = True
 
 
 class IdempotencyKeyReused(Rejected):
     """Another request was sent with this ``Idempotency-Key``."""
 
-    code = "idempotency_key_reused"
-
 
 class IdempotencyInProgress(Rejected):
     """An equal request with this ``Idempotency-Key`` is still running."""
 
-    code = "idempotency_in_progress"
     retryable = True
 
 
-class UnknownDelayed(Rejected):
+class DelayedNotFound(Rejected):
     """No such delayed message is pending."""
-
-    code = "delayed_not_found"
 
 
 class DelayedAlreadyDelivered(Rejected):
     """The delayed message is delivered, or on its way: nothing can be changed any more."""
 
-    code = "already_delivered"
 
-
-class UnknownSchedule(Rejected):
+class ScheduleNotFound(Rejected):
     """No schedule has this id."""
-
-    code = "schedule_not_found"
 
 
 class NotLeader(Rejected):
     """``leader`` is the broker id to ask, or None while none is known."""
 
-    code = "not_leader"
     retryable = True
 
 
@@ -363,104 +309,79 @@ class ReplicaNotInSync(NotLeader):
     The leader can. ``replica`` is the broker that was asked, ``leader`` as in ``NotLeader``.
     """
 
-    code = "replica_not_in_sync"
-
 
 class NoLeader(Rejected):
     """The partition is electing a leader."""
 
-    code = "no_leader"
     retryable = True
 
 
 class NotEnoughReplicas(Rejected):
     """Fewer healthy voters than min.insync.replicas; refused before anything was written."""
 
-    code = "not_enough_replicas"
     retryable = True
 
 
 class Overloaded(Rejected):
     """The broker or the partition has too much in flight. ``retry_after_ms`` says when to come back."""
 
-    code = "overloaded"
     retryable = True
 
 
 class QuotaExceeded(Rejected):
     """The share of a client, a group or a topic is used up. ``retry_after_ms`` says when to come back."""
 
-    code = "quota_exceeded"
     retryable = True
 
 
 class Draining(Rejected):
     """The broker is stopping; another one serves."""
 
-    code = "draining"
     retryable = True
 
 
 class StorageFull(Rejected):
     """The disk has no room: produce is refused, reads go on, it recovers when space returns."""
 
-    code = "storage_full"
     retryable = True
 
 
 class UriTooLong(Rejected):
     """``limit_bytes``: maximum length of path and query together."""
 
-    code = "uri_too_long"
-
 
 class HeadersTooLarge(Rejected):
     """A header has more than ``limit_bytes``, or there are too many of them."""
-
-    code = "headers_too_large"
 
 
 class MisdirectedRequest(Rejected):
     """``Host`` is not a name of this broker; ``http.allowed_hosts`` may list it."""
 
-    code = "misdirected_request"
-
 
 class OriginNotAllowed(Rejected):
     """A web page of another origin writes; ``cors.allowed_origins`` may list it."""
-
-    code = "origin_not_allowed"
 
 
 class PathNotFound(Rejected):
     """There is no resource at this path; /docs lists all paths."""
 
-    code = "path_not_found"
-
 
 class MethodNotAllowed(Rejected):
     """``allowed``: the methods of this path."""
-
-    code = "method_not_allowed"
 
 
 class NotAcceptable(Rejected):
     """``supported``: the media types of this path."""
 
-    code = "not_acceptable"
-
 
 class RequestTimeout(Rejected):
     """The body did not arrive in time; nothing was done."""
 
-    code = "request_timeout"
     retryable = True
 
 
 class RecordNotFound(Rejected):
     """The offset is in the log but has no user record (a control record, or removed by compaction)."""
-
-    code = "record_not_found"
 
 
 class NotSent(Rejected):
@@ -469,7 +390,6 @@ class NotSent(Rejected):
     Raised by the client only.
     """
 
-    code = "not_sent"
     retryable = True
 
 
@@ -483,8 +403,6 @@ class CommitUnknown(Unknown):
     repeat the work before.
     """
 
-    code = "replication_timeout"
-
 
 class OutcomeForgotten(Unknown):
     """Other transactions of this producer have ended since: whether this one was committed is forgotten.
@@ -492,20 +410,19 @@ class OutcomeForgotten(Unknown):
     Asking again does not help: read what it wrote with ``isolation=committed``.
     """
 
-    code = "transaction_outcome_unknown"
     retryable = False
 
 
 class LeadershipNotMoved(Unknown):
     """The time ran out before another replica led. The one that was asked may still win an election."""
 
-    code = "leadership_not_moved"
-
 
 class ConnectionLost(Unknown):
     """The answer never came. Raised by the client only."""
 
-    code = "connection_lost"
+
+class InternalError(RaftlogError):
+    """A broker made a mistake, which its log describes. The operation may have happened."""
 
 
 class InvariantViolated(BaseException):
@@ -523,15 +440,19 @@ class MachineFailed(Exception):
     """A state machine could not take in what is committed: its replica is opened again."""
 
 
-def _family(root: type[RaftlogError]) -> dict[str, type[RaftlogError]]:
-    found = {root.code: root} if "code" in vars(root) else {}
-    for child in root.__subclasses__():
-        found.update(_family(child))
-    return found
+RaftlogError.code = _code_of(RaftlogError)
 
 
-BY_CODE: Mapping[str, type[RaftlogError]] = _family(RaftlogError)
-"""Every error that has a name on the wire."""
+def _kinds(base: type[RaftlogError]) -> Iterator[type[RaftlogError]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
+
+
+BY_CODE: Mapping[str, type[RaftlogError]] = {
+    kind.code: kind for kind in _kinds(RaftlogError) if kind not in (Rejected, Unknown)
+}
+"""Every error that a broker sends or a client raises, by its name on the wire."""
 
 
 def from_code(code: str, message: str, details: Mapping[str, Detail]) -> RaftlogError:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal, Protocol, TypeVar, assert_never
 
 from raftlog.client import Client
-from raftlog.errors import NoLeader, NotSent, RaftlogError, UnknownTopic
+from raftlog.errors import NoLeader, NotSent, RaftlogError, TopicNotFound
 from raftlog.types import TopicPartition
 from spark_io.errors import DataLoss, InvalidOption
 from spark_io.options import ReadOptions
@@ -173,7 +173,7 @@ def _check_known(
 def _partitions(client: Client, name: str, *, is_optional: bool) -> list[Found]:
     try:
         return [*client.topics.partitions(name)]
-    except UnknownTopic as error:
+    except TopicNotFound as error:
         if is_optional:
             return []  # it was deleted a moment ago
         raise no_such_topic(client, error) from None

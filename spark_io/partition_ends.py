@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raftlog.errors import NoLeader, UnknownTopic
+from raftlog.errors import NoLeader, TopicNotFound
 from raftlog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def removed_partitions(
     for topic in sorted({one.topic for one in wanted}):
         try:
             described = client.topics.describe(topic)
-        except UnknownTopic:
+        except TopicNotFound:
             continue
         for target in absent:
             if target.topic == topic and target.partition < described.partitions:
@@ -85,7 +85,7 @@ def is_lossless_now(client: Client, target: TopicPartition, at: int) -> bool:
     """``is_lossless`` for a partition as brokers describe it now. Raises ``NoLeader``."""
     try:
         partitions = client.topics.partitions(target.topic)
-    except UnknownTopic:
+    except TopicNotFound:
         return False
     found = None
     for one in partitions:

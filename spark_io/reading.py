@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from raftlog.client import Client
 from raftlog.client.messages import Message
-from raftlog.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
+from raftlog.errors import OffsetOutOfRange, PartitionNotFound, TopicNotFound
 from raftlog.types import TopicPartition
 from spark_io.columns import record_batch
 from spark_io.discovery import surviving
@@ -48,7 +48,7 @@ def _read_range(client: Client, options: ReadOptions, one: Range) -> Iterator[li
         except OffsetOutOfRange as error:
             at = _behind_loss(client, target, at, one.end, error, fails)
             continue
-        except (UnknownTopic, UnknownPartition) as error:
+        except (TopicNotFound, PartitionNotFound) as error:
             if fails and not is_lossless_now(client, target, at):
                 raise DataLoss(
                     f"{target} is deleted, with its offsets {at} to {one.end - 1}; "

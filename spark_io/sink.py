@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from raftlog.errors import InvalidRecord, RecordTooLarge, UnknownPartition, UnknownTopic
+from raftlog.errors import InvalidRecord, PartitionNotFound, RecordTooLarge, TopicNotFound
 from spark_io.commits import abandon, ahead, begin_run, commit
 from spark_io.connections import client_of
 from spark_io.errors import InvalidRows, SinkAhead, SinkGap, SinkInUse
@@ -34,7 +34,7 @@ _QUERY: Final = "sql.streaming.queryId"  # in the checkpoint
 _RUN: Final = "spark.jobGroup.id"  # of the query: one start of it
 _BATCH: Final = "streaming.sql.batchId"
 _SINK: Final = (SinkInUse, SinkGap, SinkAhead)
-_ROWS: Final = (InvalidRows, InvalidRecord, RecordTooLarge, UnknownPartition)
+_ROWS: Final = (InvalidRows, InvalidRecord, RecordTooLarge, PartitionNotFound)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _told(options: WriteOptions, write: Callable[[], Staged]) -> WriterCommitMes
     """The message of a task that writes."""
     try:
         return write()
-    except UnknownTopic as error:
+    except TopicNotFound as error:
         return Refused(no_such_topic(client_of(options.servers), error))
     except (*_SINK, *_ROWS) as error:
         return Refused(error)

@@ -18,7 +18,7 @@ from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
 from raftlog.client.topic_names import suggestion
-from raftlog.errors import NotSent, UnknownTopic
+from raftlog.errors import NotSent, TopicNotFound
 from raftlog.wire import topics
 from spark_io.errors import InvalidOption
 
@@ -51,7 +51,7 @@ def no_topic(topic: str, names: Iterable[str]) -> InvalidOption:
     )
 
 
-def no_such_topic(client: Client, error: UnknownTopic) -> InvalidOption:
+def no_such_topic(client: Client, error: TopicNotFound) -> InvalidOption:
     """The error for the topic that a broker does not know."""
     return no_topic(str(error.details.get("topic")), [one.name for one in client.topics.list()])
 

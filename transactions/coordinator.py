@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
 from raftlog.clock import TrustedClock
-from raftlog.errors import UnknownGroup, UnknownPartition, UnknownTopic
+from raftlog.errors import GroupNotFound, PartitionNotFound, TopicNotFound
 from raftlog.hosting.coordinator import Coordinator
 from raftlog.hosting.decisions import Effect
 from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
@@ -54,14 +54,14 @@ class Markers(Protocol):
     ) -> None:
         """Return once the partition shows the outcome.
 
-        Raises ``RaftlogError``, and ``UnknownTopic`` and ``UnknownPartition`` only if the partition is known
-        to be gone.
+        Raises ``RaftlogError``, and ``TopicNotFound`` and ``PartitionNotFound`` only if the partition is
+        known to be gone.
         """
 
     async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
         """Return once the group has committed or dropped the offsets of the transaction.
 
-        Raises ``RaftlogError``, and ``UnknownGroup`` only if the offsets of all groups are known to be gone.
+        Raises ``RaftlogError``, and ``GroupNotFound`` only if the offsets of all groups are known to be gone.
         """
 
 
@@ -156,7 +156,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         pause_s = PAUSE_MIN_S
         what = f"the outcome of {mark.transaction} for {target}"
         while (error := await self.tried(tell(mark, target), what)) is not None:
-            if isinstance(error, UnknownTopic | UnknownPartition | UnknownGroup):
+            if isinstance(error, TopicNotFound | PartitionNotFound | GroupNotFound):
                 return
             self.tally.marker_retries += 1
             _log.info("%s does not know the outcome of %s yet: %s", target, mark.transaction, error)

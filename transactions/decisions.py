@@ -25,7 +25,7 @@ from raftlog.errors import (
     OutcomeForgotten,
     ProducerFenced,
     RaftlogError,
-    UnknownTransaction,
+    TransactionNotFound,
 )
 from raftlog.hosting.deadlines import Deadlines
 from raftlog.hosting.decisions import RequestId
@@ -448,7 +448,7 @@ class Decisions:
     def _existing(self, name: str) -> Transaction:
         found = self.state.transactions.get(name)
         if found is None:
-            raise UnknownTransaction(f"there is no transactional id {name!r}; open it first")
+            raise TransactionNotFound(f"there is no transactional id {name!r}; open it first")
         return found
 
     def _open_one(self, handle: Handle) -> tuple[str, Transaction]:

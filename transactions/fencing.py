@@ -12,7 +12,7 @@ from raftlog.errors import (
     RaftlogError,
     TransactionAborted,
     TransactionEnding,
-    UnknownTransaction,
+    TransactionNotFound,
 )
 from transactions.records import EPOCH_LAST, Handle, Outcome, State, Transaction
 
@@ -79,7 +79,7 @@ def check_takes_part(handle: Handle, newest: Transaction, group: str) -> None:
     if (error := why_closed(handle, newest)) is not None:
         raise error
     if group not in newest.groups:
-        raise UnknownTransaction(f"group {group} does not take part in transaction {handle}")
+        raise TransactionNotFound(f"group {group} does not take part in transaction {handle}")
 
 
 def _ahead(handle: Handle, newest: Transaction) -> RaftlogError:
@@ -88,7 +88,7 @@ def _ahead(handle: Handle, newest: Transaction) -> RaftlogError:
         return TransactionEnding(
             f"the transaction before {handle} is not complete yet; retry", retry_after_ms=20
         )
-    return UnknownTransaction(f"transaction {handle} was never begun; open the transactional id again")
+    return TransactionNotFound(f"transaction {handle} was never begun; open the transactional id again")
 
 
 def _fenced(handle: Handle, newest: Transaction) -> ProducerFenced:

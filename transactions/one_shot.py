@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from raftlog.errors import CommitUnknown, RaftlogError, TransactionAborted, Unknown, UnknownTransaction
+from raftlog.errors import CommitUnknown, RaftlogError, TransactionAborted, TransactionNotFound, Unknown
 from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.types import NodeId
 from transactions.batches import KEY_END, partition_of
@@ -194,7 +194,7 @@ class OneShots:
         """Whether the next transaction of an id can begin at once, whatever partitions have no leader."""
         try:
             found = await self._service.ask(ReadTransaction(transactional_id=name), timeout_ms=timeout_ms)
-        except UnknownTransaction:
+        except TransactionNotFound:
             return True
         except RaftlogError:
             return False

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from raftlog.errors import OutcomeForgotten, UnknownTransaction
+from raftlog.errors import OutcomeForgotten, TransactionNotFound
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic, PeerCalls
 from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.node.rpc_classes import CallClass, Service
@@ -97,7 +97,7 @@ class TransactionService:
         """The reply of the coordinator of the request's transactional id; never ``NeedsProducerId``.
 
         Raises what it refuses, ``NoLeader`` when none is found in time, ``CommitUnknown`` when its answer was
-        lost, and ``UnknownTransaction`` while there are no transactions at all.
+        lost, and ``TransactionNotFound`` while there are no transactions at all.
         """
         deadline = deadline_in(timeout_ms)
         reply = await self._ask(request, deadline)
@@ -114,7 +114,7 @@ class TransactionService:
         if count is None and isinstance(request, End):
             raise OutcomeForgotten(f"transactional id {name!r} is not known, perhaps not any more")
         if count is None:
-            raise UnknownTransaction(f"there is no transactional id {name!r}; open it first")
+            raise TransactionNotFound(f"there is no transactional id {name!r}; open it first")
         return await self._coordinators.ask(
             partition_of(name, count),
             request,

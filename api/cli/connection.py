@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from api.cli.imports import tls_only_for
 from api.cli.output import options_checked
-from raftlog.errors import ConnectionLost, NotSent, RaftlogError, UnknownTopic
+from raftlog.errors import ConnectionLost, NotSent, RaftlogError, TopicNotFound
 
 if TYPE_CHECKING:
     from api.cli.reading import Reading
@@ -48,7 +48,7 @@ def connected(server: str, rack: str | None = None) -> Iterator[Client]:
     with Client(server, retry_timeout=RETRY_TIMEOUT, rack=rack) as client:
         try:
             yield client
-        except UnknownTopic as error:
+        except TopicNotFound as error:
             raise with_likely_name(client.topics.list(), error) from error
 
 
@@ -66,7 +66,7 @@ def reading(server: str) -> Iterator[Reading]:
         yield ask
     except (NotSent, ConnectionLost) as error:
         raise error if ask.was_reached else unreachable(server, error) from error
-    except UnknownTopic as error:
+    except TopicNotFound as error:
         raise with_likely_name(ask(ask.topics.list()), error) from error
     finally:
         ask.close()
@@ -80,13 +80,13 @@ def unreachable(server: str, error: RaftlogError) -> NotSent:
     )
 
 
-def with_likely_name(topics: Sequence[TopicBody], error: UnknownTopic) -> UnknownTopic:
+def with_likely_name(topics: Sequence[TopicBody], error: TopicNotFound) -> TopicNotFound:
     """The same error with the most similar name."""
     from raftlog.client.topic_names import nearest
 
     name = str(error.details.get("topic"))
     likely = nearest(name, [topic.name for topic in topics])
     hint = "" if likely is None else f"did you mean {likely!r}? "
-    return UnknownTopic(
+    return TopicNotFound(
         f"there is no topic {name!r}; {hint}`raftlog topic list` shows all topics", **error.details
     )

@@ -25,7 +25,7 @@ from api.cli.output import (
 )
 from api.cli.parameters import Argument, Option
 from api.cli.tables import Row, printable, time_text
-from raftlog.errors import UnknownTopic
+from raftlog.errors import TopicNotFound
 from raftlog.units import counted
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _topics_named(topic: str, group: str) -> Iterator[None]:
     """An error for a missing topic of the group says what makes it."""
     try:
         yield
-    except UnknownTopic as error:
+    except TopicNotFound as error:
         name = str(error.details.get("topic"))
         if name.endswith(".retry"):
             text = f"records cannot be tried again: there is no topic {name!r}; start a worker of the group, "
@@ -191,7 +191,7 @@ def _topics_named(topic: str, group: str) -> Iterator[None]:
         else:
             text = f"group {group!r} has no dead letters of {topic!r}: there is no topic {name!r}; "
             text += "`raftlog topic list` shows all topics, `raftlog group list` all groups"
-        raise UnknownTopic(text, **error.details) from error
+        raise TopicNotFound(text, **error.details) from error
 
 
 def _show(letters: Sequence[DeadLetter], *, has_value: bool) -> None:

@@ -32,7 +32,7 @@ from api.cli.output import (
 from api.cli.parameters import Argument, Option
 from api.cli.tables import Row
 from api.stop_signals import stop_signals
-from raftlog.errors import InvalidRequest, RaftlogError, UnknownTopic
+from raftlog.errors import InvalidRequest, RaftlogError, TopicNotFound
 from raftlog.units import counted
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ async def _target(client: AsyncClient, source: Source, wanted: _Wanted) -> Topic
     count = len(source.partitions)
     try:
         target = await client.topics.describe(wanted.into)
-    except UnknownTopic:
+    except TopicNotFound:
         target = await client.topics.create(
             wanted.into,
             partitions=count,

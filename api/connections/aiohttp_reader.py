@@ -18,7 +18,7 @@ from aiohttp.http import HttpVersion10, HttpVersion11, RawRequestMessage
 from api.app import RequestPipeline
 from api.connections.connection_limit import ConnectionLimit
 from api.connections.fast_path import LINGER_S
-from raftlog.errors import HeadersTooLarge, MalformedRequest, RaftlogError, UriTooLong
+from raftlog.errors import HeadersTooLarge, InternalError, MalformedRequest, RaftlogError, UriTooLong
 from raftlog.log_limit import LogLimit
 
 TARGET_BYTES_MAX: Final = 8192
@@ -145,7 +145,9 @@ class _Connection(web.RequestHandler):
             self._tell(str(error))
             return self._request_pipeline.refuse(request, error)
         self.log_exception("a connection's reader failed", exc_info=exc)
-        return self._request_pipeline.refuse(request, RaftlogError("an internal error; see the broker's log"))
+        return self._request_pipeline.refuse(
+            request, InternalError("an internal error; see the broker's log")
+        )
 
     def log_exception(self, *args: object, **kw: object) -> None:
         """An invalid end of a body after its response is not logged as an error."""

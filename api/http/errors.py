@@ -58,13 +58,13 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "`Content-Type` or `Content-Encoding` names a format that this path does not support.",
         "Send a format in `supported`.",
     ),
-    errors.UnknownTopic: Kind(
+    errors.TopicNotFound: Kind(
         404,
         "No such topic",
         "No topic has this name, or it was deleted during the request.",
         "Create the topic, or correct the name: `GET /v1/topics` lists all.",
     ),
-    errors.UnknownPartition: Kind(
+    errors.PartitionNotFound: Kind(
         404,
         "No such partition",
         "The topic has no such partition.",
@@ -97,13 +97,13 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "The request is valid, but the state of brokers or replicas does not allow it.",
         "`detail` says what to do first.",
     ),
-    errors.UnknownGroup: Kind(
+    errors.GroupNotFound: Kind(
         404,
         "No such consumer group",
         "No group of this name has members or committed offsets.",
         "Join it, or commit an offset: that creates it. `GET /v1/groups` lists all.",
     ),
-    errors.UnknownMember: Kind(
+    errors.MemberNotFound: Kind(
         404,
         "No such member",
         "The group has no such member: it never joined, has left, its session has expired, or another "
@@ -170,7 +170,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "Another producer with the same id has the newer epoch `current_epoch`.",
         "Close this producer, or allocate a new id.",
     ),
-    errors.UnknownTransaction: Kind(
+    errors.TransactionNotFound: Kind(
         404,
         "There is no such transaction",
         "No producer has opened this transactional id, or none has used it for days.",
@@ -204,7 +204,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "running.",
         "Send each request with a key of its own, and repeat a request exactly as it was.",
     ),
-    errors.UnknownQueue: Kind(
+    errors.QueueNotFound: Kind(
         404,
         "There is no such queue",
         "The group does not work off this topic as a queue: nothing was received yet, or the queue was "
@@ -219,7 +219,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "Nothing was changed. Undo the effect of the job, or make it harmless to do twice; ask for longer "
         "leases, or extend them in time.",
     ),
-    errors.UnknownDelayed: Kind(
+    errors.DelayedNotFound: Kind(
         404,
         "There is no such delayed message",
         "It was cancelled, was delivered more than 10 minutes ago, or was never accepted.",
@@ -231,7 +231,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "It is in its target topic, or on its way: it can neither be cancelled nor get another time.",
         "Nothing was changed. Undo its effect by another message.",
     ),
-    errors.UnknownSchedule: Kind(
+    errors.ScheduleNotFound: Kind(
         404,
         "There is no such schedule",
         "It was deleted, or never created.",
@@ -380,7 +380,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "The body did not arrive in time. The connection is closed.",
         "Retry the request; send a large body in parts.",
     ),
-    errors.UnknownBroker: Kind(
+    errors.BrokerNotFound: Kind(
         404,
         "No such broker",
         "No broker of this id has registered.",
@@ -392,7 +392,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "The offset is in range, but has a control record, not a user record.",
         "Fetch from this offset on: the response begins with the next record.",
     ),
-    RaftlogError: Kind(
+    errors.InternalError: Kind(
         500,
         "Internal error",
         "An error in the broker; its log has it under `request_id`.",
@@ -413,7 +413,7 @@ def status_and_title(error: RaftlogError) -> tuple[int, str]:
     for cls in type(error).__mro__:
         if cls in TABLE:
             return TABLE[cls][:2]
-    return TABLE[RaftlogError][:2]
+    return TABLE[errors.InternalError][:2]
 
 
 def problem(error: RaftlogError, *, instance: str, request_id: str) -> ProblemBody:

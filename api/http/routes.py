@@ -29,11 +29,11 @@ from raftlog.errors import (
     NotAcceptable,
     OriginNotAllowed,
     Overloaded,
+    PartitionNotFound,
     QuotaExceeded,
     RaftlogError,
     RequestTimeout,
-    UnknownPartition,
-    UnknownTopic,
+    TopicNotFound,
     UriTooLong,
 )
 from raftlog.types import TopicPartition
@@ -136,7 +136,7 @@ class Call:
         name = self.match_info["topic"]
         found = self.services.controller.image.topics.get(name)
         if found is None:
-            raise UnknownTopic(
+            raise TopicNotFound(
                 f"there is no topic {name[:250]!r}; GET /v1/topics lists them", topic=name[:250]
             )
         return found
@@ -147,7 +147,7 @@ class Call:
         count, number = len(topic.partitions), self.partition_number
         if number is None or number >= count:
             text = self.match_info["partition"]
-            raise UnknownPartition(
+            raise PartitionNotFound(
                 f"{topic.name} has the partitions 0 to {count - 1}, not {text[:32]!r}",
                 topic=topic.name,
                 partition=text[:32],

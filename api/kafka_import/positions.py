@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from api.kafka_import.accounts import Copied
 from raftlog.client import AsyncClient
-from raftlog.errors import Conflict, UnknownGroup
+from raftlog.errors import Conflict, GroupNotFound
 
 
 class Moved(NamedTuple):
@@ -29,7 +29,7 @@ async def move_group(
     """Commit the translated offsets of a group, except where it is further already."""
     try:
         shown = {each.partition: each for each in await client.groups.offsets(group) if each.topic == topic}
-    except UnknownGroup:
+    except GroupNotFound:
         shown = {}
     before = {partition: each.committed_offset for partition, each in shown.items()}
     found = []

@@ -92,9 +92,9 @@ def _broker(call: Call, image: MetadataImage) -> BrokerInfo:
     if found is not None:
         return found
     if broker_id in image.forgotten:
-        raise errors.UnknownBroker(f"broker {broker_id} was removed for good, and its id is not given again")
+        raise errors.BrokerNotFound(f"broker {broker_id} was removed for good, and its id is not given again")
     text = call.match_info["broker"][:32]
-    raise errors.UnknownBroker(f"there is no broker {text!r}; GET {brokers.LIST.path} lists them")
+    raise errors.BrokerNotFound(f"there is no broker {text!r}; GET {brokers.LIST.path} lists them")
 
 
 async def get_cluster(call: Call) -> web.StreamResponse:

@@ -33,7 +33,7 @@ from api.resources.redriven_jobs import RedrivenJobs
 from broker.ports import CONFIRM_MS
 from partitions.metadata.image import TopicInfo
 from partitions.values import QUORUM, AppendReceipt
-from raftlog.errors import Conflict, InvalidRequest, RecordTooLarge, UnknownTopic
+from raftlog.errors import Conflict, InvalidRequest, RecordTooLarge, TopicNotFound
 from raftlog.node.computing import computed
 from raftlog.records.builder import Record
 from raftlog.records.failures import Settled, dead_letter_topic, retry_topic, tombstone
@@ -180,7 +180,7 @@ async def _topic(call: Call, name: str, purpose: str) -> TopicInfo:
     if found is None:
         found = (await controller.current_image(CONFIRM_MS)).topics.get(name)
     if found is None:
-        raise UnknownTopic(
+        raise TopicNotFound(
             f"there is no topic {name[:500]!r}, {purpose}; a worker of the group makes it. Check the names "
             "of topic and group: GET /v1/topics lists all topics",
             topic=name[:500],

@@ -91,7 +91,7 @@ async def list_messages(call: Call) -> web.StreamResponse:
     for shown, (which, one) in enumerate(found[:limit], 1):
         try:
             message = await service.message(which, one, timeout_ms)
-        except errors.UnknownDelayed:
+        except errors.DelayedNotFound:
             continue  # it has left meanwhile
         items.append(_body(which, one, message))
         keys_bytes += len(message.key or b"")
@@ -212,7 +212,7 @@ def _named(call: Call) -> MessageId:
 def _token(text: str) -> MessageId:
     try:
         return MessageId.parse(text)
-    except errors.UnknownDelayed:
+    except errors.DelayedNotFound:
         raise InvalidRequest(
             f"page_token is {text[:64]!r}; send the next_page_token of the previous page unchanged",
             field="page_token",

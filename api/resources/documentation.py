@@ -13,7 +13,7 @@ from api.http.routes import CAPPED, Call, Handler, Parameter, Route
 from api.resources.html_pages import page, text
 from api.resources.problem_pages import problem_table
 from broker.ports import Limits
-from raftlog.errors import RaftlogError
+from raftlog.errors import InternalError, RaftlogError
 from raftlog.node.computing import computed
 from raftlog.wire import documents, headers, media_types
 from raftlog.wire.operation import BodyType
@@ -187,7 +187,7 @@ def _responses(route: Route, known: Mapping[type, JsonObject]) -> JsonObject:
 
 def _by_status(route: Route) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
-    kinds: tuple[type[RaftlogError], ...] = (*route.errors, RaftlogError)
+    kinds: tuple[type[RaftlogError], ...] = (*route.errors, InternalError)
     for kind in kinds:
         status, _ = status_and_title(kind())
         found.setdefault(status, set()).add(kind.code)

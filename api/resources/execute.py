@@ -28,7 +28,7 @@ from api.resources.receipts import stored_ms
 from groups.requests import Commit
 from partitions.metadata.image import TopicInfo
 from raftlog import errors
-from raftlog.errors import InvalidRequest, RaftlogError, UnknownTopic
+from raftlog.errors import InvalidRequest, RaftlogError, TopicNotFound
 from raftlog.node.computing import computed
 from raftlog.types import TopicPartition
 from raftlog.wire import media_types
@@ -135,7 +135,7 @@ def _placed(call: Call, records: Sequence[wire.TopicRecord]) -> _Wanted:
     for number, record in enumerate(records):
         pointer, name = f"/records/{number}/topic", record.topic[:250]
         if name not in topics:
-            raise UnknownTopic(
+            raise TopicNotFound(
                 f"{pointer}: there is no topic {name!r}; GET /v1/topics lists them", topic=name
             )
         if topics[name].is_internal:

@@ -64,7 +64,7 @@ def milliseconds(value: wire.Duration, field: str, bounds: tuple[int, int]) -> i
 async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commit:
     """Offsets of a body, for the topics that have these names now, without those of removed partitions.
 
-    Raises ``UnknownTopic``, ``UnknownPartition`` and ``InvalidRequest``.
+    Raises ``TopicNotFound``, ``PartitionNotFound`` and ``InvalidRequest``.
     """
     if wanted.generation >= 0 and wanted.member_id is None:
         raise InvalidRequest("member_id: a commit with a generation needs it, too", field="member_id")

@@ -47,7 +47,7 @@ from raftlog.wire import bodies, members
 from raftlog.wire import groups as wire
 
 Partitions = Mapping[str, tuple[int, ...]]
-MUST_JOIN = (errors.UnknownGroup, errors.UnknownMember, errors.StaleGeneration, errors.RebalanceInProgress)
+MUST_JOIN = (errors.GroupNotFound, errors.MemberNotFound, errors.StaleGeneration, errors.RebalanceInProgress)
 FENCED = (*MUST_JOIN, errors.InvalidRequest)
 BYTES_PER_PARTITION = 1 << 20
 BYTES_MAX = 4 << 20  # of one response; one more partition may exceed it
@@ -191,7 +191,7 @@ async def _join_request(state: _Poll) -> Join:
     if wanted.topics is not None:
         return request
     limits = state.call.services.limits
-    with contextlib.suppress(errors.UnknownGroup):
+    with contextlib.suppress(errors.GroupNotFound):
         view = await state.call.services.groups.ask(
             ReadGroup(group=state.group), timeout_ms=limits.control_timeout_ms
         )
@@ -243,7 +243,7 @@ async def _place(state: _Poll) -> None:
     )
     for target in missing:
         known = committed.get((target.topic, target.partition))
-        with contextlib.suppress(errors.UnknownPartition):  # removed; the group is about to rebalance
+        with contextlib.suppress(errors.PartitionNotFound):  # removed; the group is about to rebalance
             state.positions[target] = await _reset(state, target) if known is None else known
 
 
@@ -299,7 +299,7 @@ async def _records(state: _Poll) -> list[bodies.Message]:
             except errors.ArchiveUnavailable as error:
                 unavailable = error
                 continue
-            except errors.UnknownPartition:
+            except errors.PartitionNotFound:
                 del state.positions[target]  # it was removed, and the group is about to rebalance
                 continue
             state.positions[target] = page.next_offset

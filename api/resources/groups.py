@@ -150,7 +150,7 @@ def _taken_over(view: GroupView, member_id: str | None) -> set[Target]:
         return {(each.topic, each.partition) for each in view.pending}
     member = view.group.members.get(member_id)
     if member is None:
-        raise errors.UnknownMember(f"member_id: {member_id[:64]!r} is no member of the group; join again")
+        raise errors.MemberNotFound(f"member_id: {member_id[:64]!r} is no member of the group; join again")
     return {(topic, number) for topic, numbers in member.assignment.items() for number in numbers}
 
 
@@ -163,7 +163,7 @@ async def _committed(call: Call, name: str) -> dict[Target, int]:
     """A group that does not exist yet has none."""
     try:
         view = await _view(call, name)
-    except errors.UnknownGroup:
+    except errors.GroupNotFound:
         return {}
     return {(topic, partition): committed.offset for topic, partition, committed in view.offsets}
 

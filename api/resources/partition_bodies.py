@@ -7,7 +7,7 @@ from typing import Literal
 from api.http.routes import Call
 from partitions.metadata.image import PartitionInfo
 from partitions.values import PartitionStatus
-from raftlog.errors import NoLeader, UnknownTopic
+from raftlog.errors import NoLeader, TopicNotFound
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import bodies
 
@@ -17,7 +17,7 @@ async def described(call: Call, target: TopicPartition) -> bodies.PartitionBody:
     statuses = await call.services.gateway.describe(target.topic, (target.partition,))
     topic = call.services.controller.image.topics.get(target.topic)
     if topic is None:
-        raise UnknownTopic(f"there is no topic {target.topic!r}", topic=target.topic)
+        raise TopicNotFound(f"there is no topic {target.topic!r}", topic=target.topic)
     for status in statuses:
         if status.partition == target.partition:
             if target.partition >= len(topic.partitions):

@@ -169,8 +169,8 @@ async def _asked(
     creates = isinstance(request, Receive)
     try:
         reply = await call.services.groups.ask(request, timeout_ms=limit_ms, creates=creates)
-    except errors.UnknownGroup as error:
-        raise errors.UnknownQueue(str(error)) from error
+    except errors.GroupNotFound as error:
+        raise errors.QueueNotFound(str(error)) from error
     assert isinstance(reply, expected), reply
     return reply
 

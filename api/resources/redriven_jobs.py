@@ -15,7 +15,7 @@ from api.resources.dead_letter_scan import records_of
 from partitions.values import FetchRequest
 from queues.job_steps import key_digest
 from queues.requests import DeadJob, QueueView, ReadQueue, Reopen
-from raftlog.errors import OffsetOutOfRange, UnknownGroup, UnknownPartition, UnknownQueue
+from raftlog.errors import GroupNotFound, OffsetOutOfRange, PartitionNotFound, QueueNotFound
 from raftlog.records.failures import FailedRecord
 from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.types import Offset, TopicPartition
@@ -41,7 +41,7 @@ class RedrivenJobs:
         ask = ReadQueue(group=group, topic=topic)
         try:
             queue = await call.services.groups.ask(ask, timeout_ms=call.services.limits.control_timeout_ms)
-        except (UnknownGroup, UnknownQueue):
+        except (GroupNotFound, QueueNotFound):
             return None
         assert isinstance(queue, QueueView), queue
         return cls(call, topic, found.topic_id, group, TagSelection.in_fields(queue))
@@ -77,7 +77,7 @@ class RedrivenJobs:
         request = FetchRequest(position=Offset(record.origin.offset), bytes_max=1)
         try:
             result = await self.call.services.log.fetch(target, request)
-        except (OffsetOutOfRange, UnknownPartition):
+        except (OffsetOutOfRange, PartitionNotFound):
             return False
         return any(
             (stored.offset, stored.key, stored.value) == (record.origin.offset, record.key, record.value)

@@ -23,7 +23,7 @@ from delayed.requests import CreateSchedule, DescribedSchedule
 from delayed.scheduling import headers_of, is_same
 from partitions.metadata.image import TopicInfo
 from raftlog import errors
-from raftlog.errors import InvalidRequest, UnknownSchedule, UnknownTopic
+from raftlog.errors import InvalidRequest, ScheduleNotFound, TopicNotFound
 from raftlog.records.batch import batch_too_large
 from raftlog.records.builder import Record
 from raftlog.wire import schedules as wire
@@ -110,7 +110,7 @@ async def _topic(call: Call, name: str) -> TopicInfo:
         image = await call.services.controller.current_image(call.services.limits.control_timeout_ms)
         topics = image.topics
     if name not in topics:
-        raise UnknownTopic(f"there is no topic {name[:250]!r}; GET /v1/topics lists them", topic=name[:250])
+        raise TopicNotFound(f"there is no topic {name[:250]!r}; GET /v1/topics lists them", topic=name[:250])
     return topics[name]
 
 
@@ -119,7 +119,7 @@ async def _created_before(call: Call, request: CreateSchedule) -> DescribedSched
     try:
         timeout_ms = call.services.limits.control_timeout_ms
         found = await call.services.delayed.read_schedule(request.id, timeout_ms)
-    except UnknownSchedule:
+    except ScheduleNotFound:
         return None
     return found if is_same(found.schedule, request) else None
 
@@ -160,7 +160,7 @@ def _in_record(wrong: InvalidRequest) -> InvalidRequest:
 def _name(call: Call) -> str:
     name = call.match_info["schedule_id"]
     if not pagination.NAMES.fullmatch(name):
-        raise errors.UnknownSchedule(f"there is no schedule {name[:64]!r}; GET /v1/schedules lists them")
+        raise errors.ScheduleNotFound(f"there is no schedule {name[:64]!r}; GET /v1/schedules lists them")
     return name
 
 

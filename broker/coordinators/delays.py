@@ -29,12 +29,12 @@ from partitions.routing.gateway import Gateway
 from partitions.values import QUORUM, FetchRequest
 from raftlog.clock import TrustedClock
 from raftlog.errors import (
+    DelayedNotFound,
     InvalidRequest,
     NoLeader,
     PartitionDecommissioned,
-    UnknownDelayed,
-    UnknownPartition,
-    UnknownTopic,
+    PartitionNotFound,
+    TopicNotFound,
 )
 from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.records.batch import HEADER_BYTES, Batch, Codec, split_batches
@@ -131,7 +131,7 @@ class BrokerDelivery:
         return number(config, "max.message.bytes") - HEADER_BYTES
 
     async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
-        """See the port. Raises ``UnknownDelayed`` for a message that compaction has removed.
+        """See the port. Raises ``DelayedNotFound`` for a message that compaction has removed.
 
         A batch has messages for several moves: the first one reads it, and the others wait for what it keeps.
         """
@@ -149,7 +149,7 @@ class BrokerDelivery:
                         others = self._decode(batch, wanted, offset, found)
                         self._ahead.keep(partition, epoch, others)
                 if offset not in found:
-                    raise UnknownDelayed(f"the message at offset {offset} of {target} has left")
+                    raise DelayedNotFound(f"the message at offset {offset} of {target} has left")
         return [found[offset] for offset in offsets]
 
     def begin(self, partition: int, *, is_led: bool) -> None:
@@ -194,7 +194,7 @@ class BrokerDelivery:
         """See the port: a broker with old metadata asks before it takes a topic for gone."""
         try:
             self._check(lane, messages)
-        except (UnknownTopic, UnknownPartition, InvalidRequest, PartitionDecommissioned):
+        except (TopicNotFound, PartitionNotFound, InvalidRequest, PartitionDecommissioned):
             await self._controller.current_image(CONFIRM_MS)
             self._check(lane, messages)
         data = build_batch(
@@ -209,7 +209,7 @@ class BrokerDelivery:
         target = TopicPartition(lane.topic, lane.partition)
         try:
             await self._gateway.append(target, data, acks=QUORUM, timeout_ms=timeout_ms)
-        except (UnknownTopic, UnknownPartition) as error:
+        except (TopicNotFound, PartitionNotFound) as error:
             await self._controller.current_image(CONFIRM_MS)
             self._check(lane, messages)
             raise NoLeader(f"{target} is being created or deleted: {error}", retry_after_ms=200) from error
@@ -251,10 +251,10 @@ class BrokerDelivery:
     def _check(self, lane: LaneKey, messages: Sequence[Message]) -> None:
         topic = self._controller.image.topics.get(lane.topic)
         if topic is None:
-            raise UnknownTopic(f"the topic {lane.topic} was deleted", topic=lane.topic)
+            raise TopicNotFound(f"the topic {lane.topic} was deleted", topic=lane.topic)
         is_known = lane.partition < len(topic.partitions)
         if not is_known and topic.removed_partition(lane.partition) is None:
-            raise UnknownPartition(f"{lane.topic} has no partition {lane.partition}", topic=lane.topic)
+            raise PartitionNotFound(f"{lane.topic} has no partition {lane.partition}", topic=lane.topic)
         if any(not _is_for(message, topic) for message in messages):
             raise InvalidRequest(f"the topic {lane.topic} was deleted and created again", field="topic")
         if not is_known:

@@ -28,7 +28,7 @@ from partitions.routing.gateway import Gateway
 from partitions.values import FetchRequest, Start
 from queues.all_queues import QueueLimits
 from raftlog.clock import TrustedClock
-from raftlog.errors import CorruptBatch, OffsetOutOfRange, RaftlogError, UnknownPartition
+from raftlog.errors import CorruptBatch, OffsetOutOfRange, PartitionNotFound, RaftlogError
 from raftlog.hosting.known_topics import KnownTopics
 from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.records.batch import Batch, split_batches
@@ -176,7 +176,7 @@ class ConsumedTopics:
         try:
             if await self.exists(place.topic, place.topic_id):
                 return True, await self._with_archive(place)
-        except UnknownPartition:
+        except PartitionNotFound:
             return True, None
         except RaftlogError:
             return False, None

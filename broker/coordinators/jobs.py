@@ -24,10 +24,10 @@ from raftlog.errors import (
     InvalidRequest,
     NoLeader,
     OffsetOutOfRange,
+    PartitionNotFound,
     RecordTooLarge,
     TopicExists,
-    UnknownPartition,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.node.computing import computed
 from raftlog.records.batch import NO_TIMESTAMP, Batch, Codec, split_batches
@@ -54,9 +54,9 @@ class BrokerJobs:
         self._burials = asyncio.Semaphore(BURIALS_MAX)
 
     async def look(self, look: Look) -> Looked:
-        """See the port. Raises ``UnknownTopic`` for a topic that was made again."""
+        """See the port. Raises ``TopicNotFound`` for a topic that was made again."""
         if await self._topic(look.topic, look.topic_id) is None:
-            raise UnknownTopic(f"the topic {look.topic} was deleted", topic=look.topic)
+            raise TopicNotFound(f"the topic {look.topic} was deleted", topic=look.topic)
         request = FetchRequest(
             position=Offset(look.offset),
             bytes_max=LOOK_BYTES,
@@ -77,7 +77,7 @@ class BrokerJobs:
                 nearest,
             )
             return Looked(look.offset, nearest)
-        except (UnknownTopic, UnknownPartition) as error:
+        except (TopicNotFound, PartitionNotFound) as error:
             if (topic := await self._topic(look.topic, look.topic_id)) is None:
                 raise
             if look.partition >= len(topic.partitions) and topic.removed_partition(look.partition):
@@ -153,7 +153,7 @@ class BrokerJobs:
             if error.nearest(bury.offset) > bury.offset:
                 return None
             raise not_there_yet(bury.topic, bury.partition, bury.offset) from error
-        except (UnknownTopic, UnknownPartition) as error:
+        except (TopicNotFound, PartitionNotFound) as error:
             if await self._topic(bury.topic, bury.topic_id) is None:
                 return None
             raise not_there_yet(bury.topic, bury.partition, bury.offset) from error

@@ -18,7 +18,7 @@ from partitions.replica.derived import DerivedState
 from partitions.replica.participant import TransactionName
 from partitions.routing.gateway import Gateway
 from raftlog.clock import TrustedClock
-from raftlog.errors import UnknownPartition, UnknownTopic, UnknownTransaction
+from raftlog.errors import PartitionNotFound, TopicNotFound, TransactionNotFound
 from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.records.control import Marker
 from raftlog.types import NodeId, TopicPartition
@@ -95,7 +95,7 @@ class BrokerTransactions:
         """See ``groups.unconfirmed.CheckOpen``. A description comes from a leader that was confirmed."""
         handle = Handle.parse(added.transaction)
         if handle is None or (handle.producer_id, handle.epoch) != (added.producer_id, added.epoch):
-            raise UnknownTransaction(f"{added.transaction} is no transaction")
+            raise TransactionNotFound(f"{added.transaction} is no transaction")
         ask = ReadTransaction(transactional_id=handle.transactional_id)
         described = await self.service.ask(ask, timeout_ms=CONFIRM_MS)
         assert isinstance(described, Described)
@@ -124,7 +124,7 @@ class BrokerMarkers:
         where = TopicPartition(*target)
         try:
             await self._gateway.mark(where, marker, timeout_ms=timeout_ms)
-        except (UnknownTopic, UnknownPartition):
+        except (TopicNotFound, PartitionNotFound):
             await self._controller.current_image(CONFIRM_MS)
             await self._gateway.mark(where, marker, timeout_ms=timeout_ms)
 

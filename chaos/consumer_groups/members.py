@@ -18,7 +18,7 @@ import msgspec
 from chaos.consumer_groups.history import Committed, Delivered, Owned, Recorder, Surprise
 from chaos.http_client import Client
 from raftlog.aio import Client as PythonClient
-from raftlog.errors import NotSent, RaftlogError, RebalanceInProgress, StaleGeneration, UnknownMember
+from raftlog.errors import MemberNotFound, NotSent, RaftlogError, RebalanceInProgress, StaleGeneration
 from raftlog.wire import groups as wire
 from raftlog.wire import media_types, members
 from raftlog.wire.decoding import decoder_of
@@ -27,7 +27,7 @@ from raftlog.wire.operation import Operation
 SESSION_MS: Final = 4_000
 REBALANCE_MS: Final = 8_000
 ANSWER_S: Final = 12.0  # longer than a rebalance
-FENCED: Final = (UnknownMember, StaleGeneration, RebalanceInProgress)
+FENCED: Final = (MemberNotFound, StaleGeneration, RebalanceInProgress)
 
 Body = TypeVar("Body")
 
@@ -93,7 +93,7 @@ class _HttpMember:
 
     async def after(self, error: RaftlogError) -> None:
         """Pause, and ask another broker. An error that no member should get is recorded."""
-        if isinstance(error, UnknownMember):
+        if isinstance(error, MemberNotFound):
             self.generation = -1
         if not (error.retryable or isinstance(error, (*FENCED, NotSent))):
             self.recorder.add(Surprise(member=self.name, what=f"{type(error).__name__}: {error}"))

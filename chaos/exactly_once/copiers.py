@@ -21,7 +21,7 @@ from chaos.exactly_once.copies import (
 )
 from chaos.http_client import Client
 from raftlog.aio import Client as PythonClient
-from raftlog.errors import NotSent, RaftlogError, UnknownTransaction
+from raftlog.errors import NotSent, RaftlogError, TransactionNotFound
 from raftlog.wire import groups as wire
 from raftlog.wire import media_types, members, transactions
 from raftlog.wire.bodies import Message
@@ -98,7 +98,7 @@ class HttpCopier:
     async def _abort(self) -> None:
         """Nothing happens to a transaction that is committed."""
         path = transactions.ABORT.at(transaction=self._transactional_id)
-        with contextlib.suppress(UnknownTransaction):
+        with contextlib.suppress(TransactionNotFound):
             await self.client.call("POST", path, None, {}, answer_s=ANSWER_S)
 
     async def _copy(self, polled: wire.PolledBody) -> None:

@@ -20,7 +20,7 @@ from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.image import PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM, FetchRequest
-from raftlog.errors import Conflict, RaftlogError, UnknownTopic
+from raftlog.errors import Conflict, RaftlogError, TopicNotFound
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
@@ -227,7 +227,7 @@ class Administrator(Client):
             except Conflict as error:
                 found = error.details.get("confirm")
                 phrase = found if isinstance(found, str) else phrase
-            except UnknownTopic:
+            except TopicNotFound:
                 return
             except RaftlogError:
                 continue

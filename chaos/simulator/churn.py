@@ -11,7 +11,7 @@ from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.image import TopicInfo
 from partitions.values import QUORUM, FetchRequest
-from raftlog.errors import RaftlogError, TopicExists, UnknownTopic
+from raftlog.errors import RaftlogError, TopicExists, TopicNotFound
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
@@ -54,7 +54,7 @@ class Churner(Client):
 
     async def _live(self) -> None:
         self._topic_id = ""
-        await self._until(self._delete, UnknownTopic)
+        await self._until(self._delete, TopicNotFound)
         self._topic_id = "".join(await self._until(self._create, TopicExists))
         written: set[str] = set()
         for number in range(self.rng.randint(0, 3)):

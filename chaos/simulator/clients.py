@@ -24,10 +24,10 @@ from raftlog.errors import (
     ConnectionLost,
     OffsetOutOfRange,
     OutOfOrderSequence,
+    PartitionNotFound,
     ProducerFenced,
     RaftlogError,
-    UnknownPartition,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
@@ -313,7 +313,7 @@ class Producer(Client):
         while True:
             try:
                 receipt = await self.append(self.machine(), self._target, data, acks)
-            except (UnknownTopic, UnknownPartition):
+            except (TopicNotFound, PartitionNotFound):
                 pass  # that broker's metadata lags
             except (OutOfOrderSequence, ProducerFenced) as error:
                 self._check_refusal(error, incarnation)

@@ -26,10 +26,10 @@ from raftlog.errors import (
     InvalidRequest,
     OutOfOrderSequence,
     PartitionDecommissioned,
+    PartitionNotFound,
     ProducerFenced,
     RaftlogError,
-    UnknownPartition,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
@@ -165,7 +165,7 @@ class _Producer(Client):
                 if not in_doubt or recommissions == self._known.recommissions:
                     self._known.refused.setdefault(value, set()).add(partition)
                 return False
-            except (UnknownPartition, UnknownTopic, OutOfOrderSequence, ProducerFenced):
+            except (PartitionNotFound, TopicNotFound, OutOfOrderSequence, ProducerFenced):
                 self._begin(partition)
                 return in_doubt
             except RaftlogError as error:

@@ -51,7 +51,7 @@ from raftlog.errors import (
     NoLeader,
     PreconditionFailed,
     RaftlogError,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.node.group.pending_requests import Proposal
 from raftlog.node.group.raft_group import RaftGroup
@@ -277,7 +277,7 @@ class ActiveController:
                 return
             try:
                 await self.handle(move, self._settings.command_timeout_ms)
-            except (Conflict, InvalidRequest, PreconditionFailed, UnknownTopic) as refused:
+            except (Conflict, InvalidRequest, PreconditionFailed, TopicNotFound) as refused:
                 _log.info("%s/%s is not moved now: %s", move.name, move.partition, refused)
             except RaftlogError as error:
                 _log.warning("%s/%s is not moved yet: %s", move.name, move.partition, error)

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from partitions.metadata.commands import ForgetBroker
 from partitions.metadata.features import FORGETTING, check_feature
 from partitions.metadata.image import BrokerInfo, MetadataImage
-from raftlog.errors import Conflict, PreconditionFailed, RaftlogError, UnknownBroker
+from raftlog.errors import BrokerNotFound, Conflict, PreconditionFailed, RaftlogError
 from raftlog.types import NodeId
 from raftlog.units import counted
 
@@ -24,7 +24,7 @@ NAMED_MAX = 5  # partitions in a message
 
 
 def check_forget(request: ForgetBroker, image: MetadataImage) -> ForgetBroker:
-    """The command for a request; repeated, it changes nothing. Raises ``UnknownBroker``, ``Conflict``."""
+    """The command for a request; repeated, it changes nothing. Raises ``BrokerNotFound``, ``Conflict``."""
     check_feature(image, FORGETTING)
     if request.broker_id in image.forgotten:
         return request
@@ -118,6 +118,6 @@ def _alive(broker: BrokerInfo) -> Conflict:
     )
 
 
-def _unknown(image: MetadataImage, broker_id: NodeId) -> UnknownBroker:
+def _unknown(image: MetadataImage, broker_id: NodeId) -> BrokerNotFound:
     known = ", ".join(map(str, sorted(image.brokers)))
-    return UnknownBroker(f"there is no broker {broker_id}; there are {known}", broker_id=broker_id)
+    return BrokerNotFound(f"there is no broker {broker_id}; there are {known}", broker_id=broker_id)

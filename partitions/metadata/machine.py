@@ -55,7 +55,7 @@ from raftlog.errors import (
     PreconditionFailed,
     RaftlogError,
     TopicExists,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.records.batch import Batch
 from raftlog.records.reader import read_records
@@ -320,17 +320,17 @@ def _alter_topic(
 
 def _expected_topic(
     image: MetadataImage, command: DeleteTopic | AlterTopicConfig
-) -> TopicInfo | UnknownTopic | PreconditionFailed:
+) -> TopicInfo | TopicNotFound | PreconditionFailed:
     found = _find_topic(image, command.name, command.topic_id)
     if isinstance(found, RaftlogError):
         return found
     return _other_version(found, command.expected_version) or found
 
 
-def _find_topic(image: MetadataImage, name: str, topic_id: TopicId | None) -> TopicInfo | UnknownTopic:
+def _find_topic(image: MetadataImage, name: str, topic_id: TopicId | None) -> TopicInfo | TopicNotFound:
     topic = image.topics.get(name)
     if topic is None or topic_id not in (None, topic.topic_id):
-        return UnknownTopic(f"there is no topic {name!r}, or it is another one now", topic=name)
+        return TopicNotFound(f"there is no topic {name!r}, or it is another one now", topic=name)
     return topic
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from partitions.metadata.commands import RecoveredUnsafely, SetReplicas
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
-from raftlog.errors import Conflict, InvalidRequest, PreconditionFailed, UnknownPartition, UnknownTopic
+from raftlog.errors import Conflict, InvalidRequest, PartitionNotFound, PreconditionFailed, TopicNotFound
 from raftlog.types import NodeId, TopicId
 from raftlog.units import counted
 from raftlog.wire.limits import REPLICAS_MAX
@@ -31,7 +31,7 @@ class MoveReplicas(msgspec.Struct, frozen=True, array_like=True, tag="move_repli
 
 
 def plan_move(request: MoveReplicas, image: MetadataImage) -> SetReplicas:
-    """The command for a request. Raises ``InvalidRequest``, ``Conflict``, ``UnknownTopic`` and the like."""
+    """The command for a request. Raises ``InvalidRequest``, ``Conflict``, ``TopicNotFound`` and the like."""
     topic, partition = find(image, request.name, request.partition, request.topic_id)
     where = f"{request.name}/{request.partition}"
     if request.expected not in (None, partition.target_replicas):
@@ -85,22 +85,22 @@ def has_majority(image: MetadataImage, voters: Sequence[NodeId]) -> bool:
 
 
 def find_topic(image: MetadataImage, name: str, topic_id: TopicId | None = None) -> TopicInfo:
-    """The topic of a name, with this id where one is given. Raises ``UnknownTopic``."""
+    """The topic of a name, with this id where one is given. Raises ``TopicNotFound``."""
     topic = image.topics.get(name)
     if topic is None:
-        raise UnknownTopic(f"there is no topic {name!r}", topic=name)
+        raise TopicNotFound(f"there is no topic {name!r}", topic=name)
     if topic_id not in (None, topic.topic_id):
-        raise UnknownTopic(f"topic {name!r} was deleted; another one has the name now", topic=name)
+        raise TopicNotFound(f"topic {name!r} was deleted; another one has the name now", topic=name)
     return topic
 
 
 def find(
     image: MetadataImage, name: str, number: int, topic_id: TopicId | None = None
 ) -> tuple[TopicInfo, PartitionInfo]:
-    """A topic and one partition of it. Raises ``UnknownTopic`` or ``UnknownPartition``."""
+    """A topic and one partition of it. Raises ``TopicNotFound`` or ``PartitionNotFound``."""
     topic = find_topic(image, name, topic_id)
     if not 0 <= number < len(topic.partitions):
-        raise UnknownPartition(
+        raise PartitionNotFound(
             f"topic {name!r} has the partitions 0 to {len(topic.partitions) - 1}, not {number}",
             topic=name,
             partition=number,

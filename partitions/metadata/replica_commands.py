@@ -14,7 +14,7 @@ from typing import Protocol
 from partitions.metadata.commands import RecoveredUnsafely, ReplicasChanged, SetReplicas
 from partitions.metadata.features import FORGETTING
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo, UnsafeRecovery
-from raftlog.errors import InvalidRequest, PreconditionFailed, RaftlogError, UnknownPartition, UnknownTopic
+from raftlog.errors import InvalidRequest, PartitionNotFound, PreconditionFailed, RaftlogError, TopicNotFound
 from raftlog.types import GroupId, NodeId, TopicId
 from raftlog.wire.limits import REPLICATION_FACTORS
 
@@ -170,12 +170,12 @@ class _AboutPartition(Protocol):
 
 def _find(
     image: MetadataImage, command: _AboutPartition
-) -> tuple[TopicInfo, PartitionInfo] | UnknownTopic | UnknownPartition:
+) -> tuple[TopicInfo, PartitionInfo] | TopicNotFound | PartitionNotFound:
     topic = image.topics.get(command.name)
     if topic is None or topic.topic_id != command.topic_id:
-        return UnknownTopic(f"there is no topic {command.name!r} of that id", topic=command.name)
+        return TopicNotFound(f"there is no topic {command.name!r} of that id", topic=command.name)
     if not 0 <= command.partition < len(topic.partitions):
-        return UnknownPartition(
+        return PartitionNotFound(
             f"topic {command.name!r} has no partition {command.partition}",
             topic=command.name,
             partition=command.partition,

@@ -72,7 +72,7 @@ from raftlog.errors import (
     NoLeader,
     NotLeader,
     Rejected,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.hosting.coordinator_service import PeerCalls
 from raftlog.node.deadline import deadline_in, ms_until
@@ -238,7 +238,7 @@ class Controller:
     async def delete_topic(self, name: str, *, expected_version: int | None, timeout_ms: int) -> int:
         """The metadata version from which on the topic is gone.
 
-        Raises ``UnknownTopic``, ``PreconditionFailed``, ``NoLeader``, ``CommitUnknown``.
+        Raises ``TopicNotFound``, ``PreconditionFailed``, ``NoLeader``, ``CommitUnknown``.
         """
         return (await self._ask_about(DeleteTopic(name, expected_version), timeout_ms)).version
 
@@ -260,8 +260,9 @@ class Controller:
     ) -> TopicInfo:
         """The topic with ``count`` more partitions than ``expected``, by default than it has now.
 
-        A repeated request adds none. Raises as ``create_topic``, ``UnknownTopic``, and ``PreconditionFailed``
-        for a topic that has neither ``expected`` partitions nor these and ``count`` more.
+        A repeated request adds none. Raises as ``create_topic``, ``TopicNotFound``, and
+        ``PreconditionFailed`` for a topic that has neither ``expected`` partitions nor these and ``count``
+        more.
         """
         topic, left_ms = await self._topic_now(name, timeout_ms)
         before = len(topic.partitions) if expected is None else expected
@@ -283,7 +284,7 @@ class Controller:
         """The topic, of which these partitions or the last ``count`` of ``expected`` take no more records.
 
         With ``is_ended`` they take records again, by default all. A repeated request changes nothing. Raises
-        as ``add_partitions``, and ``UnknownPartition``, ``Conflict``.
+        as ``add_partitions``, and ``PartitionNotFound``, ``Conflict``.
         """
         topic, left_ms = await self._topic_now(name, timeout_ms)
         before = topic.writable_partitions if expected is None else expected
@@ -302,7 +303,7 @@ class Controller:
     async def remove_partition(self, request: RemovePartition, timeout_ms: int) -> TopicInfo:
         """The topic without a decommissioned partition that has no record left.
 
-        Raises ``PreconditionFailed``, ``UnknownTopic``, ``NoLeader``, ``CommitUnknown``.
+        Raises ``PreconditionFailed``, ``TopicNotFound``, ``NoLeader``, ``CommitUnknown``.
         """
         return _topic(await self._ask(request, timeout_ms), request.name)
 
@@ -316,7 +317,7 @@ class Controller:
         """Place no new replicas on a broker, or move those it has to others, too, or remove it; the metadata
         from then on.
 
-        Raises ``UnknownBroker``, ``InvalidRequest``, ``Conflict``, ``NoLeader``, ``CommitUnknown``.
+        Raises ``BrokerNotFound``, ``InvalidRequest``, ``Conflict``, ``NoLeader``, ``CommitUnknown``.
         """
         await self._ask(request, timeout_ms)
         return self.image
@@ -337,7 +338,7 @@ class Controller:
     ) -> TopicInfo:
         """The topic with the partition as it is now: a new target, what a leader reports, or a recovery.
 
-        Raises ``InvalidRequest``, ``Conflict``, ``PreconditionFailed``, ``UnknownTopic``, ``NoLeader``,
+        Raises ``InvalidRequest``, ``Conflict``, ``PreconditionFailed``, ``TopicNotFound``, ``NoLeader``,
         ``CommitUnknown``.
         """
         if isinstance(request, MoveReplicas):
@@ -521,5 +522,5 @@ class Controller:
 
 def _topic(answer: Answer, name: str) -> TopicInfo:
     if answer.topic is None:
-        raise UnknownTopic(f"there is no topic {name!r}", topic=name)
+        raise TopicNotFound(f"there is no topic {name!r}", topic=name)
     return answer.topic

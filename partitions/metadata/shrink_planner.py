@@ -12,7 +12,7 @@ from partitions.metadata.commands import DecommissionPartitions
 from partitions.metadata.features import DECOMMISSIONED_PARTITIONS, check_feature
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import find_topic
-from raftlog.errors import Conflict, InvalidRequest, UnknownPartition
+from raftlog.errors import Conflict, InvalidRequest, PartitionNotFound
 from raftlog.types import TopicId
 from raftlog.units import counted
 
@@ -36,7 +36,7 @@ class ShrinkTopic(msgspec.Struct, frozen=True, array_like=True, tag="shrink_topi
 
 
 def plan_shrink(request: ShrinkTopic, image: MetadataImage) -> DecommissionPartitions:
-    """The command for a request. Raises ``InvalidRequest``, ``UnknownPartition``, ``Conflict``."""
+    """The command for a request. Raises ``InvalidRequest``, ``PartitionNotFound``, ``Conflict``."""
     check_feature(image, DECOMMISSIONED_PARTITIONS)
     topic = find_topic(image, request.name, request.topic_id)
     if topic.is_internal:
@@ -46,7 +46,7 @@ def plan_shrink(request: ShrinkTopic, image: MetadataImage) -> DecommissionParti
         )
     for number in request.partitions:
         if not 0 <= number < len(topic.partitions) and topic.removed_partition(number) is None:
-            raise UnknownPartition(
+            raise PartitionNotFound(
                 f"topic {topic.name!r} has the partitions 0 to {len(topic.partitions) - 1}, not {number}",
                 topic=topic.name,
                 partition=number,

@@ -33,7 +33,7 @@ class Archiving:
         """Set the archived offset; the one that counts then.
 
         Raises with nothing done: ``InvalidRequest`` above the last stable offset, ``NotLeader``,
-        ``NoLeader``, ``UnknownTopic``, ``Overloaded``, ``StorageFull``. Raises ``CommitUnknown``, and may be
+        ``NoLeader``, ``TopicNotFound``, ``Overloaded``, ``StorageFull``. Raises ``CommitUnknown``, and may be
         repeated.
         """
         deadline = deadline_in(timeout_ms)

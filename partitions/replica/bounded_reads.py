@@ -35,7 +35,7 @@ from raftlog.errors import (
     OffsetOutOfRange,
     RaftlogError,
     ReplicaNotInSync,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.node.deadline import deadline_in
 from raftlog.node.group.raft_group import RaftGroup
@@ -64,7 +64,7 @@ class Freshness:
         return asyncio.get_running_loop().time() - self._as_of_s
 
     async def ensure(self, age_max_s: float, ask: AskReadIndex) -> None:
-        """Return once the age is below ``age_max_s``. Raises ``ReplicaNotInSync``, ``UnknownTopic``."""
+        """Return once the age is below ``age_max_s``. Raises ``ReplicaNotInSync``, ``TopicNotFound``."""
         for _ in range(PROOFS_MAX):
             if self.age_s < age_max_s:
                 break
@@ -119,7 +119,7 @@ class Freshness:
                     self.check_member()
         except TimeoutError:
             raise self.not_in_sync(f"it lags behind broker {leader}, or cannot hear it") from None
-        except (UnknownTopic, ReplicaNotInSync):
+        except (TopicNotFound, ReplicaNotInSync):
             raise
         except RaftlogError as error:
             raise self.not_in_sync(f"broker {leader} has not proved that it leads: {error}") from error

@@ -36,7 +36,7 @@ class Deletion:
         """Delete all records below ``offset``; the log start then, which may lie above.
 
         Raises with nothing done: ``InvalidRequest``, ``Conflict`` inside an open transaction and for records
-        that must be archived before, ``NotLeader``, ``NoLeader``, ``UnknownTopic``, ``Overloaded``,
+        that must be archived before, ``NotLeader``, ``NoLeader``, ``TopicNotFound``, ``Overloaded``,
         ``StorageFull``. Raises ``CommitUnknown``, and may be repeated.
         """
         deadline = deadline_in(timeout_ms)

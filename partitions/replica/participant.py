@@ -31,7 +31,7 @@ JoinTransaction = Callable[[str, TransactionName, TopicPartition, int], Awaitabl
 """Returns once the coordinator of a transactional id has recorded that the partition takes part.
 
 The last argument is a time-out in milliseconds. Raises ``ProducerFenced``, ``TransactionAborted``,
-``UnknownTransaction``, ``TransactionEnding``, ``NoLeader`` and ``CommitUnknown``; it may be repeated.
+``TransactionNotFound``, ``TransactionEnding``, ``NoLeader`` and ``CommitUnknown``; it may be repeated.
 """
 
 

@@ -132,7 +132,7 @@ class Reads:
         """Whole committed batches from a position on; with ``wait_ms`` it waits for ``bytes_min``.
 
         Raises ``OffsetOutOfRange`` with the valid range, ``NoLeader`` when the offset may exist and is
-        not known here to be committed, ``UnknownTopic``, and ``NotLeader``, also when leadership is lost
+        not known here to be committed, ``TopicNotFound``, and ``NotLeader``, also when leadership is lost
         while waiting.
         """
         deadline = deadline_in(request.wait_ms)
@@ -241,7 +241,7 @@ class Reads:
 
         With ``committed_only`` the end is the last stable offset, so that a reader that begins there gets the
         records of open transactions once these are committed. Raises ``NotLeader``, ``NoLeader``,
-        ``UnknownTopic``.
+        ``TopicNotFound``.
         """
         serving = self._serving
         serving.check_serves()

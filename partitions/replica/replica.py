@@ -226,7 +226,7 @@ class PartitionReplica:
         """Append all batches of a body, or none, and return once ``acks`` is reached.
 
         ``client`` is the address to which new producers belong.
-        Raises with nothing written: ``InvalidRequest`` and its kinds, ``UnknownTopic``, ``NotLeader``,
+        Raises with nothing written: ``InvalidRequest`` and its kinds, ``TopicNotFound``, ``NotLeader``,
         ``NoLeader``, ``NotEnoughReplicas``, ``OutOfOrderSequence``, ``ProducerFenced``, ``Overloaded``,
         ``QuotaExceeded``, ``StorageFull``, ``PartitionDecommissioned``, and in a transaction what
         ``JoinTransaction`` raises.
@@ -332,7 +332,7 @@ class PartitionReplica:
         """End a transaction here; return once its marker is committed, perhaps that of an earlier call.
 
         From its append on, batches of the transaction are refused. ``marker.log_start`` is set here. Raises
-        with nothing written: ``UnknownTopic``, ``NotLeader``, ``NoLeader``, ``Overloaded``, ``StorageFull``.
+        with nothing written: ``TopicNotFound``, ``NotLeader``, ``NoLeader``, ``Overloaded``, ``StorageFull``.
         Raises ``CommitUnknown``, and may be repeated.
         """
         deadline = deadline_in(timeout_ms)
@@ -380,7 +380,7 @@ class PartitionReplica:
     async def read_index(self) -> Index:
         """An index that covers all that was committed before; proves that this replica leads.
 
-        Raises ``NotLeader``, ``NoLeader``, ``UnknownTopic``.
+        Raises ``NotLeader``, ``NoLeader``, ``TopicNotFound``.
         """
         self._serving.check_leads()
         return await self._serving.confirm()
@@ -402,7 +402,7 @@ class PartitionReplica:
         """If the partition is sealed and no record can be read any more: the high watermark, and one past the
         newest record, as far as that is known. Linearizable.
 
-        Raises ``NotLeader``, ``NoLeader``, ``UnknownTopic``.
+        Raises ``NotLeader``, ``NoLeader``, ``TopicNotFound``.
         """
         await self.confirm()
         machine = self.machine

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from raftlog.errors import LogCorrupt, NoLeader, NotLeader, UnknownPartition, UnknownTopic
+from raftlog.errors import LogCorrupt, NoLeader, NotLeader, PartitionNotFound, TopicNotFound
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.control import log_start_in
 from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
@@ -75,13 +75,13 @@ class Serving:
     def check_exists(self) -> None:
         """Raise unless the topic and the partition exist."""
         if self.is_removed:
-            raise UnknownPartition(
+            raise PartitionNotFound(
                 f"{self.target} was decommissioned and has been removed",
                 topic=self.target.topic,
                 partition=self.target.partition,
             )
         if self.is_deleted:
-            raise UnknownTopic(f"topic {self.target.topic!r} was deleted", topic=self.target.topic)
+            raise TopicNotFound(f"topic {self.target.topic!r} was deleted", topic=self.target.topic)
 
     def check_leads(self) -> RaftGroup[None]:
         """The group; raises unless this replica leads it."""

@@ -51,9 +51,9 @@ from raftlog.errors import (
     CommitUnknown,
     NoLeader,
     Overloaded,
+    PartitionNotFound,
     RaftlogError,
-    UnknownPartition,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.node.deadline import deadline_in, ms_until
 from raftlog.node.leader_search import (
@@ -300,7 +300,7 @@ class Gateway:
         return await call.ask(self.relay, node, request, timeout_ms)
 
     async def describe(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:
-        """See ``Statuses.of``. Raises ``UnknownTopic``."""
+        """See ``Statuses.of``. Raises ``TopicNotFound``."""
         return await self._statuses.of(self._topic(topic), partitions)
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
@@ -319,7 +319,7 @@ class Gateway:
         is_repeatable: Callable[[], bool] | None,
         ask_here: Callable[[PartitionReplica], Awaitable[Answer]] | None = None,
     ) -> Answer:
-        """See ``LeaderSearch.ask``. Raises ``UnknownTopic`` and ``UnknownPartition``, also in the search.
+        """See ``LeaderSearch.ask``. Raises ``TopicNotFound`` and ``PartitionNotFound``, also in the search.
 
         With ``ask_here`` a replica of this broker is asked first, without a search, if it leads.
         """
@@ -361,7 +361,7 @@ class Gateway:
         info = self._topic(target.topic)
         partition = _partition(info, target.partition)
         if partition is None:
-            raise UnknownPartition(
+            raise PartitionNotFound(
                 f"topic {target.topic!r} has {counted(len(info.partitions), 'partition')}, "
                 f"none is {target.partition}",
                 topic=target.topic,
@@ -372,7 +372,7 @@ class Gateway:
     def _topic(self, name: str) -> TopicInfo:
         info = self._image().topics.get(name)
         if info is None:
-            raise UnknownTopic(f"there is no topic {name!r}", topic=name)
+            raise TopicNotFound(f"there is no topic {name!r}", topic=name)
         return info
 
 

@@ -61,11 +61,11 @@ class AsyncTopics:
             return await self.describe(name)
 
     async def describe(self, name: str) -> bodies.TopicBody:
-        """The description of a topic. Raises ``UnknownTopic``."""
+        """The description of a topic. Raises ``TopicNotFound``."""
         return await self._session.call(topics.DESCRIBE, topic=name)
 
     async def partitions(self, name: str) -> list[bodies.PartitionBody]:
-        """The partitions of a topic: leaders, replicas, offsets. Raises ``UnknownTopic``."""
+        """The partitions of a topic: leaders, replicas, offsets. Raises ``TopicNotFound``."""
         return await partitions_of(self._session, name)
 
     async def alter(
@@ -111,7 +111,7 @@ class AsyncTopics:
         Consumers read their records until retention has deleted the last one; then they are removed. Safe to
         repeat. ``warnings`` of the result concern compacted topics, and those that keep records for ever.
 
-        Raises ``InvalidRequest`` for other partitions than the last ones and for all, ``UnknownPartition``,
+        Raises ``InvalidRequest`` for other partitions than the last ones and for all, ``PartitionNotFound``,
         and ``PreconditionFailed`` where not ``expected`` partitions take records, by default as many as now.
         """
         if count is not None and expected is None:
@@ -139,11 +139,11 @@ class AsyncTopics:
         return changed
 
     async def dependents(self, name: str) -> TopicDependents:
-        """Groups, queues, schedules and delayed messages that depend on a topic. Raises ``UnknownTopic``."""
+        """Groups, queues, schedules and delayed messages that depend on a topic. Raises ``TopicNotFound``."""
         return await self._session.call(dependents.DEPENDENTS, topic=name)
 
     async def delete(self, name: str) -> None:
-        """Delete a topic and all its records. Raises ``UnknownTopic``."""
+        """Delete a topic and all its records. Raises ``TopicNotFound``."""
         await self._session.call(topics.DELETE, topic=name)
         self._metadata.forget(name)
 
@@ -212,7 +212,7 @@ class AsyncBrokers:
         self._session = session
 
     async def describe(self, broker: int) -> bodies.BrokerBody:
-        """One broker, with the number of its replicas. Raises ``UnknownBroker``."""
+        """One broker, with the number of its replicas. Raises ``BrokerNotFound``."""
         return await self._session.call(brokers.DESCRIBE, broker=broker)
 
     async def drain(self, broker: int) -> bodies.BrokerBody:
@@ -243,7 +243,7 @@ class AsyncBrokers:
         """Remove a broker for good that is decommissioned or dead, and stopped. Its id is not given again.
 
         Safe to repeat. Raises ``Conflict`` while it is alive, has replicas or votes on metadata, and
-        ``UnknownBroker``.
+        ``BrokerNotFound``.
         """
         return await self._session.call(brokers.FORGET, broker=broker)
 

@@ -25,7 +25,7 @@ def append_all(
 ) -> list[Record]:
     """Append records, all to ``partition`` or each by its key; those for which there is no room are left.
 
-    Raises ``UnknownPartition`` and ``PartitionDecommissioned``.
+    Raises ``PartitionNotFound`` and ``PartitionDecommissioned``.
     """
     left: list[Record] = []
     at = 0

@@ -66,7 +66,7 @@ class AsyncDeadLetters:
     ) -> Sequence[DeadLetter]:
         """Open dead letters, partition by partition, the oldest first; ``limit=None`` for all.
 
-        ``reason`` selects by a part of the reason, ``key`` by the whole key. Raises ``UnknownTopic`` if the
+        ``reason`` selects by a part of the reason, ``key`` by the whole key. Raises ``TopicNotFound`` if the
         group has no dead-letter topic.
         """
         found: list[DeadLetter] = []

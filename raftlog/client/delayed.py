@@ -74,7 +74,7 @@ class AsyncDelayed:
         return await self._session.all_items(wire.LIST, query=query)
 
     async def describe(self, delayed_id: str) -> wire.DelayedRecordBody:
-        """One message with its record. Raises ``UnknownDelayed`` and ``DelayedAlreadyDelivered``."""
+        """One message with its record. Raises ``DelayedNotFound`` and ``DelayedAlreadyDelivered``."""
         return await self._session.call(wire.DESCRIBE, delayed_id=delayed_id)
 
     async def reschedule(
@@ -90,7 +90,7 @@ class AsyncDelayed:
     async def cancel(self, delayed_id: str) -> bool:
         """True if the message is never delivered, false if it is too late.
 
-        Raises ``UnknownDelayed`` for one that was delivered more than 10 minutes ago, or never accepted.
+        Raises ``DelayedNotFound`` for one that was delivered more than 10 minutes ago, or never accepted.
         """
         try:
             await self._session.call(wire.CANCEL, delayed_id=delayed_id)

@@ -23,19 +23,19 @@ class AsyncGroups:
         return await self._session.all_items(wire.LIST)
 
     async def describe(self, group: str) -> wire.GroupBody:
-        """One group: its members, their partitions, and its lag. Raises ``UnknownGroup``."""
+        """One group: its members, their partitions, and its lag. Raises ``GroupNotFound``."""
         return await self._session.call(wire.DESCRIBE, group=group)
 
     async def offsets(self, group: str) -> Sequence[wire.GroupOffsetBody]:
-        """The committed offsets and the lag behind each. Raises ``UnknownGroup``."""
+        """The committed offsets and the lag behind each. Raises ``GroupNotFound``."""
         return (await self._session.call(wire.OFFSETS, group=group)).items
 
     async def pending_offsets(self, group: str) -> Sequence[wire.PendingOffsetBody]:
-        """The offsets that open transactions will commit. Raises ``UnknownGroup``."""
+        """The offsets that open transactions will commit. Raises ``GroupNotFound``."""
         return (await self._session.call(wire.OFFSETS, query={"lag": "false"}, group=group)).pending
 
     async def rebalances(self, group: str) -> Sequence[wire.RebalanceBody]:
-        """The newest rebalances, the newest first. Raises ``UnknownGroup``."""
+        """The newest rebalances, the newest first. Raises ``GroupNotFound``."""
         return (await self._session.call(wire.REBALANCES, group=group)).items
 
     async def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
@@ -83,7 +83,7 @@ class AsyncGroups:
         await self._session.call(wire.DELETE_OFFSETS, body, group=group)
 
     async def delete(self, group: str) -> None:
-        """Delete a group without members, and its offsets. Raises ``Conflict``, ``UnknownGroup``."""
+        """Delete a group without members, and its offsets. Raises ``Conflict``, ``GroupNotFound``."""
         await self._session.call(wire.DELETE, group=group)
 
 

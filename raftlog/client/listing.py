@@ -14,7 +14,7 @@ ATTEMPT_TIMEOUT_S: Final = 2.0  # do not wait for a silent broker; ask another
 
 
 async def partitions_of(session: Session, topic: str) -> list[bodies.PartitionBody]:
-    """The partitions of a topic as their leaders describe them. Raises ``UnknownTopic``."""
+    """The partitions of a topic as their leaders describe them. Raises ``TopicNotFound``."""
     return await session.all_items(
         partitions.LIST, retry_timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S, topic=topic
     )

@@ -20,9 +20,9 @@ from raftlog.errors import (
     NotLeader,
     NotSent,
     PartitionDecommissioned,
+    PartitionNotFound,
     RaftlogError,
     Unknown,
-    UnknownPartition,
 )
 from raftlog.wire import bodies, brokers
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 AGE_MAX_S = 60.0
 UNKNOWN_TERM = -1
 # After these errors the leader may have changed; after others (too busy, too large) it has not.
-_DOUBTFUL = (NotLeader, NoLeader, NotSent, Unknown, Draining, UnknownPartition, PartitionDecommissioned)
+_DOUBTFUL = (NotLeader, NoLeader, NotSent, Unknown, Draining, PartitionNotFound, PartitionDecommissioned)
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Metadata:
         return self._topics.get(topic)
 
     async def topic(self, name: str) -> TopicView:
-        """A topic, fetched if it is not cached. Raises ``UnknownTopic``.
+        """A topic, fetched if it is not cached. Raises ``TopicNotFound``.
 
         A stale entry is returned at once and refreshed in the background.
         """
@@ -97,7 +97,7 @@ class Metadata:
         if partition >= view.partition_count:
             view = await self.refresh(topic)
             if partition >= view.partition_count:
-                raise UnknownPartition(
+                raise PartitionNotFound(
                     f"{topic} has the partitions 0 to {view.partition_count - 1}, not {partition}",
                     topic=topic,
                     partition=partition,

@@ -36,7 +36,7 @@ from raftlog.client.retries import pause_s
 from raftlog.client.session import Session
 from raftlog.client.settings import settings_of
 from raftlog.client.values import timestamp_ms
-from raftlog.errors import RaftlogError, UnknownTopic
+from raftlog.errors import RaftlogError, TopicNotFound
 from raftlog.records.batch import parse_header
 from raftlog.records.tags import TagSelection
 from raftlog.wire import headers, partitions, records
@@ -316,7 +316,7 @@ class AsyncPartition:
             except RaftlogError as error:
                 attempts += 1
                 metadata.correct(self.topic, self.number, error)
-                if isinstance(error, UnknownTopic):
+                if isinstance(error, TopicNotFound):
                     metadata.forget(self.topic)
                 pause = pause_s(error, attempts, session.rng)
                 if session.gives_up(error) or clock.monotonic() + pause >= deadline:

@@ -14,7 +14,7 @@ from typing import Literal
 from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.options import Partitioner
 from raftlog.client.user_code import ProcessEnd, called, shown
-from raftlog.errors import PartitionDecommissioned, UnknownPartition
+from raftlog.errors import PartitionDecommissioned, PartitionNotFound
 from raftlog.records.keys import partition_for_key, partitions_for_keys
 
 _KEYS_REMEMBERED_MAX = 10_000  # hashing a key takes a microsecond or two, a lookup a twentieth of it
@@ -65,7 +65,7 @@ class Router:
     def route(
         self, key: bytes | None, value: bytes | None, partition: int | None, size_bytes: int
     ) -> PartitionQueue:
-        """The queue of a record. Raises ``UnknownPartition``."""
+        """The queue of a record. Raises ``PartitionNotFound``."""
         if partition is not None:
             return self._named(partition, "partition")
         if self._custom is not None:
@@ -114,7 +114,7 @@ class Router:
         if type(partition) is int and len(queues) <= partition < len(self.known):
             raise no_more_records(self.topic, partition, len(queues))
         if type(partition) is not int or not 0 <= partition < len(queues):
-            raise UnknownPartition(
+            raise PartitionNotFound(
                 f"{what} is {shown(partition)}; {self.topic} has the partitions 0 to {len(queues) - 1}",
                 topic=self.topic,
                 partition=shown(partition)[:32],

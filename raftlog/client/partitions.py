@@ -30,7 +30,7 @@ class AsyncPartitions:
         self._session = session
 
     async def describe(self, topic: str, partition: int) -> bodies.PartitionBody:
-        """One partition as its leader describes it. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        """One partition as its leader describes it. Raises ``TopicNotFound``, ``PartitionNotFound``."""
         return await self._session.call(partitions.DESCRIBE, topic=topic, partition=partition)
 
     async def transfer_leadership(

@@ -37,9 +37,9 @@ from raftlog.errors import (
     NotSent,
     OutOfOrderSequence,
     PartitionDecommissioned,
+    PartitionNotFound,
     ProducerFenced,
     RaftlogError,
-    UnknownPartition,
 )
 from raftlog.records.batch import EPOCH_MAX, SEQUENCE_MAX
 from raftlog.wire.limits import PRODUCER_BATCHES_MAX
@@ -208,7 +208,7 @@ class Pipeline:
         """Rule 7. A partition that has been removed cannot say what it had."""
         if isinstance(first.failure, PartitionDecommissioned) and self._in_flight_max > 1:
             return True  # it recognises what it has by its number
-        is_gone = isinstance(first.failure, PartitionDecommissioned | UnknownPartition)
+        is_gone = isinstance(first.failure, PartitionDecommissioned | PartitionNotFound)
         return is_gone and not first.may_be_written
 
     def _hand_back(self) -> list[Batch]:

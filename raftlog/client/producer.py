@@ -278,7 +278,7 @@ class AsyncProducer:
     ) -> Sequence[Record]:
         """Append records to the buffer, without receipts; those for which ``make_ready`` has to be awaited.
 
-        For any thread. Their parts are bytes, and are not checked. Raises ``UnknownPartition``.
+        For any thread. Their parts are bytes, and are not checked. Raises ``PartitionNotFound``.
         """
         router = self._routers.get(topic or self._topic or "")
         if router is None or self._is_closed:

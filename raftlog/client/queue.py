@@ -175,7 +175,7 @@ class AsyncQueue:
         A job whose lease ends after ``max_deliveries`` goes to the dead-letter topic. With
         ``ordered_by_key`` one job of a key is delivered at a time, in order. With ``tags``, ``tags_all`` and
         ``tags_none`` (any, all, none of these) other records are no jobs, and the queue moves on past them.
-        All workers of a queue have the same order and tags. Raises ``UnknownTopic``, and ``Conflict`` for a
+        All workers of a queue have the same order and tags. Raises ``TopicNotFound``, and ``Conflict`` for a
         group with members, another order, or other tags.
         """
         return await self._received(wanted_jobs(milliseconds("wait", wait), **settings))
@@ -213,11 +213,11 @@ class AsyncQueue:
         await self._settle(wire.DEAD_LETTER, wire.DeadLetterJobs([*receipts], reason))
 
     async def describe(self) -> wire.QueueBody:
-        """How far the queue has come. Raises ``UnknownQueue``."""
+        """How far the queue has come. Raises ``QueueNotFound``."""
         return await self._session.call(wire.DESCRIBE, topic=self.topic, group=self.group)
 
     async def delete(self) -> None:
-        """Forget which jobs are open; the committed offsets of the group stay. Raises ``UnknownQueue``."""
+        """Forget which jobs are open; the committed offsets of the group stay. Raises ``QueueNotFound``."""
         await self._session.call(wire.DELETE, topic=self.topic, group=self.group)
 
     async def _settle(self, operation: Operation[wire.SettledJobs], body: wire.Settling) -> wire.SettledJobs:

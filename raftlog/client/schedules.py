@@ -58,19 +58,19 @@ class AsyncSchedules:
         return await self._session.all_items(wire.LIST, query=query)
 
     async def describe(self, schedule_id: str) -> wire.ScheduleBody:
-        """One schedule. Raises ``UnknownSchedule``."""
+        """One schedule. Raises ``ScheduleNotFound``."""
         return await self._session.call(wire.DESCRIBE, schedule_id=schedule_id)
 
     async def pause(self, schedule_id: str) -> wire.ScheduleBody:
-        """Fire no more until ``resume``. Raises ``UnknownSchedule``."""
+        """Fire no more until ``resume``. Raises ``ScheduleNotFound``."""
         return await self._change(schedule_id, paused=True)
 
     async def resume(self, schedule_id: str) -> wire.ScheduleBody:
-        """Go on from now, also after a failure. Raises ``UnknownSchedule``."""
+        """Go on from now, also after a failure. Raises ``ScheduleNotFound``."""
         return await self._change(schedule_id, paused=False)
 
     async def delete(self, schedule_id: str) -> None:
-        """Fire no more. Raises ``UnknownSchedule``."""
+        """Fire no more. Raises ``ScheduleNotFound``."""
         await self._session.call(wire.DELETE, schedule_id=schedule_id)
 
     async def _change(self, schedule_id: str, *, paused: bool) -> wire.ScheduleBody:

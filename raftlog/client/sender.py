@@ -24,7 +24,7 @@ from raftlog.client.replies import Reply
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Session
 from raftlog.client.user_code import described
-from raftlog.errors import ConnectionLost, NotSent, RaftlogError, UnknownTopic
+from raftlog.errors import ConnectionLost, NotSent, RaftlogError, TopicNotFound
 from raftlog.records.builder import build_batch, with_producer
 from raftlog.wire import bodies, records
 from raftlog.wire.limits import PRODUCER_BATCHES_MAX
@@ -288,7 +288,7 @@ class PartitionSender:
         return Stored(answer.base_offset, answer.timestamp, durability)
 
     def _learn(self, error: RaftlogError) -> None:
-        if isinstance(error, UnknownTopic):
+        if isinstance(error, TopicNotFound):
             self._metadata.forget(self.queue.topic)
         self._metadata.correct(self.queue.topic, self.queue.partition, error)
 

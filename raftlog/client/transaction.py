@@ -28,8 +28,8 @@ from raftlog.errors import (
     ProducerFenced,
     RaftlogError,
     TransactionAborted,
+    TransactionNotFound,
     Unknown,
-    UnknownTransaction,
 )
 
 if TYPE_CHECKING:
@@ -138,13 +138,13 @@ class AsyncTransaction:
     ) -> None:
         """Commit these offsets of a group, by topic and partition, together with the records.
 
-        A member of the group names itself and its generation. Raises ``UnknownMember``, ``StaleGeneration``
+        A member of the group names itself and its generation. Raises ``MemberNotFound``, ``StaleGeneration``
         or ``RebalanceInProgress`` when it has lost its partitions: leave the block, which aborts.
         """
         self.check_open()
         try:
             await self._incarnation.add_offsets(self._begun, group, offsets, member_id, generation)
-        except (ProducerFenced, TransactionAborted, UnknownTransaction, Unknown) as error:
+        except (ProducerFenced, TransactionAborted, TransactionNotFound, Unknown) as error:
             raise await self._abandoned(error) from error
 
     async def commit(self) -> None:
@@ -236,7 +236,7 @@ class AsyncTransaction:
         await self._abandon()
         if isinstance(failure, ProducerFenced | TransactionAborted):
             return await self._incarnation.why_aborted(self._begun, own_copy(failure))
-        if isinstance(failure, UnknownTransaction):
+        if isinstance(failure, TransactionNotFound):
             self._incarnation.forget()
         if isinstance(failure, Unknown | OutOfOrderSequence):
             repeatable = TransactionAborted(

@@ -25,14 +25,14 @@ class AsyncTransactions:
         return await self._session.all_items(wire.LIST, query={"state": "open" if open_only else "all"})
 
     async def describe(self, transaction: str) -> wire.TransactionBody:
-        """One transaction, or the newest one of a transactional id. Raises ``UnknownTransaction``."""
+        """One transaction, or the newest one of a transactional id. Raises ``TransactionNotFound``."""
         return await self._session.call(wire.DESCRIBE, transaction=transaction)
 
     async def abort(self, transactional_id: str) -> wire.TransactionBody:
         """Abort whatever a transactional id has open, prepared transactions too; returns the newest one.
 
         Nothing happens if none is open. An unknown outcome is raised, not retried: a repetition could abort
-        the next transaction. Raises ``UnknownTransaction``.
+        the next transaction. Raises ``TransactionNotFound``.
         """
         path = wire.ABORT.at(transaction=transactional_id)
         reply = await self._session.ask_any(wire.ABORT.method, path, may_repeat=False)

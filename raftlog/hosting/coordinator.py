@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 from raftlog.clock import TrustedClock
 from raftlog.errors import (
     CommitUnknown,
+    InternalError,
     NotLeader,
     Overloaded,
     RaftlogError,
@@ -357,7 +358,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             refuse_exhausted(error, cannot)
         except Overloaded as refusal:
             return refusal
-        return RaftlogError(f"{cannot}: {error!r}; report it, with the log of its broker")
+        return InternalError(f"{cannot}: {error!r}; report it, with the log of its broker")
 
     def carry_out(self) -> None:
         """Append, answer and perform what the decisions want since the last call."""

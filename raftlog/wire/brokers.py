@@ -23,7 +23,7 @@ DESCRIBE = Operation(
     leader=Leader.METADATA,
     answer=bodies.BrokerBody,
     success={200: "the broker"},
-    errors=(errors.UnknownBroker,),
+    errors=(errors.BrokerNotFound,),
 )
 
 DRAIN = Operation(
@@ -39,7 +39,7 @@ DRAIN = Operation(
     answer=bodies.BrokerBody,
     success={200: "the broker"},
     errors=(
-        errors.UnknownBroker,
+        errors.BrokerNotFound,
         errors.Conflict,
     ),
     may_repeat=False,
@@ -58,7 +58,7 @@ DECOMMISSION = Operation(
     answer=bodies.BrokerBody,
     success={200: "the broker"},
     errors=(
-        errors.UnknownBroker,
+        errors.BrokerNotFound,
         errors.Conflict,
     ),
     may_repeat=False,
@@ -73,7 +73,7 @@ RECOMMISSION = Operation(
     answer=bodies.BrokerBody,
     success={200: "the broker"},
     errors=(
-        errors.UnknownBroker,
+        errors.BrokerNotFound,
         errors.Conflict,
     ),
     may_repeat=False,
@@ -92,7 +92,7 @@ FORGET = Operation(
     answer=bodies.BrokerForgotten,
     success={200: "it is removed"},
     errors=(
-        errors.UnknownBroker,
+        errors.BrokerNotFound,
         errors.Conflict,
         errors.PreconditionFailed,
     ),

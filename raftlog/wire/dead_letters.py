@@ -99,8 +99,8 @@ LIST = Operation(
     answer=DeadLetterList,
     success={200: "a page"},
     errors=(
-        errors.UnknownTopic,
-        errors.UnknownPartition,
+        errors.TopicNotFound,
+        errors.PartitionNotFound,
         errors.Overloaded,
         errors.ConnectionLost,
     ),
@@ -124,8 +124,8 @@ REDRIVE = Operation(
     success={200: "what was redriven"},
     errors=(
         *STORED,
-        errors.UnknownTopic,
-        errors.UnknownPartition,
+        errors.TopicNotFound,
+        errors.PartitionNotFound,
         errors.ConnectionLost,
         errors.InvalidRecord,
         errors.OffsetOutOfRange,
@@ -144,8 +144,8 @@ DISCARD = Operation(
     success={200: "what was discarded"},
     errors=(
         *STORED,
-        errors.UnknownTopic,
-        errors.UnknownPartition,
+        errors.TopicNotFound,
+        errors.PartitionNotFound,
         errors.ConnectionLost,
         errors.InvalidRecord,
         errors.OffsetOutOfRange,

@@ -76,12 +76,14 @@ DESCRIBE = Operation(
     name="delayed.describe",
     request="GET /v1/delayed/{delayed_id}",
     summary="Describe a delayed message",
-    text="With its record. A message that was delivered in the last 10 minutes is `already_delivered`.",
+    text=(
+        "With its record. A message that was delivered in the last 10 minutes is `delayed_already_delivered`."
+    ),
     leader=Leader.DELAYED,
     answer=DelayedRecordBody,
     success={200: "the message"},
     errors=(
-        errors.UnknownDelayed,
+        errors.DelayedNotFound,
         errors.Overloaded,
         errors.DelayedAlreadyDelivered,
     ),
@@ -96,16 +98,16 @@ RESCHEDULE = Operation(
     body=RescheduleMessage,
     answer=DelayedRecordBody,
     success={200: "the message"},
-    errors=(*STORED, errors.UnknownDelayed, errors.DelayedAlreadyDelivered),
+    errors=(*STORED, errors.DelayedNotFound, errors.DelayedAlreadyDelivered),
 )
 
 CANCEL = Operation(
     name="delayed.cancel",
     request="DELETE /v1/delayed/{delayed_id}",
     summary="Cancel a delayed message",
-    text="204: it is never delivered. 409 `already_delivered`: it was too late. May be repeated.",
+    text="204: it is never delivered. 409 `delayed_already_delivered`: it was too late. May be repeated.",
     leader=Leader.DELAYED,
     answer=Nothing,
     success={204: "it is cancelled"},
-    errors=(*STORED, errors.UnknownDelayed, errors.DelayedAlreadyDelivered),
+    errors=(*STORED, errors.DelayedNotFound, errors.DelayedAlreadyDelivered),
 )

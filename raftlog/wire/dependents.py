@@ -40,5 +40,5 @@ DEPENDENTS = Operation(
     leader=Leader.GROUP,
     answer=TopicDependents,
     success={200: "what depends on the topic"},
-    errors=(errors.UnknownTopic,),
+    errors=(errors.TopicNotFound,),
 )

@@ -369,9 +369,9 @@ class DeleteGroupOffsets(Request):
 
 
 _OF_OFFSETS = (
-    errors.UnknownGroup,
-    errors.UnknownTopic,
-    errors.UnknownPartition,
+    errors.GroupNotFound,
+    errors.TopicNotFound,
+    errors.PartitionNotFound,
     errors.OffsetOutOfRange,
     errors.Conflict,
     errors.OffsetsPending,
@@ -397,7 +397,7 @@ DESCRIBE = Operation(
     answer=GroupBody,
     success={200: "the group"},
     errors=(
-        errors.UnknownGroup,
+        errors.GroupNotFound,
         errors.CommitUnknown,
     ),
 )
@@ -412,7 +412,7 @@ DELETE = Operation(
     success={204: "it is deleted"},
     errors=(
         errors.Conflict,
-        errors.UnknownGroup,
+        errors.GroupNotFound,
     ),
     may_repeat=False,
 )
@@ -440,7 +440,7 @@ REBALANCES = Operation(
     answer=RebalanceList,
     success={200: "the journal"},
     errors=(
-        errors.UnknownGroup,
+        errors.GroupNotFound,
         errors.CommitUnknown,
     ),
 )
@@ -454,9 +454,9 @@ OFFSETS = Operation(
     answer=GroupOffsetList,
     success={200: "by topic and partition"},
     errors=(
-        errors.UnknownGroup,
+        errors.GroupNotFound,
         errors.CommitUnknown,
-        errors.UnknownMember,
+        errors.MemberNotFound,
         errors.OffsetsPending,
     ),
 )
@@ -470,7 +470,7 @@ COMMIT = Operation(
     body=CommitOffsets,
     answer=Nothing,
     success={204: "they are committed"},
-    errors=(*_OF_OFFSETS, errors.UnknownMember, errors.StaleGeneration, errors.RebalanceInProgress),
+    errors=(*_OF_OFFSETS, errors.MemberNotFound, errors.StaleGeneration, errors.RebalanceInProgress),
 )
 
 RESET = Operation(

@@ -16,8 +16,8 @@ from raftlog.wire.groups import (
 from raftlog.wire.operation import Leader, Nothing, Operation
 
 _OF_MEMBER = (
-    errors.UnknownGroup,
-    errors.UnknownMember,
+    errors.GroupNotFound,
+    errors.MemberNotFound,
     errors.StaleGeneration,
     errors.RebalanceInProgress,
     errors.Overloaded,
@@ -76,7 +76,7 @@ LEAVE = Operation(
     leader=Leader.GROUP,
     answer=Nothing,
     success={204: "it is no member any more"},
-    errors=(errors.UnknownGroup,),
+    errors=(errors.GroupNotFound,),
 )
 
 POLL = Operation(
@@ -92,8 +92,8 @@ POLL = Operation(
     answer=PolledBody,
     success={200: "records of the member's partitions"},
     errors=(
-        errors.UnknownTopic,
-        errors.UnknownPartition,
+        errors.TopicNotFound,
+        errors.PartitionNotFound,
         errors.OffsetOutOfRange,
         errors.UndecodableBatch,
         errors.ArchiveDamaged,

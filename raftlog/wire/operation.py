@@ -127,7 +127,7 @@ class Operation(Generic[Reply_co]):
         is_write = self.method != "GET"
         found = [*self.errors]
         if "{partition}" in self.path:
-            found += [errors.UnknownTopic, errors.UnknownPartition]
+            found += [errors.TopicNotFound, errors.PartitionNotFound]
         if self.body is not None:
             found += [errors.UnsupportedMediaType, errors.RecordTooLarge]
         if self.leader is not Leader.ANY:

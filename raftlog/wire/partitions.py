@@ -159,7 +159,7 @@ LIST = Operation(
     leader=Leader.PARTITION,
     answer=bodies.PartitionList,
     success={200: "a page"},
-    errors=(errors.UnknownTopic,),
+    errors=(errors.TopicNotFound,),
 )
 
 DESCRIBE = Operation(

@@ -154,7 +154,7 @@ RECEIVE = Operation(
     success={200: "jobs, or none after `wait`"},
     errors=(
         *STORED,
-        errors.UnknownTopic,
+        errors.TopicNotFound,
         errors.Conflict,
         errors.UndecodableBatch,
         errors.QuotaExceeded,
@@ -175,7 +175,7 @@ ACK = Operation(
     body=AckJobs,
     answer=SettledJobs,
     success={200: "it holds for all receipts", 207: "it holds for some receipts"},
-    errors=(*STORED, errors.LeaseLost, errors.UnknownQueue),
+    errors=(*STORED, errors.LeaseLost, errors.QueueNotFound),
 )
 
 NACK = Operation(
@@ -192,7 +192,7 @@ NACK = Operation(
     body=NackJobs,
     answer=SettledJobs,
     success={200: "it holds for all receipts", 207: "it holds for some receipts"},
-    errors=(*STORED, errors.LeaseLost, errors.UnknownQueue),
+    errors=(*STORED, errors.LeaseLost, errors.QueueNotFound),
 )
 
 EXTEND = Operation(
@@ -207,7 +207,7 @@ EXTEND = Operation(
     body=ExtendJobs,
     answer=SettledJobs,
     success={200: "it holds for all receipts", 207: "it holds for some receipts"},
-    errors=(*STORED, errors.LeaseLost, errors.UnknownQueue),
+    errors=(*STORED, errors.LeaseLost, errors.QueueNotFound),
 )
 
 DEAD_LETTER = Operation(
@@ -222,7 +222,7 @@ DEAD_LETTER = Operation(
     body=DeadLetterJobs,
     answer=SettledJobs,
     success={200: "it holds for all receipts", 207: "it holds for some receipts"},
-    errors=(*STORED, errors.LeaseLost, errors.UnknownQueue),
+    errors=(*STORED, errors.LeaseLost, errors.QueueNotFound),
 )
 
 DESCRIBE = Operation(
@@ -236,8 +236,8 @@ DESCRIBE = Operation(
     errors=(
         errors.Overloaded,
         errors.CommitUnknown,
-        errors.UnknownTopic,
-        errors.UnknownQueue,
+        errors.TopicNotFound,
+        errors.QueueNotFound,
     ),
 )
 
@@ -252,5 +252,5 @@ DELETE = Operation(
     leader=Leader.GROUP,
     answer=Nothing,
     success={204: "it is deleted"},
-    errors=(*STORED, errors.UnknownQueue),
+    errors=(*STORED, errors.QueueNotFound),
 )

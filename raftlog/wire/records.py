@@ -16,7 +16,7 @@ _WRITTEN = (
     errors.Draining,
     errors.StorageFull,
     errors.ProducerFenced,
-    errors.UnknownTransaction,
+    errors.TransactionNotFound,
     errors.TransactionAborted,
     errors.TransactionEnding,
     errors.IdempotencyKeyReused,
@@ -140,7 +140,7 @@ PRODUCE = Operation(
             {media_types.JSON: bodies.Produced},
         ),
     },
-    errors=(*_WRITTEN, errors.UnknownTopic),
+    errors=(*_WRITTEN, errors.TopicNotFound),
 )
 
 CREATE = Operation(

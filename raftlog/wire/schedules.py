@@ -81,7 +81,7 @@ CREATE = Operation(
     body=CreateSchedule,
     answer=ScheduleBody,
     success={201: "the schedule"},
-    errors=(*STORED, errors.UnknownTopic, errors.Conflict, errors.InvalidRecord),
+    errors=(*STORED, errors.TopicNotFound, errors.Conflict, errors.InvalidRecord),
 )
 
 LIST = Operation(
@@ -104,7 +104,7 @@ DESCRIBE = Operation(
     answer=ScheduleBody,
     success={200: "the schedule"},
     errors=(
-        errors.UnknownSchedule,
+        errors.ScheduleNotFound,
         errors.Overloaded,
     ),
 )
@@ -118,7 +118,7 @@ CHANGE = Operation(
     body=ChangeSchedule,
     answer=ScheduleBody,
     success={200: "the schedule"},
-    errors=(*STORED, errors.UnknownSchedule),
+    errors=(*STORED, errors.ScheduleNotFound),
 )
 
 DELETE = Operation(
@@ -129,5 +129,5 @@ DELETE = Operation(
     leader=Leader.DELAYED,
     answer=Nothing,
     success={204: "it is deleted"},
-    errors=(*STORED, errors.UnknownSchedule),
+    errors=(*STORED, errors.ScheduleNotFound),
 )

@@ -46,7 +46,7 @@ DESCRIBE = Operation(
     answer=bodies.TopicBody,
     success={200: "the topic"},
     headers=("ETag",),
-    errors=(errors.UnknownTopic,),
+    errors=(errors.TopicNotFound,),
 )
 
 ALTER = Operation(
@@ -60,7 +60,7 @@ ALTER = Operation(
     success={200: "the changed topic"},
     headers=("ETag",),
     errors=(
-        errors.UnknownTopic,
+        errors.TopicNotFound,
         errors.PreconditionFailed,
         errors.Overloaded,
     ),
@@ -76,7 +76,7 @@ DELETE = Operation(
     answer=bodies.TopicDeleted,
     success={200: "the topic is deleted"},
     errors=(
-        errors.UnknownTopic,
+        errors.TopicNotFound,
         errors.PreconditionFailed,
     ),
     may_repeat=False,
@@ -90,7 +90,7 @@ CONFIG = Operation(
     answer=bodies.TopicConfigBody,
     success={200: "the effective settings, and those that were set"},
     headers=("ETag",),
-    errors=(errors.UnknownTopic,),
+    errors=(errors.TopicNotFound,),
 )
 
 ALTER_CONFIG = Operation(
@@ -104,7 +104,7 @@ ALTER_CONFIG = Operation(
     success={200: "the effective settings"},
     headers=("ETag",),
     errors=(
-        errors.UnknownTopic,
+        errors.TopicNotFound,
         errors.PreconditionFailed,
         errors.Overloaded,
     ),
@@ -126,7 +126,7 @@ ADD_PARTITIONS = Operation(
     success={200: "the topic with its new partitions"},
     headers=("ETag",),
     errors=(
-        errors.UnknownTopic,
+        errors.TopicNotFound,
         errors.PreconditionFailed,
         errors.Overloaded,
     ),
@@ -147,9 +147,9 @@ DECOMMISSION_PARTITIONS = Operation(
     success={202: "the topic; its partitions are removed later"},
     headers=("ETag",),
     errors=(
-        errors.UnknownTopic,
+        errors.TopicNotFound,
         errors.PreconditionFailed,
-        errors.UnknownPartition,
+        errors.PartitionNotFound,
         errors.Conflict,
         errors.Overloaded,
     ),
@@ -166,9 +166,9 @@ RECOMMISSION_PARTITIONS = Operation(
     success={200: "the topic"},
     headers=("ETag",),
     errors=(
-        errors.UnknownTopic,
+        errors.TopicNotFound,
         errors.PreconditionFailed,
-        errors.UnknownPartition,
+        errors.PartitionNotFound,
         errors.Conflict,
         errors.Overloaded,
     ),

@@ -186,7 +186,7 @@ class BatchEndedBody(Answer):
 
 
 _OF_TRANSACTION = (
-    errors.UnknownTransaction,
+    errors.TransactionNotFound,
     errors.Overloaded,
     errors.ProducerFenced,
     errors.TransactionAborted,
@@ -194,7 +194,7 @@ _OF_TRANSACTION = (
     errors.OutcomeForgotten,
     errors.Conflict,
 )
-_OF_MEMBER = (errors.UnknownGroup, errors.UnknownMember, errors.StaleGeneration, errors.RebalanceInProgress)
+_OF_MEMBER = (errors.GroupNotFound, errors.MemberNotFound, errors.StaleGeneration, errors.RebalanceInProgress)
 
 EXECUTE = Operation(
     name="transactions.execute",
@@ -215,8 +215,8 @@ EXECUTE = Operation(
         *_OF_MEMBER,
         *STORED,
         errors.InvalidRecord,
-        errors.UnknownTopic,
-        errors.UnknownPartition,
+        errors.TopicNotFound,
+        errors.PartitionNotFound,
         errors.QuotaExceeded,
         errors.Draining,
         errors.Conflict,
@@ -245,8 +245,8 @@ ADD_OFFSETS = Operation(
     errors=(
         *_OF_TRANSACTION,
         *_OF_MEMBER,
-        errors.UnknownTopic,
-        errors.UnknownPartition,
+        errors.TopicNotFound,
+        errors.PartitionNotFound,
         errors.OffsetOutOfRange,
         errors.OffsetsPending,
     ),

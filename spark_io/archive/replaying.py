@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from raftlog.client import Client
 from raftlog.client.blocking_producer import Producer, Transaction
-from raftlog.errors import Conflict, InvalidRequest, RaftlogError, UnknownTransaction
+from raftlog.errors import Conflict, InvalidRequest, RaftlogError, TransactionNotFound
 from spark_io.archive.entries import Catalogue
 from spark_io.archive.files import read_batches
 from spark_io.archive.storage import Storage
@@ -144,7 +144,7 @@ def _newest(client: Client, key: str) -> int | None:
     except Conflict as error:
         newest = error.details.get("newest_sequence")
         return newest if isinstance(newest, int) else None
-    except UnknownTransaction:
+    except TransactionNotFound:
         return None
     raise RaftlogError(f"a broker has committed a batch of {key} that does not exist")
 

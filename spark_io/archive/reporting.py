@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from raftlog.client import Client
-from raftlog.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
+from raftlog.errors import OffsetOutOfRange, PartitionNotFound, TopicNotFound
 from raftlog.types import TopicPartition
 from spark_io.archive.entries import check_identity
 from spark_io.planning import Range
@@ -66,7 +66,7 @@ def report(
         try:
             check_identity(archived, topic, client.topics.describe(topic).topic_id)
             partitions = client.topics.partitions(topic)
-        except UnknownTopic:
+        except TopicNotFound:
             continue
         for one in partitions:
             target = TopicPartition(topic, one.partition)
@@ -76,7 +76,7 @@ def report(
             start = max(one.log_start_offset, one.archived_up_to)
             end = reached(archived, target, start, lambda gap: first_record(client, gap) >= gap.end)
             if end > one.archived_up_to and not changes_nothing:
-                with suppress(UnknownPartition):  # it was removed a moment ago
+                with suppress(PartitionNotFound):  # it was removed a moment ago
                     client.partitions.set_archived(topic, one.partition, end)
             at = one.archived_up_to if changes_nothing else max(end, one.archived_up_to)
             found.append(Reach(target, one.log_start_offset, at, max(file.end for file in files)))
@@ -104,7 +104,7 @@ def first_record(client: Client, gap: Range) -> int:
     while at < gap.end:
         try:
             chunk = partition.read(at, limit=1)
-        except (OffsetOutOfRange, UnknownPartition, UnknownTopic):
+        except (OffsetOutOfRange, PartitionNotFound, TopicNotFound):
             return at  # it is deleted
         if chunk.messages:
             return chunk.messages[0].offset
@@ -118,7 +118,7 @@ def is_gone(client: Client, gap: Range) -> bool:
     """Whether the log has no records between these offsets: none any more, or none ever."""
     try:
         partitions = client.topics.partitions(gap.topic)
-    except UnknownTopic:
+    except TopicNotFound:
         return True
     found = next((one for one in partitions if one.partition == gap.partition), None)
     if found is None:

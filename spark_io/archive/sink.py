@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from raftlog.errors import UnknownTopic
+from raftlog.errors import TopicNotFound
 from spark_io.archive import catalogue
 from spark_io.archive.delta import DeltaArchive
 from spark_io.archive.entries import Entry
@@ -127,7 +127,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
     def _topic_id(self, topic: str) -> str | None:
         if self._options.servers is None:
             return None
-        with suppress(UnknownTopic):  # it was deleted after it was read
+        with suppress(TopicNotFound):  # it was deleted after it was read
             return client_of(self._options.servers).topics.describe(topic).topic_id
         return None
 

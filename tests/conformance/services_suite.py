@@ -15,10 +15,10 @@ from raftlog.errors import (
     InvalidRequest,
     OffsetOutOfRange,
     OutOfOrderSequence,
+    PartitionNotFound,
     PreconditionFailed,
     TopicExists,
-    UnknownPartition,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.types import NodeId, Offset, TopicPartition
 from tests.helpers.controlled_cluster import PRODUCER_IDS
@@ -86,7 +86,7 @@ class ServicesSuite:
             assert changed.version > version
             with pytest.raises(PreconditionFailed):
                 await alter("orders", {}, expected_version=version, timeout_ms=5000)
-            with pytest.raises(UnknownTopic):
+            with pytest.raises(TopicNotFound):
                 await alter("others", {}, expected_version=None, timeout_ms=5000)
             reset = await alter("orders", {"retention.ms": None}, expected_version=None, timeout_ms=5000)
             assert reset.config == {}
@@ -100,11 +100,11 @@ class ServicesSuite:
             deleted = await delete("orders", expected_version=version, timeout_ms=5000)
             assert deleted > version
             await broker.controller.wait_for_version(deleted, 5000)
-            with pytest.raises(UnknownTopic):
+            with pytest.raises(TopicNotFound):
                 await delete("orders", expected_version=None, timeout_ms=5000)
-            with pytest.raises(UnknownTopic):
+            with pytest.raises(TopicNotFound):
                 await append(broker, b"too late")
-            with pytest.raises(UnknownTopic):
+            with pytest.raises(TopicNotFound):
                 await broker.gateway.fetch(ORDERS, fetch_from(0))
 
     async def test_producer_ids_are_all_different(self, open_broker: Open) -> None:
@@ -160,9 +160,9 @@ class ServicesSuite:
         async with open_broker() as broker:
             await create(broker)
             there_is_none = TopicPartition("orders", 1)
-            with pytest.raises(UnknownPartition):
+            with pytest.raises(PartitionNotFound):
                 await broker.gateway.append(there_is_none, batch_of(b"a"), acks=QUORUM, timeout_ms=5000)
-            with pytest.raises(UnknownPartition):
+            with pytest.raises(PartitionNotFound):
                 await broker.gateway.fetch(there_is_none, fetch_from(0))
 
     async def test_a_reader_that_waits_gets_what_comes(self, open_broker: Open) -> None:
@@ -184,7 +184,7 @@ class ServicesSuite:
             reader = asyncio.create_task(broker.gateway.fetch(ORDERS, waits))
             await asyncio.sleep(0.01)
             await broker.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
-            with pytest.raises(UnknownTopic):
+            with pytest.raises(TopicNotFound):
                 await reader
 
     async def test_a_batch_that_is_sent_again_is_stored_once(self, open_broker: Open) -> None:
@@ -231,5 +231,5 @@ class ServicesSuite:
             assert (found[0].leader, found[0].replicas) == (NodeId(1), (NodeId(1),))
             assert (found[0].high_watermark, found[0].end_offset, found[0].log_start_offset) == (end, end, 0)
             assert broker.gateway.leader_of(ORDERS) == NodeId(1)
-            with pytest.raises(UnknownTopic):
+            with pytest.raises(TopicNotFound):
                 await broker.gateway.describe("others")

@@ -62,7 +62,7 @@ def test_one_of_three_brokers_down(raftlog_cluster: RaftlogCluster) -> None:
         three = produce(url, topic, ["three"], query="?acks=3&timeout=1s")
         assert three.status != 200
         # Not yet, if a disk took longer than the request, or while there is no leader.
-        return three.code == "replication_timeout" and three.json["committed"] is True
+        return three.code == "commit_unknown" and three.json["committed"] is True
 
     eventually(is_committed_by_two, what="a record that two replicas have, in its time")
 

@@ -19,7 +19,7 @@ import pytest
 
 from chaos.cluster import Cluster
 from groups.records import TOPIC as OFFSETS
-from raftlog import Client, Consumer, RebalanceInProgress, StaleGeneration, UnknownMember, aio
+from raftlog import Client, Consumer, MemberNotFound, RebalanceInProgress, StaleGeneration, aio
 from raftlog.assignors import Plan, Subscription
 from raftlog.client.consumer.core import CLOSE_S
 from raftlog.testing.waits import LIMIT_S
@@ -215,7 +215,7 @@ def test_a_stopped_process_loses_its_partitions_and_is_fenced(unbroken: Cluster,
             process.stdin.write("\n")
             process.stdin.flush()
             os.kill(process.pid, signal.SIGCONT)
-            fenced = {error.__name__ for error in (UnknownMember, StaleGeneration, RebalanceInProgress)}
+            fenced = {error.__name__ for error in (MemberNotFound, StaleGeneration, RebalanceInProgress)}
             assert next_line(process) in {*fenced, "has joined again"}
     assert committed(client, "stopped") == {0: offsets_of(client, topic)[4] + 1}
 

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from chaos.cluster import Cluster
-from raftlog import Client, Message, UnknownTopic
+from raftlog import Client, Message, TopicNotFound
 from raftlog.records.builder import Record
 from raftlog.records.failures import FailedRecord
 from raftlog.testing.waits import LIMIT_S
@@ -122,7 +122,7 @@ def _redrive_and_discard(cluster: Cluster, client: Client) -> None:
     assert [each.id for each in letters.list("orders", "mail")] == ids([4], 2)
     output, _ = run(cluster, "dead-letter", "describe", "orders", "orders/2/4", "--group", "mail")
     assert output.endswith(b"\nd4\n")
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(TopicNotFound):
         letters.list("orders", "other")
     _, errors = run(cluster, "dead-letter", "list", "orders", "--group", "other", code=1)
     assert "`raftlog topic list`" in errors

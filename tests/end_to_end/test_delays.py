@@ -105,7 +105,7 @@ def test_a_cancelled_message_is_not_delivered(raftlog: Raftlog) -> None:
     raftlog.wait_until(lambda: raftlog.read_all(topic), what="the other one")
     assert [message.value for message in raftlog.read_all(topic)] == [b"1"]
     late = surely([url], "DELETE", f"/v1/delayed/{second['delayed_id']}", None, rng)
-    assert (late.status, late.code) == (409, "already_delivered")
+    assert (late.status, late.code) == (409, "delayed_already_delivered")
 
 
 # requirement: A6

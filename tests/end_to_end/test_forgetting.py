@@ -10,7 +10,7 @@ import pytest
 from chaos.cluster import Cluster
 from partitions.metadata.features import NEWEST
 from raftlog import Client
-from raftlog.errors import RaftlogError, UnknownBroker
+from raftlog.errors import BrokerNotFound, RaftlogError
 from raftlog.testing.waits import LIMIT_S
 from tests.helpers.command_line import run
 from tests.helpers.real_cluster import call, eventually
@@ -60,7 +60,7 @@ def test_a_decommissioned_broker_is_removed_and_its_process_is_refused(directory
         assert "broker 4 was removed for good" in notes
         assert client.brokers.forget(4).broker_id == 4, "a repeated request is answered alike"
         eventually(lambda: are_three(client), what="three brokers")
-        with pytest.raises(UnknownBroker, match="removed for good"):
+        with pytest.raises(BrokerNotFound, match="removed for good"):
             client.brokers.recommission(4)
 
         four.launch(4)

@@ -234,5 +234,5 @@ def test_a_poll_whose_acknowledgement_is_refused_continues_where_the_group_is(un
     assert left.status in (204, 404), left  # 404 after an answer that was lost
     refusals.clear()
     again = polled("late", late.number("generation"), 5, max_records=2)
-    assert refusals[0] == "member_unknown"
+    assert refusals[0] == "member_not_found"
     assert (again.rows(), again.rows("positions")[0]["offset"]) == ([], 10)

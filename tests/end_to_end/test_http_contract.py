@@ -130,7 +130,7 @@ def test_a_producer_that_repeats_itself_writes_once(api: Api) -> None:
     ]
     assert offsets == [[0, 1]] * 4
     gap = api("POST", records_path(topic), body, Producer_Seq="5", **identity)
-    assert (gap.status, gap.code, gap.number("expected_seq")) == (409, "sequence_gap", 2)
+    assert (gap.status, gap.code, gap.number("expected_seq")) == (409, "out_of_order_sequence", 2)
     assert [value for _, value in read_all(api.urls[0], topic)] == ["a", "b"]
 
 

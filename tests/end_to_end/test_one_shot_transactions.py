@@ -130,7 +130,7 @@ def test_input_is_processed_once_by_one_request_for_each_step(cluster: Cluster) 
             cluster.start(victim)
     stale = {"group": "enrich", "member_id": "m-1", "generation": generation + 1, "offsets": offsets}
     refused = settled(urls[0], "POST", EXECUTE, {"records": records, "group_offsets": stale})
-    assert (refused.status, refused.code) == (409, "generation_stale")
+    assert (refused.status, refused.code) == (409, "stale_generation")
     for url in urls:
         assert [visible(url, topic) for topic in TOPICS] == [inputs, inputs]
         (item,) = settled(url, "GET", "/v1/groups/enrich/offsets?lag=false").rows("items")

@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from chaos.cluster import Cluster
-from raftlog import Backoff, Client, Message, UnknownTopic, aio
+from raftlog import Backoff, Client, Message, TopicNotFound, aio
 from raftlog.records.failures import FailedRecord, Origin
 from raftlog.testing.waits import LIMIT_S
 from tests.helpers.real_cluster import create_topic, eventually
@@ -200,7 +200,7 @@ def test_without_retries_an_error_ends_the_worker_before_the_record(
 
 def test_a_topic_that_does_not_exist_ends_run(client: Client) -> None:
     client.worker("nowhere", group="g", dead_letter=True)(print)
-    with pytest.raises(UnknownTopic, match="nowhere"):
+    with pytest.raises(TopicNotFound, match="nowhere"):
         client.run()
 
 

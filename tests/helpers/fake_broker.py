@@ -40,7 +40,7 @@ class Trouble(enum.Enum):
     DROP_BEFORE = enum.auto()  # the connection closes and nothing was written
     DROP_AFTER = enum.auto()  # it was written and the connection closes
     HANG_AFTER = enum.auto()  # it was written and no answer comes
-    UNKNOWN_AFTER = enum.auto()  # it was written and the answer is replication_timeout
+    UNKNOWN_AFTER = enum.auto()  # it was written and the answer is commit_unknown
     SLOW = enum.auto()  # later requests overtake this one
 
 
@@ -210,7 +210,7 @@ class FakeBroker:
     def _find(self, request: web.Request) -> tuple[int, FakePartition]:
         topic, number = request.match_info["topic"], int(request.match_info["partition"])
         if topic not in self.cluster.topics:
-            raise errors.UnknownTopic(f"there is no topic {topic}")
+            raise errors.TopicNotFound(f"there is no topic {topic}")
         assert request.query.get("route", "none") == "none"
         leader = self.cluster.leader
         if request.query.get("from") == "closest":
@@ -387,7 +387,7 @@ class FakeBroker:
     def _topic_named(self, request: web.Request) -> str:
         topic = request.match_info["topic"]
         if topic not in self.cluster.topics:
-            raise errors.UnknownTopic(f"there is no topic {topic}")
+            raise errors.TopicNotFound(f"there is no topic {topic}")
         return topic
 
     def _topic_body(self, name: str, config: dict[str, int | str] | None = None) -> bodies.TopicBody:

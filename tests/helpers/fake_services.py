@@ -43,9 +43,9 @@ from raftlog.errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
     PartitionDecommissioned,
+    PartitionNotFound,
     RecordTooLarge,
-    UnknownPartition,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.records.batch import SEQUENCE_MAX, Batch, BatchHeader, stamp
 from raftlog.records.control import Archived, leader_change_batch
@@ -99,7 +99,7 @@ class FakeGateway:
         """The log of a partition, also for inspection by tests."""
         topic = self._topic(target.topic)
         if target.partition >= len(topic.partitions):
-            raise UnknownPartition(f"there is no {target}", topic=target.topic)
+            raise PartitionNotFound(f"there is no {target}", topic=target.topic)
         return self._logs.setdefault((topic.topic_id, target.partition), FakeLog())
 
     async def append(
@@ -172,7 +172,7 @@ class FakeGateway:
                 break
             await self._changed(log, left_s)
             if log.is_gone:
-                raise UnknownTopic(f"the topic {target.topic} was deleted", topic=target.topic)
+                raise TopicNotFound(f"the topic {target.topic} was deleted", topic=target.topic)
         taken = [batch for batch in log.batches if batch.last_offset >= begin]
         size, last = 0, begin - 1
         for batch in taken:
@@ -279,7 +279,7 @@ class FakeGateway:
     def _topic(self, name: str) -> TopicInfo:
         topic = self.controller.image.topics.get(name)
         if topic is None:
-            raise UnknownTopic(f"there is no topic {name}", topic=name)
+            raise TopicNotFound(f"there is no topic {name}", topic=name)
         return topic
 
     def _deleted(self, topic: TopicInfo) -> None:

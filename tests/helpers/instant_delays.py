@@ -13,7 +13,7 @@ from delayed.room import MoveRoom
 from delayed.service import DelayedService
 from delayed.values import TopicKey
 from raftlog.clock import TrustedClock
-from raftlog.errors import NoLeader, RecordTooLarge, UnknownDelayed
+from raftlog.errors import DelayedNotFound, NoLeader, RecordTooLarge
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch
 from raftlog.records.reader import read_records
@@ -51,7 +51,7 @@ class Deliveries:
         try:
             return [self.kept[offset] for offset in offsets]
         except KeyError:
-            raise UnknownDelayed("it has left") from None
+            raise DelayedNotFound("it has left") from None
 
     def begin(self, partition: int, *, is_led: bool) -> None:
         """Nothing that was read is kept."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from chaos.cluster import Cluster
-from raftlog.errors import UnknownPartition, UnknownTopic
+from raftlog.errors import PartitionNotFound, TopicNotFound
 from raftlog.testing.waits import LIMIT_S, expired
 from raftlog.testing.waits import eventually as eventually
 
@@ -23,7 +23,7 @@ Json = dict[str, object]
 Found = TypeVar("Found")
 
 RETRYABLE = (429, 502, 503, 504, 507)
-NOT_KNOWN_YET = (UnknownTopic.code, UnknownPartition.code)  # by a broker that is behind with its metadata
+NOT_KNOWN_YET = (TopicNotFound.code, PartitionNotFound.code)  # by a broker that is behind with its metadata
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from chaos.simulator.simulated_cluster import SimulatedCluster
 from delayed.records import ID_BYTES, TOPIC
 from delayed.requests import Add, Added, NewMessage, When
 from delayed.service import MessageId
-from raftlog.errors import DelayedAlreadyDelivered, RaftlogError, UnknownDelayed, UnknownTopic
+from raftlog.errors import DelayedAlreadyDelivered, DelayedNotFound, RaftlogError, TopicNotFound
 from raftlog.types import GroupId
 
 IN_TIME: Final = "D7 without faults a due message comes to its topic"
@@ -216,7 +216,7 @@ class DelayedClient(Client):
         async def ask(broker: Broker) -> Added:
             found = broker.controller.image.topics.get(topic)
             if found is None:
-                raise UnknownTopic(f"there is no topic {topic}")
+                raise TopicNotFound(f"there is no topic {topic}")
             request = Add(topic=topic, topic_id=str(found.topic_id), messages=messages)
             _, added = await broker.delays.service.add(request, spread, TIMEOUT_MS)
             return added
@@ -269,7 +269,7 @@ class DelayedClient(Client):
     def _refused(self, which: MessageId, is_accepted: bool, refusal: RaftlogError) -> None:
         if isinstance(refusal, DelayedAlreadyDelivered):
             self._judge.too_late(which.id)
-        elif isinstance(refusal, UnknownDelayed) and is_accepted:
+        elif isinstance(refusal, DelayedNotFound) and is_accepted:
             self._judge.unknown(which.id)
 
     async def _limit(self, bytes_max: int | None) -> None:

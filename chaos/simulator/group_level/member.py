@@ -23,7 +23,7 @@ from groups.requests import (
     Sync,
     Synced,
 )
-from raftlog.errors import RaftlogError, RebalanceInProgress, StaleGeneration, UnknownGroup, UnknownMember
+from raftlog.errors import GroupNotFound, MemberNotFound, RaftlogError, RebalanceInProgress, StaleGeneration
 
 GROUP: Final = "g"
 TOPIC: Final = "orders"
@@ -114,10 +114,10 @@ class Member:
             case Beat() | Done():
                 self._next_ms = now_ms + self._rng.randint(1, self._beat_ms)
                 self.is_alive = not isinstance(request, Leave)
-            case UnknownMember() | UnknownGroup() | StaleGeneration() | RebalanceInProgress():
+            case MemberNotFound() | GroupNotFound() | StaleGeneration() | RebalanceInProgress():
                 self._is_member = False
                 self._next_ms = now_ms + self._rng.randint(1, 200)
-                if isinstance(request, Leave) and isinstance(reply, UnknownGroup):
+                if isinstance(request, Leave) and isinstance(reply, GroupNotFound):
                     self.is_alive = False  # it never joined
             case RaftlogError():
                 self._next_ms = now_ms + self._rng.randint(1, 200)

@@ -25,7 +25,13 @@ _FLUSH: Final = "C3 flush and close leave nothing open"
 _LEAK: Final = "C5 a closed client leaks nothing"
 SENDS_OF_ONE_PRODUCER: Final = 150
 SLOW_S: Final = 0.2  # the jitter of links on which a round trip may take 0.4 s
-_UNDESERVED: Final = ("internal", "sequence_gap", "producer_fenced", "corrupt_batch", "invalid_request")
+_UNDESERVED: Final = (
+    "internal_error",
+    "out_of_order_sequence",
+    "producer_fenced",
+    "corrupt_batch",
+    "invalid_request",
+)
 """Errors that a client with one producer and valid records must never get."""
 
 

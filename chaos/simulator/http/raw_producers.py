@@ -216,7 +216,7 @@ _USUAL: Final = frozenset(
         "quota_exceeded",
         "draining",
         "storage_full",
-        "replication_timeout",
+        "commit_unknown",
         "connection_lost",
         "topic_not_found",
         "partition_not_found",

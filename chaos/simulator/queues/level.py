@@ -16,7 +16,7 @@ from chaos.simulator.simulated_cluster import SimulatedCluster
 from groups.records import TOPIC
 from partitions.values import QUORUM
 from queues.requests import Receive, Received, Settle, Settled, Token
-from raftlog.errors import RaftlogError, UnknownTopic
+from raftlog.errors import RaftlogError, TopicNotFound
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.keys import partition_for_key
@@ -189,7 +189,7 @@ class Worker(Client):
         odds = self._queue
         found = machine.broker and machine.broker.controller.image.topics.get(MAIL)
         if not found:
-            raise UnknownTopic(f"there is no topic {MAIL}")
+            raise TopicNotFound(f"there is no topic {MAIL}")
         request = Receive(
             group=CREW,
             topic=MAIL,

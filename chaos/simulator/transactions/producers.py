@@ -18,12 +18,12 @@ from partitions.values import QUORUM
 from raftlog.errors import (
     OutcomeForgotten,
     PartitionDecommissioned,
+    PartitionNotFound,
     ProducerFenced,
     RaftlogError,
+    TopicNotFound,
     TransactionAborted,
-    UnknownPartition,
-    UnknownTopic,
-    UnknownTransaction,
+    TransactionNotFound,
 )
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch, with_producer
@@ -39,7 +39,7 @@ PASSING_ODDS: Final = 0.3  # a batch for a partition that may be removed
 WAITS_ODDS: Final = 0.6  # after it
 JOIN_S: Final = 0.02  # after the end of its transaction
 REOPEN_S: Final = 0.6  # before an incarnation that was fenced opens its id again
-CLOSED: Final = (ProducerFenced, TransactionAborted, UnknownTransaction)
+CLOSED: Final = (ProducerFenced, TransactionAborted, TransactionNotFound)
 
 
 class Progress(enum.Enum):
@@ -170,7 +170,7 @@ class TransactionalProducer(TransactionClient):
                 return Progress.STORED
             except PartitionDecommissioned:
                 return Progress.IN_DOUBT
-            except (UnknownTopic, UnknownPartition):
+            except (TopicNotFound, PartitionNotFound):
                 pass  # that broker's metadata lags
             except CLOSED as error:
                 self.judge.closed(handle, error)

@@ -32,19 +32,19 @@ from raftlog.client.producer import AsyncProducer
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Session
 from raftlog.errors import (
+    GroupNotFound,
+    MemberNotFound,
     NotSent,
     OffsetOutOfRange,
+    PartitionNotFound,
     RaftlogError,
     RebalanceInProgress,
     StaleGeneration,
-    UnknownGroup,
-    UnknownMember,
-    UnknownPartition,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.types import TopicPartition
 
-FENCED: Final = (UnknownGroup, UnknownMember, StaleGeneration, RebalanceInProgress)
+FENCED: Final = (GroupNotFound, MemberNotFound, StaleGeneration, RebalanceInProgress)
 FIRSTS_AT_A_TIME: Final = 8
 CLOSE_S: Final = 4.0  # for the last commit and the leave, also where no broker answers
 LOOK_S: Final = 0.02  # at a handler, while a rebalance waits for it
@@ -400,7 +400,7 @@ class ConsumerCore:
                 if self._member.strategy != COOPERATIVE or owned <= assignment:
                     await self._remain(assignment)
                 await self._revoke()
-            except UnknownMember:
+            except MemberNotFound:
                 self._member.generation = -1
                 await self._lose()
             except FENCED:
@@ -463,8 +463,8 @@ class ConsumerCore:
         return True
 
     def _may_pass(self, error: RaftlogError) -> bool:
-        is_deleted = self.options.pattern is not None and isinstance(error, UnknownTopic)
-        is_deleted = is_deleted or (not self.options.assigned and isinstance(error, UnknownPartition))
+        is_deleted = self.options.pattern is not None and isinstance(error, TopicNotFound)
+        is_deleted = is_deleted or (not self.options.assigned and isinstance(error, PartitionNotFound))
         may_pass = error.retryable or is_deleted or isinstance(error, NotSent)
         return may_pass and error is not self._subscription.missing
 

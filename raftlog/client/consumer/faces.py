@@ -167,7 +167,8 @@ class Consumer(_Face):
     def commit(self) -> None:
         """Commit everything up to the record that was handed out last, that one included.
 
-        Raises ``StaleGeneration``, ``UnknownMember`` or ``RebalanceInProgress`` when the partitions are lost.
+        Raises ``StaleGeneration``, ``MemberNotFound`` or ``RebalanceInProgress`` when the partitions are
+        lost.
         """
         self._handed.done()
         self._portal.call(self._core.commit)
@@ -260,7 +261,8 @@ class AsyncConsumer(_Face):
     async def commit(self) -> None:
         """Commit everything up to the record that was handed out last, that one included.
 
-        Raises ``StaleGeneration``, ``UnknownMember`` or ``RebalanceInProgress`` when the partitions are lost.
+        Raises ``StaleGeneration``, ``MemberNotFound`` or ``RebalanceInProgress`` when the partitions are
+        lost.
         """
         self._handed.done()
         await self._portal.awaited(self._core.commit)

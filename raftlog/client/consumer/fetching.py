@@ -22,7 +22,7 @@ from raftlog.client.logs import client_logger
 from raftlog.client.messages import Message
 from raftlog.client.options import Duration
 from raftlog.client.partition import AsyncPartition
-from raftlog.errors import OffsetOutOfRange, RaftlogError, UnknownPartition, UnknownTopic
+from raftlog.errors import OffsetOutOfRange, PartitionNotFound, RaftlogError, TopicNotFound
 from raftlog.records.tags import TagSelection, tag_fields
 from raftlog.types import TopicPartition
 from raftlog.wire.lag import records_left
@@ -219,8 +219,8 @@ class Fetching:
             source.position = nearest
             return True
         except RaftlogError as error:
-            may_come = self._awaits_topics and isinstance(error, UnknownTopic)
-            may_come = may_come or (self._awaits_rebalance and isinstance(error, UnknownPartition))
+            may_come = self._awaits_topics and isinstance(error, TopicNotFound)
+            may_come = may_come or (self._awaits_rebalance and isinstance(error, PartitionNotFound))
             if not (error.retryable or may_come):
                 raise
             await asyncio.sleep(PAUSE_S)

@@ -19,7 +19,7 @@ from raftlog.client.asking import Answer
 from raftlog.client.consumer.options import ConsumerOptions
 from raftlog.client.session import Session
 from raftlog.client.user_code import called, shown
-from raftlog.errors import RebalanceInProgress, UnknownGroup, UnknownMember
+from raftlog.errors import GroupNotFound, MemberNotFound, RebalanceInProgress
 from raftlog.records.tags import tag_fields
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
@@ -48,7 +48,7 @@ class Membership:
     async def join(self, topics: Sequence[str]) -> frozenset[TopicPartition]:
         """Join with these topics, or join again, and get this member's partitions.
 
-        Raises ``UnknownMember``, ``StaleGeneration`` or ``RebalanceInProgress`` when the group has
+        Raises ``MemberNotFound``, ``StaleGeneration`` or ``RebalanceInProgress`` when the group has
         moved on meanwhile: join again.
         """
         self._joining = asyncio.create_task(self._join(topics, self._claims()))
@@ -94,7 +94,7 @@ class Membership:
             found = await self._session.call(
                 wire.OFFSETS, query=query, retry_timeout_s=limit_s, group=self._options.group
             )
-        except UnknownGroup:
+        except GroupNotFound:
             if not self._options.assigned:
                 raise  # this member's generation has ended
             return {}
@@ -134,7 +134,7 @@ class Membership:
         ends_s = clock.monotonic() + LEAVE_S
         try:
             while joining is not None and not joining.done() and clock.monotonic() < ends_s:
-                with contextlib.suppress(UnknownGroup, UnknownMember):
+                with contextlib.suppress(GroupNotFound, MemberNotFound):
                     await self._leave()
                 await asyncio.wait((joining,), timeout=LEAVE_AGAIN_S)
             await self._leave()

@@ -13,7 +13,7 @@ from raftlog.client.consumer.options import ConsumerOptions
 from raftlog.client.logs import client_logger
 from raftlog.client.topic_names import suggestion
 from raftlog.clock import Clock
-from raftlog.errors import RaftlogError, UnknownTopic
+from raftlog.errors import RaftlogError, TopicNotFound
 from raftlog.wire.bodies import TopicBody
 
 _log = client_logger()
@@ -26,7 +26,7 @@ class TopicsPort(Protocol):
         """All topics."""
 
     async def describe(self, name: str) -> TopicBody:
-        """The description of a topic. Raises ``UnknownTopic``."""
+        """The description of a topic. Raises ``TopicNotFound``."""
 
 
 class Subscription:
@@ -41,13 +41,13 @@ class Subscription:
         self._known = topics
         self._clock = clock
         self._looked_s = float("-inf")
-        self.missing: UnknownTopic | None = None  # what was raised
+        self.missing: TopicNotFound | None = None  # what was raised
         self._told = set[str]()  # names and patterns whose lack was reported
 
     async def look(self) -> bool:
         """Find the topics of now. Whether there are any.
 
-        What is missing is reported once, or with ``missing="raise"`` raised as ``UnknownTopic``.
+        What is missing is reported once, or with ``missing="raise"`` raised as ``TopicNotFound``.
         """
         if self._pattern is None:
             for name in self.topics:
@@ -56,7 +56,7 @@ class Subscription:
             self.topics = await self._matching()
             if not self.topics:
                 text = f"no topic matches {self._pattern.pattern!r}"
-                self._report(UnknownTopic(text, topic=self._pattern.pattern))
+                self._report(TopicNotFound(text, topic=self._pattern.pattern))
         return bool(self.topics)
 
     async def has_changed(self) -> bool:
@@ -73,14 +73,14 @@ class Subscription:
             return
         try:
             await self._known.describe(name)
-        except UnknownTopic:
+        except TopicNotFound:
             hint = suggestion(name, [topic.name for topic in await self._known.list()])
-            self._report(UnknownTopic(f"there is no topic {name!r}{hint}", topic=name))
+            self._report(TopicNotFound(f"there is no topic {name!r}{hint}", topic=name))
         except RaftlogError:
             if self._raises:
                 raise
 
-    def _report(self, missing: UnknownTopic) -> None:
+    def _report(self, missing: TopicNotFound) -> None:
         """Raise it, or log it once."""
         if self._raises:
             self.missing = missing

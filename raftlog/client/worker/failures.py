@@ -24,8 +24,8 @@ from raftlog.errors import (
     PartitionDecommissioned,
     RaftlogError,
     RecordTooLarge,
+    TopicNotFound,
     Unknown,
-    UnknownTopic,
 )
 from raftlog.records.builder import Record
 from raftlog.records.failures import (
@@ -65,7 +65,7 @@ class Failures:
     async def make_topics(self, topics: AsyncTopics) -> None:
         """Make the retry and dead-letter topics that do not exist, and raise their limits.
 
-        Raises ``UnknownTopic`` for a source, and ``InvalidRequest`` for pauses that are longer than a retry
+        Raises ``TopicNotFound`` for a source, and ``InvalidRequest`` for pauses that are longer than a retry
         topic keeps records.
         """
         self._topics, group = topics, self._options.consumer.group
@@ -178,7 +178,7 @@ async def _found_or_made(
     for left in reversed(range(CREATIONS_MAX)):
         try:
             return await topics.describe(name)
-        except UnknownTopic:
+        except TopicNotFound:
             pass
         try:
             return await topics.create(

@@ -57,7 +57,7 @@ class Workers:
         self._is_stopping = False
 
     async def run(self, registered: Sequence[Registered]) -> BaseException | None:
-        """Handle records until ``stop``; returns what ended them instead, such as ``UnknownTopic``."""
+        """Handle records until ``stop``; returns what ended them instead, such as ``TopicNotFound``."""
         if not registered:
             raise ValueError("this client has no worker; decorate a function with client.worker(...) first")
         if self._cores:

@@ -14,8 +14,8 @@ from raftlog.errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
     PartitionDecommissioned,
+    PartitionNotFound,
     PreconditionFailed,
-    UnknownPartition,
 )
 from raftlog.records.control import Seal
 from raftlog.types import Offset, TopicPartition
@@ -233,7 +233,7 @@ async def test_a_partition_is_removed_once_its_retention_has_passed(cluster: Con
         directory = directories[broker.node_id]
         assert directory is not None
         assert not cluster.disks[broker.node_id].list_directory(directory)
-    with pytest.raises(UnknownPartition):
+    with pytest.raises(PartitionNotFound):
         await produce(cluster, b"late")
 
 

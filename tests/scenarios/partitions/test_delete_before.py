@@ -14,8 +14,8 @@ from raftlog.errors import (
     NoLeader,
     NotLeader,
     OffsetOutOfRange,
+    PartitionNotFound,
     RaftlogError,
-    UnknownPartition,
 )
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
@@ -231,7 +231,7 @@ async def test_internal_topics_and_missing_partitions_are_refused(cluster: Parti
         await cluster.any.gateway.delete_before(
             TopicPartition("__transactions", 0), Offset(1), timeout_ms=TIMEOUT_MS
         )
-    with pytest.raises(UnknownPartition):
+    with pytest.raises(PartitionNotFound):
         await cluster.any.gateway.delete_before(TopicPartition("orders", 7), Offset(1), timeout_ms=1000)
 
 

@@ -34,7 +34,7 @@ from raftlog.errors import (
     ConnectionLost,
     InvalidRequest,
     RaftlogError,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.types import METADATA_GROUP, GroupId, NodeId
@@ -297,7 +297,7 @@ async def test_late_requests_change_no_later_topic_of_the_name(cluster: Controll
         DeleteTopic("orders", None, first.topic_id),
         MoveReplicas("orders", 0, nodes(1), topic_id=first.topic_id),
     ):
-        with pytest.raises(UnknownTopic):
+        with pytest.raises(TopicNotFound):
             await ask(cluster, late)
     assert cluster.any.controller.image.topics["orders"] == second
 
@@ -340,7 +340,7 @@ async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_delete
         return await Calls.call(asked.host.calls, peer, service, head, *payload, timeout_ms=timeout_ms)
 
     monkeypatch.setattr(asked.host.calls, "call", call)
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(TopicNotFound):
         await delete(asked)
     assert "orders" in controller.controller.image.topics
 

@@ -19,7 +19,7 @@ from raftlog.errors import (
     OffsetOutOfRange,
     RaftlogError,
     ReplicaNotInSync,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.node.rpc import handler_of
 from raftlog.types import Index, NodeId, Offset
@@ -317,7 +317,7 @@ async def test_a_topic_that_is_deleted_ends_a_read_at_a_follower(cluster: Partit
     polling = asyncio.create_task(follower.gateway.fetch(ORDERS, stale(1, wait_ms=60_000)))
     await eventually(lambda: follower.orders.parked == 1)
     await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=2_000)
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(TopicNotFound):
         await polling
 
 

@@ -13,7 +13,7 @@ from groups.state import GroupsState
 from partitions.metadata.commands import DecommissionBroker
 from partitions.values import QUORUM
 from queues.requests import DeleteQueue, Receive, Received, Settle, Token
-from raftlog.errors import StorageFull, UnknownGroup
+from raftlog.errors import GroupNotFound, StorageFull
 from raftlog.records.control import Archived, Marker, Seal
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Offset
@@ -77,7 +77,7 @@ async def test_a_group_is_deleted(cluster: PartitionCluster) -> None:
     await ask(cluster, commit(cluster, "g", 0))
     fill(cluster)
     await ask(cluster, DeleteGroup(group="g"))
-    with pytest.raises(UnknownGroup):
+    with pytest.raises(GroupNotFound):
         await cluster.any.groups.offsets.view("g", timeout_ms=TIMEOUT_MS)
 
 

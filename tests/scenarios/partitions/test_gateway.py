@@ -22,10 +22,10 @@ from raftlog.errors import (
     NotLeader,
     OffsetOutOfRange,
     Overloaded,
+    PartitionNotFound,
     RecordTooLarge,
     StorageFull,
-    UnknownPartition,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.node.rpc import decode_body, encode_body, handler_of
 from raftlog.node.rpc_classes import CallClass, Service
@@ -156,11 +156,11 @@ async def test_the_leaders_refusals_come_through_the_hop_as_they_are(cluster: Pa
 @in_virtual_time_with(lambda: PartitionCluster(1))
 async def test_unknown_names_are_told_apart(cluster: PartitionCluster) -> None:
     gateway = cluster.brokers[NodeId(1)].gateway
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(TopicNotFound):
         await gateway.fetch(TopicPartition("other", 0), fetch_from(0))
-    with pytest.raises(UnknownPartition, match="none is 1"):
+    with pytest.raises(PartitionNotFound, match="none is 1"):
         await gateway.append(TopicPartition("orders", 1), batch_of(b"a"), acks=QUORUM, timeout_ms=1_000)
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(TopicNotFound):
         await gateway.describe("other")
 
 
@@ -323,7 +323,7 @@ async def test_a_topic_deleted_during_a_search_is_unknown_at_once(cluster: Parti
     poll = asyncio.create_task(far.gateway.fetch(ORDERS, fetch_from(0, wait_ms=20_000)))
     await eventually(lambda: leader.orders.parked == 1)
     await leader.controller.delete_topic("orders", expected_version=None, timeout_ms=5_000)
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(TopicNotFound):
         await poll
 
 

@@ -27,7 +27,7 @@ from groups.requests import (
     Synced,
 )
 from queues.requests import Receive, Received, Settle, Settled, Token
-from raftlog.errors import Overloaded, UnknownMember
+from raftlog.errors import MemberNotFound, Overloaded
 from raftlog.node.rpc_classes import CALLS_MAX, CallClass
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_virtual_time_with
@@ -228,7 +228,7 @@ async def test_the_coordinator_keeps_members_and_offsets_by_heartbeats(cluster: 
         await asyncio.sleep(SESSION_MS / 4_000)
     assert must_rejoin
     await first.join()
-    with pytest.raises(UnknownMember):
+    with pytest.raises(MemberNotFound):
         await second.beat()
     assert (await first.sync()).assignment == {"orders": (0, 1, 2, 3)}
     assert set((await first.view()).group.members) == {"a"}

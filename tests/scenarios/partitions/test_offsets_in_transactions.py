@@ -10,7 +10,7 @@ from broker.settings import Groups
 from groups.records import TOPIC
 from groups.requests import AddOffsets, Commit, Done, OffsetCommit, Reply, Request
 from groups.state import ROW_BYTES
-from raftlog.errors import ProducerFenced, TransactionAborted, UnknownGroup, UnknownTransaction
+from raftlog.errors import GroupNotFound, ProducerFenced, TransactionAborted, TransactionNotFound
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
 from tests.helpers.simulated_brokers import Place
@@ -72,7 +72,7 @@ async def test_a_client_with_many_names_of_groups_takes_no_room_of_others(cluste
         for name in range(NAMES):
             group = f"name-{number}-{name}"
             await producer.ask(Join(transaction=producer.handle, groups=(group,)))
-            with pytest.raises(UnknownGroup):
+            with pytest.raises(GroupNotFound):
                 await ask(cluster, added(cluster, producer.handle, group=group, member="m"))
         assert await producer.commit()
     other = Commit(group="other", offsets=offsets_of(cluster, 0), client="10.0.0.2")
@@ -112,9 +112,9 @@ async def test_offsets_that_arrive_behind_their_transaction_are_refused(
 async def test_a_group_that_no_end_would_reach_keeps_no_offsets(cluster: PartitionCluster) -> None:
     producer = await TransactionalProducer(cluster.any).open()
     await producer.add_offset("g", 9)
-    with pytest.raises(UnknownTransaction, match="does not take part"):
+    with pytest.raises(TransactionNotFound, match="does not take part"):
         await ask(cluster, added(cluster, producer.handle, group="other"))
     nobody = Handle("nobody", producer.handle.producer_id, 0)
-    with pytest.raises(UnknownTransaction):
+    with pytest.raises(TransactionNotFound):
         await ask(cluster, added(cluster, nobody, group="other"))
     assert await producer.commit()

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from partitions.values import QUORUM, Acks, AtTime, FetchRequest, LastRecords, Start
-from raftlog.errors import NoLeader, NotLeader, OffsetOutOfRange, Overloaded, UnknownTopic
+from raftlog.errors import NoLeader, NotLeader, OffsetOutOfRange, Overloaded, TopicNotFound
 from raftlog.node.rpc_classes import CALLS_MAX, CallClass
 from raftlog.types import GroupId, NodeId, Offset
 from tests.helpers.async_tests import in_virtual_time_with
@@ -125,7 +125,7 @@ async def test_a_deleted_topic_ends_a_long_poll_at_once(cluster: PartitionCluste
     parked = asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=60_000)))
     await eventually(lambda: replica.parked == 1)
     replica.topic_deleted()
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(TopicNotFound):
         await parked
 
 

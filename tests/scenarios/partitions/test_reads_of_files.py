@@ -13,7 +13,7 @@ from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM, AtTime, FetchResult, LastRecords, Position, Start
 from partitions.values import FetchRequest as Fetch
 from raftlog.core.ready import HardState
-from raftlog.errors import LogCorrupt, NotLeader, OffsetOutOfRange, Overloaded, UnknownTopic
+from raftlog.errors import LogCorrupt, NotLeader, OffsetOutOfRange, Overloaded, TopicNotFound
 from raftlog.node.reading import READ_THREADS, LogChanged, read_part
 from raftlog.records.batch import split_batches
 from raftlog.storage.log_storage import FileRange
@@ -209,7 +209,7 @@ async def test_a_topic_may_be_deleted_while_it_is_read() -> None:
     async with leader_with_log() as (_, _, replica):
         task = await begun(replica)
         replica.topic_deleted()
-        with pytest.raises(UnknownTopic):
+        with pytest.raises(TopicNotFound):
             await task
 
 

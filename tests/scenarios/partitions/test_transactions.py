@@ -19,7 +19,7 @@ from raftlog.errors import (
     OutcomeForgotten,
     ProducerFenced,
     RaftlogError,
-    UnknownTransaction,
+    TransactionNotFound,
 )
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.batch import split_batches
@@ -223,7 +223,7 @@ async def test_batches_without_their_transaction_are_refused(cluster: PartitionC
         await send(batch_of(b"plain"), producer.name)
     with pytest.raises(InvalidRequest):
         await send(batch_of(b"plain") + producer.body(b"a"), producer.name)
-    with pytest.raises(UnknownTransaction):
+    with pytest.raises(TransactionNotFound):
         await send(producer.body(b"a"), "nobody")
     producer.sequences.clear()
     await producer.write(b"a")

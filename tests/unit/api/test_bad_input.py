@@ -374,7 +374,7 @@ async def test_an_internal_error_shows_no_traceback_and_is_logged(caplog: pytest
             await server.topic(partitions=1)
             server.cluster.gateway.faults[TopicPartition("orders", 0)] = ValueError("a secret of the inside")
             failed = await server.get(PATH)
-            assert (failed.status, failed.code) == (500, "internal")
+            assert (failed.status, failed.code) == (500, "internal_error")
             assert b"secret" not in failed.body
             assert b"Traceback" not in failed.body
             assert failed.headers["raftlog-request-id"] in caplog.text
@@ -390,7 +390,7 @@ async def test_a_lack_of_memory_is_no_fault_of_the_broker(monkeypatch: pytest.Mo
         read = await server.get(PATH)
         assert (read.status, read.code) == (503, "overloaded")
         written = await server.post(TOPIC, {"records": [{"value": 1}]})
-        assert (written.status, written.code) == (504, "replication_timeout")
+        assert (written.status, written.code) == (504, "commit_unknown")
         assert "not known" in str(written.json["detail"])
         server.cluster.gateway.faults.clear()
         for place, size in (

@@ -69,7 +69,7 @@ async def test_a_transactional_id_is_opened_again_by_each_execution(server: Http
     done = await server.post(EXECUTE, body)
     assert done.json["producer_epoch"] == 1
     late = await server.post(f"/v1/transactions/{before.json['id']}:commit")
-    assert late.code == "transaction_outcome_unknown", "it is not the newest one"
+    assert late.code == "outcome_forgotten", "it is not the newest one"
 
 
 @served(prepare=topics)
@@ -213,7 +213,7 @@ async def test_offsets_of_a_group_are_committed_with_the_records(server: HttpSer
     [
         (offsets(9), "offset_out_of_range"),
         (offsets(1, generation=1), "invalid_request"),
-        (offsets(1, generation=1, member_id="nobody"), "member_unknown"),
+        (offsets(1, generation=1, member_id="nobody"), "member_not_found"),
         ({"group": "copiers", "offsets": [{"topic": "no", "partition": 0, "offset": 0}]}, "topic_not_found"),
         ({"group": "copiers", "offsets": []}, "invalid_request"),
         ({"group": "a b", "offsets": [{"topic": "clean", "partition": 0, "offset": 0}]}, "invalid_request"),

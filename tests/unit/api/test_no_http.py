@@ -50,7 +50,7 @@ async def test_what_is_not_http_is_a_problem_that_repeats_nothing(
     async with serve() as server:
         answer = await server.raw(sent.encode("latin-1"), until_closed=True)
         problem = refusal(answer)
-        assert (problem["status"], problem["code"]) == (400, "invalid_request")
+        assert (problem["status"], problem["code"]) == (400, "malformed_request")
         assert re.search(detail, str(problem["detail"])), problem
         assert answer.count(b"\r\nServer: ") == 1
         assert SECRET.encode() not in answer

@@ -407,7 +407,7 @@ async def test_a_change_of_replicas_that_cannot_be_shown_is_an_unknown_outcome(
 
     monkeypatch.setattr(server.cluster.gateway, "describe", describe)
     told = await server.post(path, body)
-    assert (told.status, told.code) == (504, "replication_timeout")
+    assert (told.status, told.code) == (504, "commit_unknown")
     assert server.cluster.controller.image is not before
     refused = await server.post(path, {"replicas": []} if "set" in path else None)
     assert refused.status in (409, 422), "nothing is done"
@@ -560,7 +560,7 @@ async def test_unknown_topics_and_partitions_are_404(server: HttpServer, action:
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
-        (CommitUnknown("it is not committed yet; repeat"), "replication_timeout"),
+        (CommitUnknown("it is not committed yet; repeat"), "commit_unknown"),
         (NoLeader("orders/0 has no leader", retry_after_ms=200), "no_leader"),
     ],
 )

@@ -126,7 +126,7 @@ async def test_a_change_that_cannot_be_shown_is_an_unknown_outcome(
     monkeypatch.setattr(service, "ask", unread)
     body = {"timeout": "10m"} if "prepare" in path else None
     told = await server.post(f"{TRANSACTIONS}/{path.format(**one)}", body)
-    assert (told.status, told.code) == (504, "replication_timeout")
+    assert (told.status, told.code) == (504, "commit_unknown")
     assert "has no leader" in str(told.json["detail"])
     changes.clear()
     unknown = await server.post(f"{TRANSACTIONS}/nobody:abort")
@@ -210,7 +210,7 @@ async def test_an_unknown_transaction_is_not_found(server: HttpServer) -> None:
         answer = await server.get(path)
         assert (answer.status, answer.code) == (404, "transaction_not_found")
     ended = await server.post(f"{TRANSACTIONS}/nobody@1.0:commit")
-    assert ended.code == "transaction_outcome_unknown"
+    assert ended.code == "outcome_forgotten"
 
 
 OFFSETS = "/v1/groups/copiers/offsets"
@@ -280,9 +280,9 @@ async def test_a_member_adds_offsets_of_its_generation(server: HttpServer) -> No
     one, generation = await opened_id(server), await member(server)
     assert (await added(server, one, 3)).code == "conflict"
     stale = await added(server, one, 3, member_id="m-1", generation=generation - 1)
-    assert (stale.status, stale.code) == (409, "generation_stale")
+    assert (stale.status, stale.code) == (409, "stale_generation")
     stranger = await added(server, one, 3, member_id="m-2", generation=generation)
-    assert (stranger.status, stranger.code) == (404, "member_unknown")
+    assert (stranger.status, stranger.code) == (404, "member_not_found")
     assert (await added(server, one, 3, member_id="m-1", generation=generation)).status == 200
     await server.post(f"{TRANSACTIONS}/{one}:commit")
     (item,) = (await server.get(OFFSETS)).json["items"]
@@ -323,7 +323,7 @@ async def test_offsets_of_other_members_hold_no_consumer_back(server: HttpServer
     assert (await server.get(f"{OFFSETS}?stable=true&member_id=m-1")).status == 200
     assert (await server.get(f"{OFFSETS}?stable=true")).code == "offsets_pending"
     stranger = await server.get(f"{OFFSETS}?stable=true&member_id=m-2")
-    assert (stranger.status, stranger.code) == (404, "member_unknown")
+    assert (stranger.status, stranger.code) == (404, "member_not_found")
 
 
 @served(prepare=topic)

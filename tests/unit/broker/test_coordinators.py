@@ -12,7 +12,7 @@ from broker.coordinators.transactions import BrokerMarkers
 from delayed.records import Message, MessageKey, Row, record_of
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.values import FetchRequest, FetchResult
-from raftlog.errors import UnknownTopic
+from raftlog.errors import TopicNotFound
 from raftlog.records.batch import Codec, stamp
 from raftlog.records.builder import build_batch
 from raftlog.records.control import Marker
@@ -137,7 +137,7 @@ class Partitions:
     async def mark(self, target: TopicPartition, marker: Marker, *, timeout_ms: int) -> None:
         """Write it, if the topic is known here."""
         if not (self.metadata.is_current and self.metadata.has_topic):
-            raise UnknownTopic("there is no topic here", topic=target.topic)
+            raise TopicNotFound("there is no topic here", topic=target.topic)
         self.markers.append(marker)
 
 
@@ -156,5 +156,5 @@ async def test_a_broker_that_is_behind_asks_before_it_takes_a_topic_for_deleted(
 
 
 async def test_a_topic_that_is_gone_gets_no_marker() -> None:
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(TopicNotFound):
         await write(Partitions(Metadata(has_topic=False)))

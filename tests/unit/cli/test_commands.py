@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from api.cli.commands import app
 from api.cli.output import errors_reported, exit_code, show
 from broker.cluster_files import SECRET_NAME, create_cluster, read_secret
-from raftlog.errors import CommitUnknown, ConnectionLost, InvalidRequest, NotSent, RaftlogError, UnknownTopic
+from raftlog.errors import CommitUnknown, ConnectionLost, InvalidRequest, NotSent, RaftlogError, TopicNotFound
 from raftlog.records.batch import Codec, stamp
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.control import leader_change_batch
@@ -193,7 +193,7 @@ def test_no_cluster_at_all_ends_with_4_in_one_line(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("error", "reading", "changing"),
     [
-        (UnknownTopic(), 1, 1),
+        (TopicNotFound(), 1, 1),
         (NotSent(), 4, 4),
         (ConnectionLost(), 4, 3),
         (CommitUnknown(), 1, 3),

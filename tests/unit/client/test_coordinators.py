@@ -16,12 +16,12 @@ from raftlog import (
     ConnectionLost,
     DeadLetter,
     DelayedAlreadyDelivered,
+    DelayedNotFound,
     InvalidRequest,
     LeaseLost,
-    UnknownDelayed,
-    UnknownQueue,
-    UnknownSchedule,
-    UnknownTopic,
+    QueueNotFound,
+    ScheduleNotFound,
+    TopicNotFound,
 )
 from raftlog.client.replies import Reply
 from raftlog.client.session import Session
@@ -126,7 +126,7 @@ async def test_a_client_repeats_no_redrive(server: HttpServer, monkeypatch: pyte
 @served()
 async def test_wrong_calls_name_what_is_wrong(server: HttpServer) -> None:
     async with VirtualClient(server.url) as client:
-        with pytest.raises(UnknownTopic, match=r"orders\.mail\.dlq"):
+        with pytest.raises(TopicNotFound, match=r"orders\.mail\.dlq"):
             await client.dead_letters.list("orders", "mail")
         await make_topics(server)
         await add(server, letter(1))
@@ -233,11 +233,11 @@ async def test_jobs_are_given_back_extended_and_given_up(server: HttpServer) -> 
 @served(prepare=mail_topic)
 async def test_mistakes_are_told(server: HttpServer) -> None:
     async with VirtualClient(server.url) as client:
-        with pytest.raises(UnknownQueue):
+        with pytest.raises(QueueNotFound):
             await client.queue("mail").describe()
-        with pytest.raises(UnknownTopic):
+        with pytest.raises(TopicNotFound):
             await client.queue("nowhere").poll()
-        with pytest.raises(UnknownTopic):
+        with pytest.raises(TopicNotFound):
             async for _ in client.queue("nowhere").receive():
                 pass
         with pytest.raises(InvalidRequest):
@@ -304,7 +304,7 @@ async def test_a_message_is_sent_listed_changed_and_cancelled(server: HttpServer
         ).deliver_at == two.deliver_at_ms
         assert await delayed.cancel(one.id)
         assert await delayed.cancel(one.id)
-        with pytest.raises(UnknownDelayed):
+        with pytest.raises(DelayedNotFound):
             await delayed.describe(one.id)
         assert [item.delayed_id for item in await delayed.list()] == [two.id]
 
@@ -321,7 +321,7 @@ async def test_what_comes_too_late_is_told_so(server: HttpServer) -> None:
             await client.delayed.send("orders", "x")
         with pytest.raises(InvalidRequest):
             await client.delayed.send("orders", "x", delay="1s", deliver_at=5)
-        with pytest.raises(UnknownTopic):
+        with pytest.raises(TopicNotFound):
             await client.delayed.send("nowhere", "x", delay="1s")
 
 
@@ -349,7 +349,7 @@ async def test_a_schedule_is_created_listed_paused_and_deleted(server: HttpServe
             await schedules.create("orders", 2, cron="0 0 30 2 *")
         await schedules.delete("z")
         await schedules.delete("z")
-        with pytest.raises(UnknownSchedule):
+        with pytest.raises(ScheduleNotFound):
             await schedules.describe("z")
         assert [each.schedule_id for each in await schedules.list()] == [one.schedule_id]
 

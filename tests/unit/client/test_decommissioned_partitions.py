@@ -15,7 +15,7 @@ from raftlog.client.options import producer_options
 from raftlog.client.partitioners import Router
 from raftlog.client.sender import PartitionSender
 from raftlog.clock import SystemClock
-from raftlog.errors import InvalidRecord, NotSent, PartitionDecommissioned, RaftlogError, UnknownPartition
+from raftlog.errors import InvalidRecord, NotSent, PartitionDecommissioned, PartitionNotFound, RaftlogError
 from raftlog.records.builder import Record
 from raftlog.records.keys import partition_for_key
 from tests.helpers.virtual_client import VirtualClient
@@ -155,7 +155,7 @@ async def test_records_for_an_empty_partition_that_is_removed_at_once_move_too()
             await eventually(lambda: len(whole.broker.controller.image.topics[TOPIC].partitions) <= 1)
             other = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 1)
             assert (await (await producer.send("moved", key=other))).partition == 0
-        with pytest.raises(UnknownPartition):
+        with pytest.raises(PartitionNotFound):
             await client.send(TOPIC, "x", partition=1)
 
 
@@ -305,7 +305,7 @@ async def test_a_group_reads_a_partition_to_its_end_and_then_its_successor() -> 
         await client.partitions.delete_before(TOPIC, 1, end)
         while {target.partition for target in consumer.assignment} != {0}:
             await consumer.poll("100ms")
-        with pytest.raises(UnknownPartition):
+        with pytest.raises(PartitionNotFound):
             await client.partition(TOPIC, 1).read("earliest")
         assert (await client.topics.add_partitions(TOPIC, 1, expected=1)).partitions == 2
         new = await client.send(TOPIC, "new", partition=1)

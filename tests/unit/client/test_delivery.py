@@ -20,7 +20,7 @@ from raftlog.errors import (
     Overloaded,
     RaftlogError,
     RecordTooLarge,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.records.reader import read_records
 from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
@@ -213,7 +213,7 @@ async def test_every_compression_comes_back_as_it_went(codec: str) -> None:
 async def test_a_topic_that_is_not_there_is_an_error_of_the_send() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer()
-        with pytest.raises(UnknownTopic):
+        with pytest.raises(TopicNotFound):
             await producer.send("x", topic="nowhere")
         with pytest.raises(ValueError, match="topic"):
             await producer.send("x")

@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.aio import Client, Consumer
 from raftlog.client.consumer.fetching import Fetching
-from raftlog.errors import StaleGeneration, UnknownTopic
+from raftlog.errors import StaleGeneration, TopicNotFound
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
 from tests.helpers.virtual_client import VirtualClient
@@ -62,7 +62,7 @@ async def read_on_in_the_new_topic(broker: WholeBroker, taken: Consumer, values:
         while not set(values) <= set(found):
             try:
                 message = await taken.poll("500ms")
-            except UnknownTopic:  # until the group has rebalanced
+            except TopicNotFound:  # until the group has rebalanced
                 await asyncio.sleep(0.05)
                 continue
             found += [] if message is None else [message.value.decode()]

@@ -11,7 +11,7 @@ from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.options import Partitioner, producer_options
 from raftlog.client.partitioners import Router
 from raftlog.clock import SystemClock
-from raftlog.errors import InvalidRecord, UnknownPartition
+from raftlog.errors import InvalidRecord, PartitionNotFound
 from raftlog.records.builder import Record
 from raftlog.records.keys import partition_for_key
 from tests.helpers.fake_broker import fake_cluster
@@ -94,10 +94,10 @@ def test_a_function_of_the_user_decides_and_is_checked() -> None:
     # requirement: K3
     router, _ = make_router(4, lambda topic, key, value, count: len(value or b"") % (count + 1))
     assert router.route(b"k", b"12", None, 40).partition == 2
-    with pytest.raises(UnknownPartition, match="0 to 3"):
+    with pytest.raises(PartitionNotFound, match="0 to 3"):
         router.route(b"k", b"1234", None, 40)
     wrong, _ = make_router(4, lambda topic, key, value, count: "1")  # type: ignore[arg-type, return-value]
-    with pytest.raises(UnknownPartition):
+    with pytest.raises(PartitionNotFound):
         wrong.route(b"k", b"1", None, 40)
 
 
@@ -118,7 +118,7 @@ async def test_keys_are_bytes_text_or_integers_and_values_bytes_text_or_json() -
                 await producer.send("x", headers={"a": 1})  # type: ignore[dict-item]
             with pytest.raises(InvalidRecord, match="tags"):
                 await producer.send("x", tags="created")
-            with pytest.raises(UnknownPartition):
+            with pytest.raises(PartitionNotFound):
                 await producer.send("x", partition=3)
         number = partition_for_key(b"42", 3)
         stored = [one for one in cluster.partition(number).records() if one.key is not None]

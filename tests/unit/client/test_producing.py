@@ -15,7 +15,7 @@ from raftlog import Client as BlockingClient
 from raftlog.aio import Client
 from raftlog.client.portal import Portal
 from raftlog.client.receipts import Receipt
-from raftlog.errors import NotSent, PartitionDecommissioned, RaftlogError, RecordTooLarge, UnknownPartition
+from raftlog.errors import NotSent, PartitionDecommissioned, PartitionNotFound, RaftlogError, RecordTooLarge
 from raftlog.records.builder import Record
 from raftlog.records.keys import partition_for_key
 from raftlog.testing.waits import LIMIT_S
@@ -89,7 +89,7 @@ async def test_a_partition_may_be_named_and_must_exist() -> None:
     async with whole_broker(PARTITIONS) as whole, VirtualClient(whole.url) as client:
         async with client.producer(TOPIC) as producer:
             await producer.send_all(numbered(10, keys=3), partition=2)
-            with pytest.raises(UnknownPartition):
+            with pytest.raises(PartitionNotFound):
                 await producer.send_all(numbered(1), partition=9)
         assert [len(records) for records in (await stored(client)).values()] == [0, 0, 10]
         async with client.producer(TOPIC, buffer_bytes=2_000) as producer:

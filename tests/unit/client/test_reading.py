@@ -23,11 +23,11 @@ from raftlog.errors import (
     InvalidRecord,
     InvalidRequest,
     OffsetOutOfRange,
+    PartitionNotFound,
     RaftlogError,
     ReplicaNotInSync,
+    TopicNotFound,
     UndecodableBatch,
-    UnknownPartition,
-    UnknownTopic,
 )
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
@@ -137,9 +137,9 @@ async def test_errors_of_reading_say_what_is_wrong() -> None:
         with pytest.raises(OffsetOutOfRange) as caught:
             await client.partition("orders", 0).read(10)
         assert (caught.value.details["start"], caught.value.details["end"]) == (0, 0)
-        with pytest.raises(UnknownPartition, match="0 to 0"):
+        with pytest.raises(PartitionNotFound, match="0 to 0"):
             await client.partition("orders", 4).read(0)
-        with pytest.raises(UnknownTopic):
+        with pytest.raises(TopicNotFound):
             await client.partition("nowhere", 0).read(0)
 
 
@@ -387,7 +387,7 @@ async def test_the_leader_is_read_if_no_replica_is_closer(rack: str | None, in_s
         LAGS,
         InvalidRequest("there is no query parameter 'from'; this path has isolation", field="from"),
         OffsetOutOfRange("not there", start=7, end=9),
-        UnknownTopic("its metadata lags", topic="orders"),
+        TopicNotFound("its metadata lags", topic="orders"),
     ],
     ids=lambda error: error.code,
 )

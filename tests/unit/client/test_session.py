@@ -23,7 +23,7 @@ from raftlog.errors import (
     ProducerFenced,
     RaftlogError,
     TopicExists,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.wire import bodies
 from tests.helpers.fake_broker import FakeBroker, Handler, fake_cluster
@@ -49,7 +49,7 @@ async def test_topics_are_made_listed_described_and_deleted() -> None:
         assert [topic.name for topic in await client.topics.list()] == ["orders", "sales"]
         assert len(await client.topics.partitions("sales")) == 3
         await client.topics.delete("sales")
-        with pytest.raises(UnknownTopic):
+        with pytest.raises(TopicNotFound):
             await client.topics.describe("sales")
         assert (await client.cluster.describe()).brokers == 1
         assert [broker.broker_id for broker in await client.brokers.list()] == [1]
@@ -171,16 +171,16 @@ REFUSED_AGAIN: dict[str, tuple[Callable[[Client], Awaitable[object]], int, str]]
 @pytest.mark.parametrize("change", REFUSED_AGAIN)
 async def test_a_final_refusal_does_not_hide_an_attempt_in_doubt(change: str) -> None:
     ask, status, code = REFUSED_AGAIN[change]
-    answers = refused(504, "replication_timeout"), refused(status, code)
+    answers = refused(504, "commit_unknown"), refused(status, code)
     async with answering(*answers) as url, VirtualClient(url, retry_timeout="5s") as client:
-        with pytest.raises(CommitUnknown, match=f"said replication_timeout.*said {code}") as caught:
+        with pytest.raises(CommitUnknown, match=f"said commit_unknown.*said {code}") as caught:
             await ask(client)
     assert isinstance(caught.value.__cause__, RaftlogError)
     assert caught.value.__cause__.code == code
 
 
 async def test_a_refusal_of_what_brokers_remember_ends_the_doubt() -> None:
-    answers = refused(504, "replication_timeout"), refused(403, "producer_fenced")
+    answers = refused(504, "commit_unknown"), refused(403, "producer_fenced")
     async with answering(*answers) as url, VirtualClient(url, retry_timeout="5s") as client:
         producer = client.producer("orders", transactional_id="t")
         with pytest.raises(ProducerFenced):
@@ -305,7 +305,7 @@ async def test_only_what_undoes_no_change_of_others_is_repeated_in_doubt(change:
     async def answer(request: web.Request) -> web.Response:
         asked.append(request.path)
         return web.json_response(
-            {"type": "", "title": "", "status": 504, "detail": "lost", "code": "replication_timeout"},
+            {"type": "", "title": "", "status": 504, "detail": "lost", "code": "commit_unknown"},
             status=504,
             content_type="application/problem+json",
         )

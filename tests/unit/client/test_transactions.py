@@ -20,7 +20,7 @@ from raftlog.errors import (
     RaftlogError,
     RecordTooLarge,
     TransactionAborted,
-    UnknownTransaction,
+    TransactionNotFound,
 )
 from raftlog.testing.waits import LIMIT_S
 from raftlog.wire import transactions
@@ -358,7 +358,7 @@ async def test_an_id_that_brokers_have_forgotten_is_opened_again() -> None:
         decisions = broker.broker.transactions.coordinators[0].decisions
         assert decisions is not None
         del decisions.state.transactions["copy-1"]
-        with pytest.raises(UnknownTransaction):
+        with pytest.raises(TransactionNotFound):
             await write(incarnation, 2)
         await write(incarnation, 3)
         assert await visible(client) == [[1, 3], [1, 3]]

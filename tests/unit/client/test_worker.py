@@ -16,7 +16,7 @@ from raftlog.client.worker.calls import CoroutineCalls, ThreadCalls
 from raftlog.client.worker.lanes import Lanes
 from raftlog.client.worker.options import Backoff, WorkerSettings, worker_options
 from raftlog.client.worker.progress import Progress
-from raftlog.errors import ConnectionLost, NotSent, Overloaded, RecordTooLarge, UnknownTopic
+from raftlog.errors import ConnectionLost, NotSent, Overloaded, RecordTooLarge, TopicNotFound
 from raftlog.records.failures import FailedRecord
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.virtual_time import eventually
@@ -231,11 +231,11 @@ async def test_a_record_that_is_too_large_to_be_delayed_is_tried_again_at_once()
 # requirement: A7
 async def test_a_worker_whose_retry_topic_was_deleted_ends_and_acknowledges_nothing() -> None:
     world = World(retry=Backoff("10s", attempts=3))
-    world.refusals = [UnknownTopic("there is no topic t.g.retry")]
+    world.refusals = [TopicNotFound("there is no topic t.g.retry")]
     world.records.hand_out(0)
     await world.begun(0)
     world.handling.end(0, ValueError("bad"))
-    assert isinstance(await world.running, UnknownTopic)
+    assert isinstance(await world.running, TopicNotFound)
     assert world.records.acknowledged == []
 
 

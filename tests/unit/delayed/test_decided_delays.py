@@ -26,12 +26,12 @@ from delayed.requests import (
 from delayed.state import RECORD_BYTES, DelayedState
 from raftlog.errors import (
     DelayedAlreadyDelivered,
+    DelayedNotFound,
     InvalidRequest,
     OutOfOrderSequence,
     Overloaded,
     QuotaExceeded,
     StorageFull,
-    UnknownDelayed,
 )
 from raftlog.hosting.budget import RECHECK_MS
 from raftlog.records.batch import EPOCH_MAX
@@ -162,11 +162,11 @@ def test_a_cancelled_message_is_never_delivered_and_a_cancellation_may_be_repeat
     assert coordinator.ask(Cancel(id=id_of(1))) == Done()
     coordinator.lead()
     assert coordinator.ask(Cancel(id=id_of(1))) == Done()
-    assert isinstance(coordinator.ask(Read(id=id_of(1))), UnknownDelayed)
+    assert isinstance(coordinator.ask(Read(id=id_of(1))), DelayedNotFound)
     coordinator.advance(1_000)
     coordinator.deliver()
     assert coordinator.values() == [2]
-    assert isinstance(coordinator.ask(Cancel(id=id_of(3))), UnknownDelayed)
+    assert isinstance(coordinator.ask(Cancel(id=id_of(3))), DelayedNotFound)
 
 
 # requirement: A3

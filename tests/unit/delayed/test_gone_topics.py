@@ -10,7 +10,7 @@ from delayed.requests import Added, Cancel, FoundSchedules, Read
 from delayed.scheduling import SCHEDULES_MAX
 from delayed.state import RECORD_BYTES, DelayedState
 from delayed.values import TopicKey
-from raftlog.errors import QuotaExceeded, UnknownDelayed
+from raftlog.errors import DelayedNotFound, QuotaExceeded
 from raftlog.hosting.budget import SHARE
 from tests.helpers.decided_delays import Coordinator, add, create, id_of, new, schedule
 
@@ -66,7 +66,7 @@ def test_messages_of_a_deleted_topic_fail_at_once_and_leave_within_a_minute(has_
     settle(coordinator)
     assert coordinator.wall_ms - began_ms < MINUTE_MS
     assert [*coordinator.committed.waiting] == [id_of(1_000_000)]
-    assert isinstance(coordinator.ask(Read(id=id_of(1))), UnknownDelayed)
+    assert isinstance(coordinator.ask(Read(id=id_of(1))), DelayedNotFound)
 
 
 # requirement: N2

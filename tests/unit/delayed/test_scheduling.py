@@ -26,7 +26,7 @@ from delayed.requests import (
 from delayed.scheduling import FIRED_BYTES_MAX, MISSED_MAX, PAUSE_MS, SCHEDULES_MAX
 from delayed.state import DelayedState
 from delayed.tally import Tally
-from raftlog.errors import Conflict, InvalidRequest, Overloaded, StorageFull, UnknownSchedule
+from raftlog.errors import Conflict, InvalidRequest, Overloaded, ScheduleNotFound, StorageFull
 from raftlog.hosting.budget import SHARE
 from raftlog.hosting.deadlines import STALE_MIN
 from tests.helpers.decided_delays import MINUTE_MS, Coordinator, LaneKey, add, create, new, schedule
@@ -230,8 +230,8 @@ def test_a_deleted_schedule_fires_no_more_and_the_deletion_may_be_repeated() -> 
     assert coordinator.ask(DeleteSchedule(id="s")) == Done()
     coordinator.lead()
     assert coordinator.ask(DeleteSchedule(id="s")) == Done()
-    assert isinstance(coordinator.ask(DeleteSchedule(id="other")), UnknownSchedule)
-    assert isinstance(coordinator.ask(ReadSchedule(id="s")), UnknownSchedule)
+    assert isinstance(coordinator.ask(DeleteSchedule(id="other")), ScheduleNotFound)
+    assert isinstance(coordinator.ask(ReadSchedule(id="s")), ScheduleNotFound)
     coordinator.advance(DAY_MS)
     assert fired(coordinator) == []
     assert coordinator.committed.schedules == {}

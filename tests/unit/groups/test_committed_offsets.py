@@ -29,14 +29,14 @@ from partitions.metadata.commands import DeleteTopic
 from raftlog.clock import SystemClock
 from raftlog.errors import (
     Conflict,
+    GroupNotFound,
     InvalidRequest,
+    MemberNotFound,
     OffsetsPending,
     ProducerFenced,
     RebalanceInProgress,
     StaleGeneration,
     TransactionAborted,
-    UnknownGroup,
-    UnknownMember,
 )
 from raftlog.hosting.decisions import RECORDS_PER_BATCH
 from raftlog.types import NodeId, TopicPartition
@@ -74,7 +74,7 @@ def test_offsets_are_kept_by_group_topic_and_partition(groups: CoordinatedGroups
 def test_only_members_commit_and_only_what_they_own(groups: CoordinatedGroups) -> None:
     generation = groups.stable("a", "b")
     groups.commit(Conflict, 5)
-    groups.commit(UnknownMember, 5, member="c", generation=generation)
+    groups.commit(MemberNotFound, 5, member="c", generation=generation)
     groups.commit(StaleGeneration, 5, member="a", generation=generation - 1)
     members = groups.committed.groups["g"].members
     owner = next(each for each, member in members.items() if 0 in member.assignment["orders"])
@@ -141,10 +141,10 @@ def test_groups_are_deleted_without_members_only(groups: CoordinatedGroups) -> N
     groups.ask(DeleteGroup(group="g"), Conflict)
     groups.leave("a")
     groups.ask(DeleteGroup(group="g"), Done)
-    groups.ask(ReadGroup(group="g"), UnknownGroup)
+    groups.ask(ReadGroup(group="g"), GroupNotFound)
     assert not groups.committed.groups
     assert not groups.committed.offsets
-    groups.ask(DeleteGroup(group="g"), UnknownGroup)
+    groups.ask(DeleteGroup(group="g"), GroupNotFound)
 
 
 def test_offsets_of_topics_that_members_consume_are_not_deleted(groups: CoordinatedGroups) -> None:
@@ -397,7 +397,7 @@ def test_an_end_proves_that_its_coordinator_leads(groups: CoordinatedGroups) -> 
 
 def test_an_end_alone_makes_no_group(groups: CoordinatedGroups) -> None:
     groups.end(is_commit=True)
-    groups.ask(ReadGroup(group="g"), UnknownGroup)
+    groups.ask(ReadGroup(group="g"), GroupNotFound)
 
 
 # requirement: G4
@@ -405,7 +405,7 @@ def test_members_add_only_what_they_own(groups: CoordinatedGroups) -> None:
     generation = groups.stable("a", "b")
     mine = owned_by(groups, "a")
     groups.add(Conflict, 5)
-    groups.add(UnknownMember, 5, member="c", generation=generation)
+    groups.add(MemberNotFound, 5, member="c", generation=generation)
     groups.add(StaleGeneration, 5, member="a", generation=generation - 1, partition=mine)
     theirs = owned_by(groups, "b")
     refused = groups.add(InvalidRequest, 5, member="a", generation=generation, partition=theirs)

@@ -18,7 +18,7 @@ from groups.records import (
 )
 from groups.requests import Beat, Joined, Sync, Synced
 from groups.state import GroupsState
-from raftlog.errors import InvalidRequest, RebalanceInProgress, UnknownMember
+from raftlog.errors import InvalidRequest, MemberNotFound, RebalanceInProgress
 from raftlog.hosting import snapshot_rows
 from raftlog.hosting.decisions import RequestId
 from raftlog.hosting.snapshot_rows import UNSORTED_MIN, SnapshotRows, joined
@@ -74,7 +74,7 @@ def test_a_static_member_is_not_refused_for_its_own_join_that_waits(groups: Coor
     refused = groups.join("c", instance="c", strategies=("sticky",))
     assert "have in common: range" in str(groups.answered(refused, InvalidRequest))
     again = groups.join("a-2", instance="a", strategies=("sticky",))
-    groups.answered(first, UnknownMember)
+    groups.answered(first, MemberNotFound)
     groups.join("b", strategies=offered, generation=1)
     assert groups.answered(again, Joined).strategy == "sticky"
 
@@ -97,7 +97,7 @@ def test_a_member_that_waits_for_the_plan_is_alive(groups: CoordinatedGroups) ->
     groups.after(SESSION_MS - 1)
     assert not groups.must_rejoin("b", 2), "its session begins with the plan"
     groups.after(SESSION_MS)
-    groups.beat("b", 2, UnknownMember)
+    groups.beat("b", 2, MemberNotFound)
 
 
 # requirement: G10

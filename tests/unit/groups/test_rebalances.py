@@ -11,11 +11,11 @@ from groups.membership import MEMBERS_MAX
 from groups.requests import Beat, DeleteOffsets, Done, Heartbeat, Joined, Sync, Synced
 from raftlog.errors import (
     Conflict,
+    GroupNotFound,
     InvalidRequest,
+    MemberNotFound,
     RebalanceInProgress,
     StaleGeneration,
-    UnknownGroup,
-    UnknownMember,
 )
 from raftlog.records.tags import TagSelection
 from tests.helpers.group_coordination import REBALANCE_MS, SESSION_MS, CoordinatedGroups
@@ -84,7 +84,7 @@ def test_a_member_that_is_silent_for_its_session_is_dead(groups: CoordinatedGrou
         if groups.now_ms < SESSION_MS:
             assert not groups.must_rejoin("b", generation)
     assert groups.must_rejoin("b", generation), "the session of a has ended"
-    groups.beat("a", generation, UnknownMember)
+    groups.beat("a", generation, MemberNotFound)
     assert groups.answered(groups.join("b", generation=generation), Joined).generation == generation + 1
 
 
@@ -200,7 +200,7 @@ def test_members_that_do_not_join_again_in_time_are_left_behind(groups: Coordina
         groups.after(5_000)
     assert groups.answered(joining, Joined).generation == generation + 1
     assert set(groups.committed.groups["g"].members) == {"c"}
-    groups.beat("a", generation, UnknownMember)
+    groups.beat("a", generation, MemberNotFound)
 
 
 def test_a_leader_without_a_plan_is_removed(groups: CoordinatedGroups) -> None:
@@ -241,9 +241,9 @@ def test_requests_of_an_earlier_generation_are_fenced(groups: CoordinatedGroups)
 
 
 def test_unknown_groups_and_members_are_refused(groups: CoordinatedGroups) -> None:
-    groups.beat("a", 1, UnknownGroup)
+    groups.beat("a", 1, GroupNotFound)
     groups.stable("a")
-    groups.beat("nobody", 1, UnknownMember)
+    groups.beat("nobody", 1, MemberNotFound)
     groups.answered(groups.leave("nobody"), Done)
 
 
@@ -323,7 +323,7 @@ def test_a_static_member_that_restarts_causes_no_rebalance(groups: CoordinatedGr
     again = groups.answered(groups.join("a-2", instance="a"), Joined)
     assert (again.generation, again.leader) == (1, "a-2")
     assert groups.answered(groups.sync("a-2", 1), Synced) == before
-    groups.beat("a-1", 1, UnknownMember)
+    groups.beat("a-1", 1, MemberNotFound)
     assert not groups.must_rejoin("a-2", 1)
     other = groups.join("b")
     groups.join("a-3", instance="a")
@@ -336,7 +336,7 @@ def test_a_static_member_that_restarts_twice_in_one_rebalance_is_one_member(
     generation = groups.stable("b")
     first = groups.join("a-1", instance="a")
     second = groups.join("a-2", instance="a")
-    groups.answered(first, UnknownMember)
+    groups.answered(first, MemberNotFound)
     groups.join("b", generation=generation)
     groups.answered(second, Joined)
     assert set(groups.committed.groups["g"].members) == {"a-2", "b"}

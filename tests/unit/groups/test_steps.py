@@ -17,7 +17,7 @@ from queues.open_jobs import JOBS_AT_ONCE
 from queues.records import Job, JobKey, Queue, QueueKey
 from queues.requests import Abandon, Receive, Settled
 from queues.work_queue import OPENED_MAX
-from raftlog.errors import Conflict, InvalidRequest, UnknownGroup
+from raftlog.errors import Conflict, GroupNotFound, InvalidRequest
 from raftlog.hosting.known_topics import KnownTopics
 from tests.helpers.group_coordination import SESSION_MS, CoordinatedGroups
 from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_open
@@ -227,7 +227,7 @@ async def test_requests_in_every_turn_do_not_put_off_what_is_due() -> None:
     while made.state.groups["g"].members:
         assert loop.time() < 2 * SESSION_MS / 1000
         loop.skip(0.01)
-        with pytest.raises(UnknownGroup):
+        with pytest.raises(GroupNotFound):
             await made.ask(ReadGroup(group="another"), 1_000)
         await asyncio.sleep(0)
     made.leads(None)

@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from raftlog.errors import ConnectionLost, InvalidRequest, NotLeader, Overloaded, UnknownTopic
+from raftlog.errors import ConnectionLost, InvalidRequest, NotLeader, Overloaded, TopicNotFound
 from raftlog.node import rpc as calls_module
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, split_frame
 from raftlog.node.network.transport import Transport
@@ -71,7 +71,7 @@ async def test_an_answer_finds_its_question_and_an_error_keeps_its_kind() -> Non
     one, two = await ends(ONE, TWO)
 
     async def refuses(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
-        raise UnknownTopic("there is none", topic="t")
+        raise TopicNotFound("there is none", topic="t")
 
     two.calls.serve(ECHO, echo)
     two.calls.serve(REFUSES, refuses)
@@ -79,7 +79,7 @@ async def test_an_answer_finds_its_question_and_an_error_keeps_its_kind() -> Non
         *(one.calls.call(TWO, ECHO, b"%d" % n, [b"x" * n], timeout_ms=1000) for n in range(50))
     )
     assert [(head, len(payload)) for head, payload in answers] == [(b"%d" % n, n) for n in range(50)]
-    with pytest.raises(UnknownTopic, match="there is none"):
+    with pytest.raises(TopicNotFound, match="there is none"):
         await one.calls.call(TWO, REFUSES, b"", timeout_ms=1000)
     with pytest.raises(NotLeader, match="no service"):
         await one.calls.call(TWO, NOTHING, b"", timeout_ms=1000)

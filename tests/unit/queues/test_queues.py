@@ -14,7 +14,7 @@ from queues.effects import Looked
 from queues.records import JobKey
 from queues.requests import DeleteQueue, ReadQueue, Received, Settle, Token
 from queues.waiters import GRACE_MS
-from raftlog.errors import Conflict, NoLeader, Overloaded, UnknownQueue, UnknownTopic
+from raftlog.errors import Conflict, NoLeader, Overloaded, QueueNotFound, TopicNotFound
 from tests.helpers.profiled import opcodes_of, profiled
 from tests.helpers.worked_off import LEASE_MS, WorkedOff
 
@@ -354,9 +354,9 @@ def test_a_receive_that_waits_is_told_that_its_topic_was_deleted() -> None:
     waiting = mail.receive(wait_ms=20_000)
     assert len(mail.parked) == 2
     for partition in range(2):
-        mail.faults[partition] = UnknownTopic("the topic mail was deleted")
+        mail.faults[partition] = TopicNotFound("the topic mail was deleted")
     mail.skip(partition=0)
-    assert isinstance(mail.answers[waiting], UnknownTopic)
+    assert isinstance(mail.answers[waiting], TopicNotFound)
 
 
 def test_records_that_retention_has_deleted_are_no_jobs(mail: WorkedOff) -> None:
@@ -404,10 +404,10 @@ def test_a_queue_that_was_deleted_delivers_again_what_was_not_done(mail: WorkedO
     waiting = mail.receive(wait_ms=5_000)
     mail.delete_queue()
     assert mail.held(waiting) == []
-    assert isinstance(mail.answers[mail.send(ReadQueue(group="g", topic="mail"))], UnknownQueue)
+    assert isinstance(mail.answers[mail.send(ReadQueue(group="g", topic="mail"))], QueueNotFound)
     assert mail.settle("ack", tokens[1:2]) == (0,)
     assert mail.held(mail.receive(5, is_ordered=True)) == [(0, 1, 1), (0, 2, 1)]
-    assert isinstance(mail.answers[mail.send(DeleteQueue(group="g", topic="other"))], UnknownQueue)
+    assert isinstance(mail.answers[mail.send(DeleteQueue(group="g", topic="other"))], QueueNotFound)
 
 
 def test_a_group_that_is_deleted_has_no_queue(mail: WorkedOff) -> None:

@@ -10,7 +10,7 @@ from raftlog.errors import (
     RaftlogError,
     TransactionAborted,
     TransactionEnding,
-    UnknownTransaction,
+    TransactionNotFound,
 )
 from transactions.fencing import ENDING, is_newest, outcome_of, why_closed
 from transactions.records import EPOCH_LAST, Handle, Outcome, State, Transaction
@@ -27,7 +27,7 @@ def told(handle: Handle, newest: Transaction) -> tuple[Outcome | type[RaftlogErr
     if (handle.producer_id, handle.epoch) == (7, NEWEST + 1) and newest.state in ENDING:
         return TransactionEnding, TransactionEnding
     if handle.producer_id == 7 and handle.epoch > NEWEST:
-        return UnknownTransaction, UnknownTransaction
+        return TransactionNotFound, TransactionNotFound
     oldest_known = 3 if last is not None and last.producer_id == 7 else 0  # of the newest producer id
     is_known = handle.producer_id == 7 and handle.epoch >= oldest_known
     return ProducerFenced if is_known else OutcomeForgotten, ProducerFenced

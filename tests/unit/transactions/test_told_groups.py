@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from raftlog.errors import NoLeader, RaftlogError, UnknownGroup
+from raftlog.errors import GroupNotFound, NoLeader, RaftlogError
 from tests.helpers.instant_groups import FullLog, InstantLog
 from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.virtual_time import VirtualClock
@@ -34,7 +34,7 @@ class Outcomes(InstantMarkers):
         """See ``transactions.coordinator.Markers``."""
         self.attempts += 1
         if group in self.gone:
-            raise UnknownGroup("there is no topic __offsets")
+            raise GroupNotFound("there is no topic __offsets")
         if not self.reachable.is_set():
             raise NoLeader("its coordinator is down")
         self.told.append((group, transaction, is_commit))

@@ -14,7 +14,7 @@ from api.app import ROUTES
 from api.http.errors import TABLE
 from api.resources import documentation
 from broker.ports import Limits
-from raftlog.errors import CommitUnknown, NoLeader, RecordTooLarge, UnknownPartition
+from raftlog.errors import CommitUnknown, NoLeader, PartitionNotFound, RecordTooLarge
 from raftlog.wire import cluster, groups, partitions, topics, transactions
 from raftlog.wire.operation import Operation
 
@@ -48,7 +48,7 @@ def test_an_operation_is_whole(operation: Operation[Any]) -> None:
 
 
 def test_errors_follow_from_who_leads_and_what_is_sent() -> None:
-    assert {UnknownPartition, NoLeader} <= {*partitions.DESCRIBE.all_errors}
+    assert {PartitionNotFound, NoLeader} <= {*partitions.DESCRIBE.all_errors}
     assert {RecordTooLarge, NoLeader, CommitUnknown} <= {*topics.CREATE.all_errors}
     assert CommitUnknown not in topics.LIST.all_errors
     assert cluster.DESCRIBE.all_errors == (NoLeader,)

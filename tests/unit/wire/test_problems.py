@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+import raftlog
 from raftlog.errors import BY_CODE, Detail, OffsetOutOfRange, RaftlogError
 from raftlog.wire.problems import Problem, problem_body, read_problem
 
@@ -14,6 +15,13 @@ NESTED = b'{"code":' + b"[" * 100_000
 def sent(error: RaftlogError) -> bytes:
     """The body of a problem as a broker sends it."""
     return msgspec.json.encode(problem_body(error, status=400, title="t", instance="/x", request_id="r-1"))
+
+
+def test_an_error_has_one_name() -> None:
+    """The code is the class's name, and applications import the class from ``raftlog``."""
+    for code, kind in BY_CODE.items():
+        assert "".join(word.capitalize() for word in code.split("_")) == kind.__name__
+        assert getattr(raftlog, kind.__name__) is kind
 
 
 @pytest.mark.parametrize("kind", [BY_CODE[code] for code in sorted(BY_CODE)])

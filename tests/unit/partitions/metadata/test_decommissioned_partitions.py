@@ -24,10 +24,10 @@ from partitions.metadata.shrink_planner import ShrinkTopic
 from raftlog.errors import (
     Conflict,
     InvalidRequest,
+    PartitionNotFound,
     PreconditionFailed,
     RaftlogError,
-    UnknownPartition,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.types import NodeId, Offset, TopicId
 from tests.helpers.metadata_images import add_partitions, applied, cluster, create, recovered
@@ -157,7 +157,7 @@ def test_of_two_administrators_one_decommissions() -> None:
         ((0, 1, 2, 3), 0, InvalidRequest, "keep one at least, or delete the topic"),
         ((), 4, InvalidRequest, "send 1 to 3, or delete the topic"),
         ((), 9, InvalidRequest, "send 1 to 3, or delete the topic"),
-        ((4,), 0, UnknownPartition, "the partitions 0 to 3, not 4"),
+        ((4,), 0, PartitionNotFound, "the partitions 0 to 3, not 4"),
     ],
 )
 def test_what_cannot_be_decommissioned_is_refused_with_a_remedy(
@@ -353,7 +353,7 @@ def test_limits_are_checked_with_a_remedy() -> None:
     assert "the partitions need 6 replicas and the cluster has room for 5 more" in str(full)
     assert "choose fewer partitions" in str(full)
     assert "system's own" in str(refusal(image, 1, name="__offsets"))
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(TopicNotFound):
         plan(NewPartitions("orders", TopicId("0" * 32), 3, 1), image, LIMITS)
 
 

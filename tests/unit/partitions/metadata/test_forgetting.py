@@ -26,7 +26,7 @@ from partitions.metadata.machine import decode_image, encode_image
 from partitions.metadata.planner import NewTopic, PlannerLimits, plan
 from partitions.metadata.plans import MoveState, state_of
 from partitions.metadata.voters import wanted_voters
-from raftlog.errors import Conflict, InvalidRequest, PreconditionFailed, RaftlogError, UnknownBroker
+from raftlog.errors import BrokerNotFound, Conflict, InvalidRequest, PreconditionFailed, RaftlogError
 from raftlog.types import NodeId
 from tests.helpers.metadata_images import applied, cluster, create, register, reported, set_replicas
 
@@ -127,7 +127,7 @@ def test_a_broker_that_a_move_may_have_reached_before_it_was_called_off_counts()
 
 
 def test_an_unknown_broker_is_refused() -> None:
-    with pytest.raises(UnknownBroker, match="there is no broker 9; there are 1, 2, 3, 4"):
+    with pytest.raises(BrokerNotFound, match="there is no broker 9; there are 1, 2, 3, 4"):
         planned(four(), 9)
 
 

@@ -37,7 +37,7 @@ from raftlog.errors import (
     InvariantViolated,
     PreconditionFailed,
     TopicExists,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.records.batch import stamp
 from raftlog.records.control import leader_change_batch
@@ -168,7 +168,7 @@ def test_a_topic_is_deleted_only_at_the_version_that_was_seen() -> None:
     after, reply = applied(DeleteTopic("orders", 4), to=before)
     assert reply == after.version == 5
     assert "orders" not in after.topics
-    assert isinstance(applied(DeleteTopic("orders"), to=after)[1], UnknownTopic)
+    assert isinstance(applied(DeleteTopic("orders"), to=after)[1], TopicNotFound)
 
 
 def test_a_configuration_is_changed_key_by_key_and_only_at_the_version_that_was_seen() -> None:
@@ -213,8 +213,8 @@ def test_partitions_are_added_to_the_topic_and_the_version_that_were_meant() -> 
     before, _ = applied(create("orders", *ROWS), to=cluster())
     for refused, error in (
         (add_partitions("orders", 2, (1, 2, 3), version=3), PreconditionFailed),
-        (add_partitions("orders", 2, (1, 2, 3), topic_id=TopicId("0" * 32)), UnknownTopic),
-        (add_partitions("bills", 2, (1, 2, 3)), UnknownTopic),
+        (add_partitions("orders", 2, (1, 2, 3), topic_id=TopicId("0" * 32)), TopicNotFound),
+        (add_partitions("bills", 2, (1, 2, 3)), TopicNotFound),
         (add_partitions("orders", 2, (1, 2, 9)), InvalidRequest),
         (add_partitions("orders", 2, (1, 1, 2)), InvalidRequest),
         (add_partitions("orders", 2), InvalidRequest),

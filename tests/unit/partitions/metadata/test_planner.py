@@ -26,11 +26,11 @@ from partitions.metadata.planner import NewTopic, PlannerLimits, plan
 from raftlog.errors import (
     Conflict,
     InvalidRequest,
+    PartitionNotFound,
     PreconditionFailed,
     RaftlogError,
     TopicExists,
-    UnknownPartition,
-    UnknownTopic,
+    TopicNotFound,
 )
 from raftlog.types import NodeId, TopicId
 from tests.helpers.metadata_images import (
@@ -210,14 +210,14 @@ def test_a_change_is_checked_against_the_topic() -> None:
     )
     with pytest.raises(InvalidRequest, match="a partition has 1 replica;"):
         plan(AlterTopicConfig("a", {"min.insync.replicas": 2}), image, LIMITS)
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(TopicNotFound):
         plan(AlterTopicConfig("b", {}), image, LIMITS)
 
 
 def test_only_the_users_topics_are_deleted() -> None:
     image, _ = applied(create("a", (1,)), create("__offsets", (1,), number=2), to=cluster())
     assert plan(DeleteTopic("a"), image, LIMITS) == DeleteTopic("a")
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(TopicNotFound):
         plan(DeleteTopic("b"), image, LIMITS)
     with pytest.raises(InvalidRequest, match="system's own"):
         plan(DeleteTopic("__offsets"), image, LIMITS)
@@ -334,8 +334,8 @@ def test_one_more_and_one_less_are_counted_from_the_target_under_way() -> None:
         (moved(add=77), InvalidRequest, "no broker 77"),
         (moved(add=2), InvalidRequest, "holds a replica already"),
         (moved(remove=4), InvalidRequest, "holds no replica"),
-        (moved(add=4, topic="nothing"), UnknownTopic, "nothing"),
-        (MoveReplicas("orders", 5, None, NodeId(4)), UnknownPartition, "not 5"),
+        (moved(add=4, topic="nothing"), TopicNotFound, "nothing"),
+        (MoveReplicas("orders", 5, None, NodeId(4)), PartitionNotFound, "not 5"),
     ],
 )
 def test_what_makes_no_sense_is_refused(asked: MoveReplicas, error: type[RaftlogError], says: str) -> None:
@@ -532,9 +532,9 @@ def test_what_no_planner_writes_changes_nothing(wanted: tuple[int, ...]) -> None
 
 def test_another_topic_of_that_name_and_a_partition_that_is_not_there_are_told() -> None:
     command = set_replicas("orders", (1, 2), (1, 2, 3), TopicId("9" * 32))
-    assert isinstance(applied(command, to=TWO_PARTITIONS)[1], UnknownTopic)
+    assert isinstance(applied(command, to=TWO_PARTITIONS)[1], TopicNotFound)
     command = SetReplicas("orders", TWO_PARTITIONS.topics["orders"].topic_id, 7, nodes(1, 2), nodes(1, 2, 3))
-    assert isinstance(applied(command, to=TWO_PARTITIONS)[1], UnknownPartition)
+    assert isinstance(applied(command, to=TWO_PARTITIONS)[1], PartitionNotFound)
 
 
 # requirement: F6
