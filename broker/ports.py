@@ -30,7 +30,7 @@ from partitions.metadata.image import BrokerInfo, MetadataImage, PartitionInfo, 
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.refusals import Refused
-from partitions.metadata.topic_config import DEFAULTS, complete
+from partitions.metadata.topic_config import DEFAULTS, as_json, complete
 from partitions.replica.topic_rules import Body
 from partitions.values import (
     Acks,
@@ -44,7 +44,7 @@ from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.records.control import Archived
 from raftlog.types import NodeId, Offset, Term, TopicPartition
-from raftlog.wire.bodies import BrokerStateBody
+from raftlog.wire.bodies import BrokerState, SettingValue
 from raftlog.wire.limits import RECORDS_MAX
 from transactions.one_shot import OneShots
 from transactions.service import TransactionService
@@ -69,7 +69,7 @@ class ControllerPort(Protocol):
         *,
         partitions: int,
         replication_factor: int | None,
-        config: Mapping[str, int | str],
+        config: Mapping[str, SettingValue],
         timeout_ms: int,
     ) -> TopicInfo:
         """Raises ``InvalidRequest``, ``TopicExists``, ``NoLeader`` or ``CommitUnknown``."""
@@ -80,7 +80,7 @@ class ControllerPort(Protocol):
     async def alter_config(
         self,
         name: str,
-        changes: Mapping[str, int | str | None],
+        changes: Mapping[str, SettingValue | None],
         *,
         expected_version: int | None,
         timeout_ms: int,
@@ -234,7 +234,7 @@ class HealthProbes:
     live: Checks = _nothing_to_check  # restart the process when this fails
     ready: Checks = _nothing_to_check  # send no requests while this fails
     startup: Checks = _nothing_to_check  # wait while this fails
-    state: Callable[[], BrokerStateBody | None] = lambda: None  # what the broker says of itself
+    state: Callable[[], BrokerState | None] = lambda: None  # what the broker says of itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +293,10 @@ class Services:
     def config_of(self, topic: TopicInfo) -> dict[str, int | str]:
         """The effective configuration of a topic, defaults included."""
         return complete(topic.config, topic.replication_factor)
+
+    def settings_of(self, topic: TopicInfo) -> dict[str, SettingValue]:
+        """The effective configuration of a topic, with the types of JSON."""
+        return as_json(self.config_of(topic))
 
     def batch_bytes_max(self, topic: TopicInfo) -> int:
         """The topic's ``max.message.bytes``."""

@@ -20,7 +20,7 @@ from broker.ports import HealthProbes, Limits, NoArchive, Services
 from raftlog.hosting.coordinator import STALLED_S_MAX
 from raftlog.hosting.hosted_replica import HostedState
 from raftlog.types import METADATA_GROUP
-from raftlog.wire.bodies import BrokerStateBody
+from raftlog.wire.bodies import BrokerState
 
 
 def services_of(broker: Broker, rng: random.Random, archive: Archive | None = None) -> Services:
@@ -81,8 +81,8 @@ def _health_of(broker: Broker) -> HealthProbes:
         failed = HostedState.UNDER_REPAIR, HostedState.NEEDS_OPERATOR
         return {"metadata": broker.supervisor.state_of(METADATA_GROUP) not in failed}
 
-    def state() -> BrokerStateBody:
-        return BrokerStateBody(
+    def state() -> BrokerState:
+        return BrokerState(
             takes_records=broker.host.takes_records,
             disk_free_bytes=broker.disk.free_bytes,
             disk_reserve_bytes=broker.disk.reserve_bytes,

@@ -202,7 +202,7 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
     commit_index: int
     log_start_offset: Offset
     high_watermark: Offset
-    end_offset: Offset
+    log_end_offset: Offset
     size_bytes: int
     learners: tuple[NodeId, ...] = ()  # they get everything and do not vote yet
     caught_up_percent: int | None = None  # the slowest of them, as the leader knows
@@ -230,7 +230,7 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
             commit_index=-1,
             log_start_offset=Offset(0),
             high_watermark=Offset(0),
-            end_offset=Offset(0),
+            log_end_offset=Offset(0),
             size_bytes=0,
         )
 

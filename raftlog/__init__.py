@@ -4,8 +4,8 @@
 error is a ``RaftlogError`` (the tree is drawn in ``raftlog.errors``). Leaves to others: the broker,
 which is started with ``raftlog serve``.
 
-The client's modules are imported when one of its names is first used: brokers and ``raftlog --help``
-import ``raftlog.errors`` and want nothing of an HTTP client.
+The modules of the client and of its results are imported when one of their names is first used: brokers and
+``raftlog --help`` import ``raftlog.errors`` and want nothing of an HTTP client.
 """
 
 from importlib import import_module
@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     )
     from raftlog.client.blocking_producer import Producer, Transaction
     from raftlog.client.blocking_queue import Job, Queue
-    from raftlog.client.consumer.batches import MessageBatch
+    from raftlog.client.consumer.batches import BatchTransaction, MessageBatch
     from raftlog.client.consumer.faces import Consumer
     from raftlog.client.dead_letters import DeadLetter
     from raftlog.client.delayed import DelayedReceipt
@@ -100,31 +100,73 @@ if TYPE_CHECKING:
     from raftlog.client.receipts import BlockingPendingReceipt as PendingReceipt
     from raftlog.client.receipts import Durability, Receipt
     from raftlog.client.worker.options import Backoff
+    from raftlog.records.builder import Record
+    from raftlog.types import TopicPartition
+    from raftlog.wire.bodies import (
+        ArchivedUpTo,
+        BrokerDescription,
+        BrokerForgotten,
+        ClusterDescription,
+        ControllerDescription,
+        Leadership,
+        PartitionDescription,
+        PartitionsAdded,
+        PartitionsDecommissioned,
+        RecordsDeleted,
+        TopicConfig,
+        TopicDescription,
+    )
+    from raftlog.wire.delays import DelayedMessage, DelayedMessageDescription
+    from raftlog.wire.dependents import TopicDependents
+    from raftlog.wire.groups import (
+        GroupDescription,
+        GroupOffset,
+        GroupSummary,
+        OffsetChange,
+        PendingOffset,
+        Rebalance,
+    )
+    from raftlog.wire.plans import PlanDescription
+    from raftlog.wire.queues import QueueDescription
+    from raftlog.wire.schedules import ScheduleDescription
+    from raftlog.wire.transactions import BegunRun, TransactionDescription
 
 __all__ = [
     "ArchiveDamaged",
     "ArchiveUnavailable",
+    "ArchivedUpTo",
     "Backoff",
+    "BatchTransaction",
+    "BegunRun",
+    "BrokerDescription",
+    "BrokerForgotten",
     "BrokerNotFound",
     "Brokers",
     "Chunk",
     "Client",
     "Cluster",
+    "ClusterDescription",
     "CommitUnknown",
     "Conflict",
     "ConnectionLost",
     "Consumer",
+    "ControllerDescription",
     "CorruptBatch",
     "DeadLetter",
     "DeadLetters",
     "Delayed",
     "DelayedAlreadyDelivered",
+    "DelayedMessage",
+    "DelayedMessageDescription",
     "DelayedNotFound",
     "DelayedReceipt",
     "Delivery",
     "Draining",
     "Durability",
+    "GroupDescription",
     "GroupNotFound",
+    "GroupOffset",
+    "GroupSummary",
     "Groups",
     "HeadersTooLarge",
     "IdempotencyInProgress",
@@ -134,6 +176,7 @@ __all__ = [
     "InvalidRequest",
     "Job",
     "JoinRefused",
+    "Leadership",
     "LeadershipNotMoved",
     "LeaseLost",
     "MalformedRequest",
@@ -147,6 +190,7 @@ __all__ = [
     "NotEnoughReplicas",
     "NotLeader",
     "NotSent",
+    "OffsetChange",
     "OffsetOutOfRange",
     "OffsetsPending",
     "OriginNotAllowed",
@@ -155,33 +199,48 @@ __all__ = [
     "Overloaded",
     "Partition",
     "PartitionDecommissioned",
+    "PartitionDescription",
     "PartitionNotFound",
     "Partitions",
+    "PartitionsAdded",
+    "PartitionsDecommissioned",
     "PathNotFound",
+    "PendingOffset",
     "PendingReceipt",
+    "PlanDescription",
     "PreconditionFailed",
     "Producer",
     "ProducerFenced",
     "Queue",
+    "QueueDescription",
     "QueueNotFound",
     "QuotaExceeded",
     "RaftlogError",
+    "Rebalance",
     "RebalanceInProgress",
     "Receipt",
+    "Record",
     "RecordNotFound",
     "RecordTooLarge",
+    "RecordsDeleted",
     "Rejected",
     "ReplicaNotInSync",
     "RequestTimeout",
+    "ScheduleDescription",
     "ScheduleNotFound",
     "Schedules",
     "StaleGeneration",
     "StorageFull",
+    "TopicConfig",
+    "TopicDependents",
+    "TopicDescription",
     "TopicExists",
     "TopicNotFound",
+    "TopicPartition",
     "Topics",
     "Transaction",
     "TransactionAborted",
+    "TransactionDescription",
     "TransactionEnding",
     "TransactionNotFound",
     "Transactions",
@@ -191,41 +250,93 @@ __all__ = [
     "UriTooLong",
 ]
 
-_OF_THE_CLIENT = {
-    "Backoff": ("worker.options", "Backoff"),
-    "Chunk": ("messages", "Chunk"),
-    "Client": ("blocking", "Client"),
-    "Brokers": ("blocking", "Brokers"),
-    "Cluster": ("blocking", "Cluster"),
-    "Consumer": ("consumer.faces", "Consumer"),
-    "DeadLetter": ("dead_letters", "DeadLetter"),
-    "DeadLetters": ("blocking", "DeadLetters"),
-    "Delayed": ("blocking", "Delayed"),
-    "DelayedReceipt": ("delayed", "DelayedReceipt"),
-    "Delivery": ("delivery", "Delivery"),
-    "Durability": ("receipts", "Durability"),
-    "Groups": ("blocking", "Groups"),
-    "Job": ("blocking_queue", "Job"),
-    "Message": ("messages", "Message"),
-    "MessageBatch": ("consumer.batches", "MessageBatch"),
-    "Partition": ("blocking", "Partition"),
-    "PendingReceipt": ("receipts", "BlockingPendingReceipt"),
-    "Producer": ("blocking_producer", "Producer"),
-    "Queue": ("blocking_queue", "Queue"),
-    "Receipt": ("receipts", "Receipt"),
-    "Partitions": ("blocking", "Partitions"),
-    "Schedules": ("blocking", "Schedules"),
-    "Topics": ("blocking", "Topics"),
-    "Transaction": ("blocking_producer", "Transaction"),
-    "Transactions": ("blocking", "Transactions"),
+_LATER = {
+    "client.blocking": (
+        "Brokers",
+        "Client",
+        "Cluster",
+        "DeadLetters",
+        "Delayed",
+        "Groups",
+        "Partition",
+        "Partitions",
+        "Schedules",
+        "Topics",
+        "Transactions",
+    ),
+    "client.blocking_producer": (
+        "Producer",
+        "Transaction",
+    ),
+    "client.blocking_queue": (
+        "Job",
+        "Queue",
+    ),
+    "client.consumer.batches": (
+        "BatchTransaction",
+        "MessageBatch",
+    ),
+    "client.consumer.faces": ("Consumer",),
+    "client.dead_letters": ("DeadLetter",),
+    "client.delayed": ("DelayedReceipt",),
+    "client.delivery": ("Delivery",),
+    "client.messages": (
+        "Chunk",
+        "Message",
+    ),
+    "client.receipts": (
+        "Durability",
+        "PendingReceipt",
+        "Receipt",
+    ),
+    "client.worker.options": ("Backoff",),
+    "records.builder": ("Record",),
+    "types": ("TopicPartition",),
+    "wire.bodies": (
+        "ArchivedUpTo",
+        "BrokerDescription",
+        "BrokerForgotten",
+        "ClusterDescription",
+        "ControllerDescription",
+        "Leadership",
+        "PartitionDescription",
+        "PartitionsAdded",
+        "PartitionsDecommissioned",
+        "RecordsDeleted",
+        "TopicConfig",
+        "TopicDescription",
+    ),
+    "wire.delays": (
+        "DelayedMessage",
+        "DelayedMessageDescription",
+    ),
+    "wire.dependents": ("TopicDependents",),
+    "wire.groups": (
+        "GroupDescription",
+        "GroupOffset",
+        "GroupSummary",
+        "OffsetChange",
+        "PendingOffset",
+        "Rebalance",
+    ),
+    "wire.plans": ("PlanDescription",),
+    "wire.queues": ("QueueDescription",),
+    "wire.schedules": ("ScheduleDescription",),
+    "wire.transactions": (
+        "BegunRun",
+        "TransactionDescription",
+    ),
 }
+"""Names by module, which are imported when they are first used."""
+_RENAMED = {"PendingReceipt": "BlockingPendingReceipt"}
+_MODULES = {name: module for module, names in _LATER.items() for name in names}
 
 
 if not TYPE_CHECKING:  # with it, a checker would believe in any name
 
     def __getattr__(name: str) -> object:
-        if name not in _OF_THE_CLIENT:
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module, original = _OF_THE_CLIENT[name]
-        found = globals()[name] = getattr(import_module(f"{__name__}.client.{module}"), original)
+        module = import_module(f"{__name__}.{_MODULES[name]}")
+        found = globals()[name] = getattr(module, _RENAMED.get(name, name))
         return found

@@ -4,6 +4,7 @@ from raftlog.client.admin import AsyncBrokers as Brokers
 from raftlog.client.admin import AsyncCluster as Cluster
 from raftlog.client.admin import AsyncTopics as Topics
 from raftlog.client.client import AsyncClient as Client
+from raftlog.client.consumer.batches import AsyncBatchTransaction as BatchTransaction
 from raftlog.client.consumer.batches import AsyncMessageBatch as MessageBatch
 from raftlog.client.consumer.faces import AsyncConsumer as Consumer
 from raftlog.client.dead_letters import AsyncDeadLetters as DeadLetters
@@ -22,6 +23,7 @@ from raftlog.client.worker.options import Backoff
 
 __all__ = [
     "Backoff",
+    "BatchTransaction",
     "Brokers",
     "Client",
     "Cluster",

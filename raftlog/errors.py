@@ -241,7 +241,7 @@ class ArchiveUnavailable(Rejected):
 
 
 class OutOfOrderSequence(Rejected):
-    """``expected_seq`` is the sequence that should have come."""
+    """``expected_sequence`` is the sequence that should have come."""
 
 
 class ProducerFenced(Rejected):

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from raftlog.client.messages import Message
 
-_TIMESTAMP_TYPES: Final = {"create": 0, "append": 1}  # Kafka's numbers
+_TIMESTAMP_TYPES: Final = {"CreateTime": 0, "LogAppendTime": 1}  # Kafka's numbers
 
 
 def record_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:

@@ -115,7 +115,9 @@ def list_all(
     with errors_reported(), _opened(archive) as (_, catalogue):
         rows = _files(catalogue) if files else _partitions(catalogue)
         columns = (
-            () if files else ("topic", "partition", "start", "end", "rows", "files", "bytes", "last_time")
+            ()
+            if files
+            else ("topic", "partition", "start", "end", "rows", "files", "size_bytes", "last_time")
         )
         show(rows, columns, empty=f"there is no archive at {archive}")
 
@@ -318,7 +320,7 @@ def _written(writers: Sequence[TopicWriter]) -> list[Row]:
             "from": one.start,
             "to": one.end,
             "records": one.records,
-            "bytes": one.bytes,
+            "size_bytes": one.bytes,
         }
         for writer in writers
         for target, one in sorted(writer.written.items())
@@ -409,7 +411,7 @@ def _partitions(catalogue: Catalogue) -> list[Row]:
                 "end": files[-1].end,
                 "rows": sum(one.rows for one in files),
                 "files": len(files),
-                "bytes": sum(one.bytes for one in files),
+                "size_bytes": sum(one.bytes for one in files),
                 "first_time": time_text(min(one.min_timestamp for one in files)),
                 "last_time": time_text(max(one.max_timestamp for one in files)),
             }
@@ -419,6 +421,6 @@ def _partitions(catalogue: Catalogue) -> list[Row]:
 
 def _files(catalogue: Catalogue) -> list[Row]:
     return [
-        {"path": one.path, "start": one.start, "end": one.end, "rows": one.rows, "bytes": one.bytes}
+        {"path": one.path, "start": one.start, "end": one.end, "rows": one.rows, "size_bytes": one.bytes}
         for one in catalogue.files
     ]

@@ -18,7 +18,7 @@ from raftlog.errors import ConnectionLost, NotSent, RaftlogError, TopicNotFound
 if TYPE_CHECKING:
     from api.cli.reading import Reading
     from raftlog.client import Client
-    from raftlog.wire.bodies import TopicBody
+    from raftlog.wire.bodies import TopicDescription
 
 PROBE_TIMEOUT = "3s"  # of one address
 RETRY_TIMEOUT = "15s"
@@ -80,7 +80,7 @@ def unreachable(server: str, error: RaftlogError) -> NotSent:
     )
 
 
-def with_likely_name(topics: Sequence[TopicBody], error: TopicNotFound) -> TopicNotFound:
+def with_likely_name(topics: Sequence[TopicDescription], error: TopicNotFound) -> TopicNotFound:
     """The same error with the most similar name."""
     from raftlog.client.topic_names import nearest
 

@@ -50,7 +50,7 @@ FromOption = Annotated[
     ),
 ]
 ToOption = Annotated[str | None, Option("--to", metavar="POSITION", help="End before this offset or time.")]
-MaxOption = Annotated[int | None, Option("--max", "-n", min=1, help="End after this number of messages.")]
+LimitOption = Annotated[int | None, Option("--limit", "-n", min=1, help="End after this number of messages.")]
 FormOption = Annotated[
     str | None,
     Option(
@@ -137,7 +137,7 @@ def consume(
     partition: PartitionOption = None,
     start: FromOption = "earliest",
     end: ToOption = None,
-    max_count: MaxOption = None,
+    max_count: LimitOption = None,
     follow: Annotated[bool, Option("--follow", "-f", help="Continue with new messages.")] = False,
     form: FormOption = None,
     skip_undecodable: SkipOption = False,

@@ -39,9 +39,7 @@ IdsOption = Annotated[
 ]
 ReasonOption = Annotated[str | None, Option("--reason", help="A part of the reason, in upper or lower case.")]
 KeyOption = Annotated[str | None, Option("--key", help="The key of the record that failed.")]
-SettledOption = Annotated[
-    int | None, Option("--limit", "--max", "-n", min=1, help="At most so many.  [default: all]")
-]
+SettledOption = Annotated[int | None, Option("--limit", "-n", min=1, help="At most so many.  [default: all]")]
 AllOption = Annotated[bool, Option("--all", help="All dead letters of the group.")]
 DryRunOption = Annotated[bool, Option("--dry-run", help="Only show what would change.")]
 
@@ -54,7 +52,7 @@ def list_all(
     ids: IdsOption = None,
     reason: ReasonOption = None,
     key: KeyOption = None,
-    limit: Annotated[int, Option("--limit", "--max", "-n", min=1, help="At most so many.")] = 100,
+    limit: Annotated[int, Option("--limit", "-n", min=1, help="At most so many.")] = 100,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """List the records that a group has given up and that nobody has decided about.
@@ -252,7 +250,7 @@ def _in_json(letter: DeadLetter, *, has_value: bool) -> Row:
         "key": key,
         "headers": headers,
         "tags": tags,
-        "size": letter.size_bytes,
+        "size_bytes": letter.size_bytes,
     }
     if has_value:
         value, encoding = ABSENT if letter.value is None else as_it_looks(letter.value, 0)

@@ -27,7 +27,7 @@ from api.cli.parameters import Argument, Option
 from api.cli.tables import Row, time_text
 
 if TYPE_CHECKING:
-    from raftlog.wire.delays import DelayedBody
+    from raftlog.wire.delays import DelayedMessage
 
 _COLUMNS = ("id", "topic", "deliver_at", "state", "reason")
 IdArgument = Annotated[str, Argument(metavar="ID", help="The id of a delayed message.")]
@@ -142,7 +142,7 @@ def _time(delay: str | None, deliver_at: str | None) -> datetime | None:
     return found
 
 
-def _row(found: DelayedBody) -> Row:
+def _row(found: DelayedMessage) -> Row:
     return {
         "id": found.delayed_id,
         "topic": found.topic,

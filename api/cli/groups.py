@@ -26,7 +26,7 @@ from api.cli.samples import group_lags
 from api.cli.tables import Row, time_text
 
 if TYPE_CHECKING:
-    from raftlog.wire.groups import GroupBody, GroupOffsetBody, PendingOffsetBody, TopicPartitions
+    from raftlog.wire.groups import GroupDescription, GroupOffset, PendingOffset, TopicPartitions
 
 _OFFSETS = ("topic", "partition", "consumed", "committed", "end", "lag", "lag_seconds")
 GroupArgument = Annotated[str, Argument(help="The group's name.", completes="groups")]
@@ -92,7 +92,7 @@ def rebalances(group: GroupArgument, server: ServerOption = DEFAULT_SERVER) -> N
         import msgspec
 
         rows = [msgspec.structs.asdict(each) for each in ask(ask.groups.rebalances(group))]
-        timed = [{**row, "began": time_text(row["began"])} for row in rows]
+        timed = [{**row, "began_at": time_text(row["began_at"])} for row in rows]
         show(timed, value=rows, empty="there was no rebalance")
 
 
@@ -151,7 +151,7 @@ def delete(group: GroupArgument, server: ServerOption = DEFAULT_SERVER) -> None:
         done(f"deleted {group}", deleted=group)
 
 
-def _summary(group: GroupBody) -> Row:
+def _summary(group: GroupDescription) -> Row:
     return {
         "group": group.group,
         "state": group.state,
@@ -164,7 +164,7 @@ def _summary(group: GroupBody) -> Row:
     }
 
 
-def _members(group: GroupBody) -> Sequence[Row]:
+def _members(group: GroupDescription) -> Sequence[Row]:
     return [
         {
             "member": member.member_id,
@@ -182,7 +182,7 @@ def _partitions(assignment: Sequence[TopicPartitions]) -> str:
     return " ".join(f"{each.topic}/{number}" for each in assignment for number in each.partitions)
 
 
-def _offset(offset: GroupOffsetBody) -> Row:
+def _offset(offset: GroupOffset) -> Row:
     return {
         "topic": offset.topic,
         "partition": offset.partition,
@@ -195,7 +195,7 @@ def _offset(offset: GroupOffsetBody) -> Row:
     }
 
 
-def _pending(offset: PendingOffsetBody) -> Row:
+def _pending(offset: PendingOffset) -> Row:
     return {
         "topic": offset.topic,
         "partition": offset.partition,

@@ -22,7 +22,7 @@ from api.cli.reading import Reading, answer_of, opened
 from api.cli.tables import Row
 from raftlog.units import counted
 from raftlog.wire import health
-from raftlog.wire.bodies import HealthBody, PartitionBody, RefusedReplicaBody
+from raftlog.wire.bodies import BrokerHealth, PartitionDescription, RefusedReplica
 from raftlog.wire.decoding import UNREADABLE
 from raftlog.wire.limits import REPLICAS_DEFAULT, TRANSACTION_MS_MAX
 
@@ -74,7 +74,7 @@ class Health:
             "problems": self.problems,
         }
 
-    def add_broker(self, broker: int, url: str, told: HealthBody | None) -> None:
+    def add_broker(self, broker: int, url: str, told: BrokerHealth | None) -> None:
         """Note the problems of a broker that is alive. Without ``told`` it does not answer."""
         if told is None:
             self.problems.append(f"broker {broker} is alive and does not answer at {url}")
@@ -94,7 +94,7 @@ class Health:
             closed = counted(state.failed_replicas, "closed replica")
             self.problems.append(f"broker {broker} has {closed}; its log says why")
 
-    def add(self, topic: str, partition: PartitionBody, *, is_internal: bool = False) -> None:
+    def add(self, topic: str, partition: PartitionDescription, *, is_internal: bool = False) -> None:
         """Count a partition and its problems."""
         name = f"{topic}/{partition.partition}"
         self.partitions += 1
@@ -131,12 +131,12 @@ class Health:
                 f"archived up to offset {partition.archived_up_to}; run its archive job"
             )
         for replica in partition.offline:
-            self.offline.append(f"{name} on broker {replica.broker}")
-            self.problems.append(f"{name} on broker {replica.broker} is offline: {replica.reason}")
+            self.offline.append(f"{name} on broker {replica.broker_id}")
+            self.problems.append(f"{name} on broker {replica.broker_id} is offline: {replica.reason}")
 
-    def add_refused(self, refused: Iterable[RefusedReplicaBody]) -> None:
+    def add_refused(self, refused: Iterable[RefusedReplica]) -> None:
         """Note the new replicas that brokers could not open: one problem for each of these brokers."""
-        first: dict[int, RefusedReplicaBody] = {}
+        first: dict[int, RefusedReplica] = {}
         for one in refused:
             first.setdefault(one.broker, one)
             self.refused.append(f"{one.topic}/{one.partition} on broker {one.broker}")
@@ -146,7 +146,7 @@ class Health:
                 f"{one.topic}/{one.partition}: {one.reason}"
             )
 
-    def _obstacle(self, partition: PartitionBody) -> str:
+    def _obstacle(self, partition: PartitionDescription) -> str:
         """Why the replicas on brokers that are down cannot be restored on others; empty if they can."""
         wanted = _wanted(partition)
         down = {*self.down} if partition.leader is not None else {*self.down} | self.silent
@@ -195,17 +195,17 @@ def examine(ask: Reading) -> Health:
     return found
 
 
-def _told(url: str) -> HealthBody | None:
+def _told(url: str) -> BrokerHealth | None:
     """The state of a broker, whether it is ready or not."""
     try:
         with closing(opened(url, _TIMEOUT_S)) as http:
             answer = answer_of(http, health.READY.path, _TIMEOUT_S)
-            return msgspec.json.decode(answer.body, type=HealthBody)
+            return msgspec.json.decode(answer.body, type=BrokerHealth)
     except (OSError, HTTPException, *UNREADABLE):
         return None
 
 
-def _wanted(partition: PartitionBody) -> list[int]:
+def _wanted(partition: PartitionDescription) -> list[int]:
     """The replicas that a partition has, or gets by the move that is under way."""
     return partition.replicas if partition.reassignment is None else partition.reassignment.target
 

@@ -69,7 +69,7 @@ def segment(
         rows = list(inspect_segment(ReadOnly(), str(file)))
         show(
             [row.cells() for row in rows],
-            ("position", "offsets", "records", "bytes", "timestamps", "crc"),
+            ("position", "offsets", "records", "size_bytes", "timestamps", "crc"),
             value=[_as_json(row) for row in rows],
             empty=f"{file} holds no batches",
         )
@@ -125,7 +125,7 @@ def _as_json(row: BatchRow) -> dict[str, object]:
             "leader_epoch": header.leader_epoch,
             "codec": header.attributes & 7,
             "records": header.record_count,
-            "bytes": header.size_bytes,
+            "size_bytes": header.size_bytes,
             "base_timestamp": header.base_timestamp,
             "max_timestamp": header.max_timestamp,
             "producer_id": header.producer_id,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from api.kafka_import.copying import Progress
     from api.kafka_import.source import Found, Lost, Source
     from raftlog.client import AsyncClient
-    from raftlog.wire.bodies import TopicBody
+    from raftlog.wire.bodies import TopicDescription
 
 _ADDRESS = re.compile(r"kafka://([^/]+)/([A-Za-z0-9._-]+)")
 _KEPT = ("retention.ms", "retention.bytes", "cleanup.policy")
@@ -149,7 +149,7 @@ def _loss(lost: Lost) -> str:
     )
 
 
-async def _target(client: AsyncClient, source: Source, wanted: _Wanted) -> TopicBody:
+async def _target(client: AsyncClient, source: Source, wanted: _Wanted) -> TopicDescription:
     """The topic for the records and the one for the accounts, which are created if they are missing."""
     from api.kafka_import.copying import accounts_of
 
@@ -192,7 +192,7 @@ def _settings(of_kafka: Mapping[str, str]) -> dict[str, str | int]:
     return {**kept, "message.timestamp.type": "CreateTime"}
 
 
-async def _result(client: AsyncClient, source: Source, target: TopicBody, wanted: _Wanted) -> _Result:
+async def _result(client: AsyncClient, source: Source, target: TopicDescription, wanted: _Wanted) -> _Result:
     from api.kafka_import.accounts import Copied
     from api.kafka_import.copying import accounts
 
@@ -205,7 +205,7 @@ async def _result(client: AsyncClient, source: Source, target: TopicBody, wanted
 
 
 async def _partition(
-    client: AsyncClient, copied: Copied, target: TopicBody, number: int, wanted: _Wanted
+    client: AsyncClient, copied: Copied, target: TopicDescription, number: int, wanted: _Wanted
 ) -> Row:
     from api.kafka_import.positions import count
 
@@ -221,7 +221,7 @@ async def _partition(
     }
 
 
-def _difference(row: Row, target: TopicBody) -> str:
+def _difference(row: Row, target: TopicDescription) -> str:
     why = ""
     if target.config["cleanup.policy"] != "delete":
         why = " (compaction removes older records of a key)"

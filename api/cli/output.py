@@ -24,7 +24,7 @@ from api.stop_signals import interruption_code
 from raftlog.errors import ConnectionLost, NotSent, RaftlogError
 
 if TYPE_CHECKING:
-    from raftlog.wire.bodies import BrokerBody
+    from raftlog.wire.bodies import BrokerDescription
 
 REFUSED = 1
 WRONG_USAGE = 2
@@ -132,7 +132,7 @@ def printed(text: str, **value: object) -> None:
         _write(text + "\n")
 
 
-def show_brokers(brokers: Sequence[BrokerBody], *, single: bool = False) -> None:
+def show_brokers(brokers: Sequence[BrokerDescription], *, single: bool = False) -> None:
     """Print brokers."""
     import msgspec
 

@@ -25,7 +25,7 @@ from api.cli.tables import Row
 from raftlog.errors import Conflict
 
 if TYPE_CHECKING:
-    from raftlog.wire.bodies import PartitionBody
+    from raftlog.wire.bodies import PartitionDescription
 
 _COLUMNS = ("partition", "leader", "replicas", "learners", "in_sync", "target", "state")
 TopicArgument = Annotated[str, Argument(help="The topic's name.", completes="topics")]
@@ -208,7 +208,7 @@ def _broker_id(text: str) -> int:
     return int(text)
 
 
-def _show(partitions: list[PartitionBody], *, single: bool = False) -> None:
+def _show(partitions: list[PartitionDescription], *, single: bool = False) -> None:
     import msgspec
 
     value = [msgspec.to_builtins(partition) for partition in partitions]
@@ -217,16 +217,16 @@ def _show(partitions: list[PartitionBody], *, single: bool = False) -> None:
         return
     for partition in partitions:
         for replica in partition.offline:
-            where = f"partition {partition.partition} on broker {replica.broker}"
+            where = f"partition {partition.partition} on broker {replica.broker_id}"
             problem(f"{where} is offline: {replica.reason}")
 
 
-def _row(partition: PartitionBody) -> Row:
+def _row(partition: PartitionDescription) -> Row:
     move = partition.reassignment
     return {
         "partition": partition.partition,
         "leader": partition.leader,
-        "term": partition.term,
+        "leader_epoch": partition.leader_epoch,
         "replicas": partition.replicas,
         "learners": partition.learners,
         "in_sync": partition.in_sync,
@@ -236,7 +236,7 @@ def _row(partition: PartitionBody) -> Row:
     }
 
 
-def _waiting(partition: PartitionBody) -> str:
+def _waiting(partition: PartitionDescription) -> str:
     """Why the partition has no leader, or a replica no vote; empty if all are well."""
     parts = [] if partition.leader else ["no leader"]
     parts += [f"rejoining {partition.rejoining}"] if partition.rejoining else []
@@ -244,7 +244,7 @@ def _waiting(partition: PartitionBody) -> str:
     return ", ".join(parts)
 
 
-def _state(partition: PartitionBody) -> str:
+def _state(partition: PartitionDescription) -> str:
     """The progress of the move of a partition; without a move, whether the partition is out of use."""
     move = partition.reassignment
     if move is None:

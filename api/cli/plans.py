@@ -23,7 +23,7 @@ from raftlog.units import counted
 
 if TYPE_CHECKING:
     from raftlog.client import Client
-    from raftlog.wire.plans import PlanBody
+    from raftlog.wire.plans import PlanDescription
 
 LOOK_S: Final = 0.5
 
@@ -71,22 +71,22 @@ def plan(
         _show(found, has_ended=wait)
 
 
-def _read(path: str) -> PlanBody:
+def _read(path: str) -> PlanDescription:
     import msgspec
 
     from raftlog.wire.decoding import UNREADABLE
-    from raftlog.wire.plans import PlanBody
+    from raftlog.wire.plans import PlanDescription
 
     try:
         text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        return msgspec.json.decode(text, type=PlanBody)
+        return msgspec.json.decode(text, type=PlanDescription)
     except OSError as error:
         wrong_usage(f"--apply: {error}")
     except UNREADABLE as error:
         wrong_usage(f"--apply: {path} is not a plan of `raftlog cluster plan -o json`: {error}")
 
 
-def _ended(client: Client, found: PlanBody) -> PlanBody:
+def _ended(client: Client, found: PlanDescription) -> PlanDescription:
     """The plan as it was seen last before its end."""
     import time
 
@@ -100,7 +100,7 @@ def _ended(client: Client, found: PlanBody) -> PlanBody:
     return found
 
 
-def _show(plan: PlanBody, *, has_ended: bool) -> None:
+def _show(plan: PlanDescription, *, has_ended: bool) -> None:
     import msgspec
 
     if is_json():
@@ -114,7 +114,7 @@ def _show(plan: PlanBody, *, has_ended: bool) -> None:
             "partition": f"{move.topic}/{move.partition}",
             "replicas": move.replicas,
             "target": move.target,
-            "bytes": move.bytes,
+            "size_bytes": move.size_bytes,
             "state": move.state,
         }
         for move in plan.moves
@@ -124,12 +124,12 @@ def _show(plan: PlanBody, *, has_ended: bool) -> None:
     note(_words(plan))
 
 
-def _words(plan: PlanBody) -> str:
+def _words(plan: PlanDescription) -> str:
     if not plan.moves:
         return "nothing is to be moved"
     moves = counted(len(plan.moves), "move")
     if plan.plan is None:
-        work = f"{size_text(plan.bytes)} to copy, in about {plan.expected_ms / 1000:.0f} s"
+        work = f"{size_text(plan.size_bytes)} to copy, in about {plan.expected_ms / 1000:.0f} s"
         return f"{moves}, {work}; nothing has begun"
     left = sum(move.state in ("pending", "moving") for move in plan.moves)
     waits = f"; it waits for brokers {plan.waits_for}" if plan.waits_for else ""

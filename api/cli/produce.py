@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from api.cli.tally import Pending, Tally
     from raftlog.client import Client
     from raftlog.client.blocking_producer import Producer, Transaction
+    from raftlog.wire.bodies import SettingValue
 
 
 Advance = Callable[[int, int], None]  # the bytes that were read, and the number of stored records
@@ -265,7 +266,7 @@ def _replaced(rejects: Path | None) -> AbstractContextManager[BufferedIOBase | N
         return rejects.open("wb")
 
 
-def _of_topic(form: InputFormat, config: Mapping[str, int | str]) -> InputFormat:
+def _of_topic(form: InputFormat, config: Mapping[str, SettingValue]) -> InputFormat:
     """The format with the checks of the topic that concern single lines, where a broker refuses a batch."""
     from api.cli.lines import with_keys
 
@@ -273,7 +274,7 @@ def _of_topic(form: InputFormat, config: Mapping[str, int | str]) -> InputFormat
     return replace(form, parse=with_keys(form.parse)) if is_compacted else form
 
 
-def _producer(client: Client, topic: str, sending: Sending, bytes_max: int | str) -> Producer:
+def _producer(client: Client, topic: str, sending: Sending, bytes_max: SettingValue) -> Producer:
     with options_checked():
         return client.producer(
             topic,
@@ -288,7 +289,7 @@ def _producer(client: Client, topic: str, sending: Sending, bytes_max: int | str
         )
 
 
-def _batch_bytes(given: str | None, preset: str | None, bytes_max: int | str) -> int:
+def _batch_bytes(given: str | None, preset: str | None, bytes_max: SettingValue) -> int:
     """The option; else the preset's, or the topic's maximum if that is less."""
     from raftlog.client.options import PRESETS, Preset
     from raftlog.units import size_bytes

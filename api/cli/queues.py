@@ -35,15 +35,15 @@ GroupOption = Annotated[
     Option("--group", "-g", help="The group.  [default: the name of the topic]", completes="groups"),
 ]
 ReasonOption = Annotated[str, Option("--reason", help="Why; dead letters have it.")]
-VisibilityOption = Annotated[str, Option("--visibility", help="The length of the leases: 1s to 12h.")]
+LeaseOption = Annotated[str, Option("--lease", help="The length of the leases: 1s to 12h.")]
 
 
 def receive(
     topic: TopicArgument,
     group: GroupOption = None,
-    max: Annotated[int, Option("--max", "-n", min=1, help="At most so many jobs.")] = 1,
+    limit: Annotated[int, Option("--limit", "-n", min=1, help="At most so many jobs.")] = 1,
     wait: Annotated[str, Option("--wait", help="How long to wait for the first one.")] = "0s",
-    visibility: VisibilityOption = "30s",
+    lease: LeaseOption = "30s",
     ordered_by_key: Annotated[
         bool, Option("--ordered-by-key", help="One job of a key at a time, in order.")
     ] = False,
@@ -63,16 +63,16 @@ def receive(
     \b
     Examples:
       raftlog queue receive mail --wait 20s
-      raftlog queue receive mail --max 10 --ack -o json
+      raftlog queue receive mail --limit 10 --ack -o json
       raftlog queue receive orders -g refunds --tags refunded --tags-none test
     """
     selection = selection_of(tags, tags_all, tags_none)
     with errors_reported(changing=True), connected(server) as client, options_checked():
         queue = client.queue(topic, group=group)
         jobs = queue.poll(
-            max=max,
+            limit=limit,
             wait=wait,
-            visibility=visibility,
+            lease=lease,
             ordered_by_key=ordered_by_key,
             max_deliveries=max_deliveries,
             **tag_fields(selection),
@@ -125,17 +125,17 @@ def extend(
     topic: TopicArgument,
     receipts: ReceiptsArgument,
     group: GroupOption = None,
-    visibility: VisibilityOption = "30s",
+    lease: LeaseOption = "30s",
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Extend the leases of jobs, from now on.
 
     \b
     Example:
-      raftlog queue extend mail AAAAAAAAAAAAAAAqI7Hk2bG1cX0gq5Zt --visibility 10m
+      raftlog queue extend mail AAAAAAAAAAAAAAAqI7Hk2bG1cX0gq5Zt --lease 10m
     """
     with errors_reported(changing=True), connected(server) as client, options_checked():
-        until_ms = client.queue(topic, group=group).extend(*receipts, visibility=visibility)
+        until_ms = client.queue(topic, group=group).extend(*receipts, lease=lease)
         done(f"leased until {time_text(until_ms)}", leased_until=until_ms)
 
 

@@ -30,7 +30,7 @@ from raftlog.errors import RaftlogError
 
 if TYPE_CHECKING:
     from raftlog.client import Client
-    from raftlog.wire.bodies import BrokerBody, PartitionBody
+    from raftlog.wire.bodies import BrokerDescription, PartitionDescription
 
 LOOK_S: Final = 0.3
 SHOWN_MAX: Final = 3  # partitions in a message
@@ -119,7 +119,7 @@ class RollingRestart:
             self._one(known[number])
         return order
 
-    def _one(self, broker: BrokerBody) -> None:
+    def _one(self, broker: BrokerDescription) -> None:
         number = broker.broker_id
         before = self._client.brokers.drain(number)
         try:
@@ -174,7 +174,7 @@ class RollingRestart:
             ["it is the controller"] if self._client.cluster.describe().controller == number else []
         )
 
-    def _partitions(self) -> list[tuple[str, PartitionBody]]:
+    def _partitions(self) -> list[tuple[str, PartitionDescription]]:
         return [
             (f"{topic.name}/{one.partition}", one)
             for topic in self._client.topics.list()

@@ -15,7 +15,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from raftlog.wire.bodies import BrokerBody, TopicBody
+    from raftlog.wire.bodies import BrokerDescription, TopicDescription
 
 _TIMEOUT_S: Final = 3.0
 _MEASURED_S: Final = 0.3  # after a scrape, for lags that it has had measured
@@ -32,7 +32,7 @@ Series = Mapping[tuple[str, str, str], int]
 """Values by the labels group, topic and partition; empty for those that a metric does not have."""
 
 
-def topic_sizes(brokers: Sequence[BrokerBody], topics: Iterable[TopicBody]) -> dict[str, int]:
+def topic_sizes(brokers: Sequence[BrokerDescription], topics: Iterable[TopicDescription]) -> dict[str, int]:
     """The bytes of each topic as its leaders have them; topics with an unknown partition are missing."""
     sizes: dict[str, dict[str, int]] = defaultdict(dict)
     for series in _scraped(brokers, (_SIZE, _LEADER)):
@@ -45,7 +45,7 @@ def topic_sizes(brokers: Sequence[BrokerBody], topics: Iterable[TopicBody]) -> d
     }
 
 
-def group_lags(brokers: Sequence[BrokerBody]) -> dict[str, int]:
+def group_lags(brokers: Sequence[BrokerDescription]) -> dict[str, int]:
     """Records behind the committed offsets of each group, a few seconds old.
 
     Groups of which the lag of a partition is not known are missing, as it may be the largest.
@@ -62,7 +62,7 @@ def group_lags(brokers: Sequence[BrokerBody]) -> dict[str, int]:
     return found
 
 
-def _scraped(brokers: Sequence[BrokerBody], names: Sequence[str]) -> list[Mapping[str, Series]]:
+def _scraped(brokers: Sequence[BrokerDescription], names: Sequence[str]) -> list[Mapping[str, Series]]:
     """These metrics of each broker that is alive and answers; all brokers are asked at once."""
     urls = [broker.http for broker in brokers if broker.alive]
     found: list[Mapping[str, Series]] = []

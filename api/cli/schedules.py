@@ -23,7 +23,7 @@ from api.cli.parameters import Argument, Option
 from api.cli.tables import Row, time_text
 
 if TYPE_CHECKING:
-    from raftlog.wire.schedules import ScheduleBody
+    from raftlog.wire.schedules import ScheduleDescription
 
 _COLUMNS = ("id", "topic", "cron", "next_at", "state", "reason")
 IdArgument = Annotated[str, Argument(metavar="ID", help="The id of a schedule.")]
@@ -138,7 +138,7 @@ def _time(milliseconds: int | None) -> str:
     return "never" if milliseconds is None else time_text(milliseconds)
 
 
-def _row(found: ScheduleBody) -> Row:
+def _row(found: ScheduleDescription) -> Row:
     return {
         "id": found.schedule_id,
         "topic": found.topic,

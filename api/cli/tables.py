@@ -130,8 +130,6 @@ def _unit(column: str) -> str:
 
 def _heading(column: str, columns: Sequence[str]) -> str:
     """The name of a column without its unit, which the cells have."""
-    if column == "bytes":
-        return "size"
     name, _, unit = column.rpartition("_")
     return name if unit in ("bytes", "ms", "seconds") and name and name not in columns else column
 

@@ -30,7 +30,9 @@ from api.cli.tables import Row, setting_text
 from raftlog.units import counted
 
 if TYPE_CHECKING:
-    from raftlog.wire.bodies import PartitionsDecommissioned, TopicBody
+    from collections.abc import Mapping
+
+    from raftlog.wire.bodies import PartitionsDecommissioned, SettingValue, TopicDescription
     from raftlog.wire.dependents import TopicDependents
 
 GROUPS_SHOWN: Final = 20  # before the question whether to delete
@@ -138,7 +140,7 @@ def describe(name: NameArgument, server: ServerOption = DEFAULT_SERVER) -> None:
         click.echo()
         write_table(partitions, _PARTITIONS)
         click.echo()
-        _show_settings(topic)
+        write_table(_setting_rows(topic.config))
 
 
 def alter(
@@ -161,11 +163,8 @@ def alter(
     if not changes and preset is None:
         wrong_usage("nothing to change; add --config KEY=VALUE, --reset KEY or --preset NAME")
     with errors_reported(changing=True), connected(server) as client, options_checked():
-        topic = client.topics.alter(name, config=changes, preset=preset)
-        if is_json():
-            _show_topic(topic)
-        else:
-            _show_settings(topic)
+        altered = client.topics.alter(name, config=changes, preset=preset)
+        show(_setting_rows(altered.config), value=altered)
 
 
 def add_partitions(
@@ -302,17 +301,17 @@ def _settings(pairs: list[str] | None) -> dict[str, int | str]:
     return found
 
 
-def _topic_row(topic: TopicBody) -> Row:
+def _topic_row(topic: TopicDescription) -> Row:
     return {column: getattr(topic, column) for column in _TOPICS}
 
 
-def _with_sizes(topics: Sequence[TopicBody], sizes: Mapping[str, int]) -> list[Row]:
+def _with_sizes(topics: Sequence[TopicDescription], sizes: Mapping[str, int]) -> list[Row]:
     import msgspec
 
     return [{**msgspec.structs.asdict(topic), "size_bytes": sizes.get(topic.name)} for topic in topics]
 
 
-def _show_topic(topic: TopicBody) -> None:
+def _show_topic(topic: TopicDescription) -> None:
     import msgspec
 
     show([_topic_row(topic)], _TOPICS[:-1], value=msgspec.structs.asdict(topic))
@@ -327,7 +326,5 @@ def _show_decommissioned(topic: PartitionsDecommissioned) -> None:
     show([row], ("name", "partitions", "decommissioned"), single=True)
 
 
-def _show_settings(topic: TopicBody) -> None:
-    write_table(
-        [{"setting": name, "value": setting_text(name, value)} for name, value in topic.config.items()]
-    )
+def _setting_rows(config: Mapping[str, SettingValue]) -> list[dict[str, object]]:
+    return [{"setting": name, "value": setting_text(name, value)} for name, value in config.items()]

@@ -20,9 +20,9 @@ from api.cli.parameters import Argument, Option
 from api.cli.tables import Row, time_text
 
 if TYPE_CHECKING:
-    from raftlog.wire.transactions import TransactionBody
+    from raftlog.wire.transactions import TransactionDescription
 
-_COLUMNS = ("transaction", "state", "partitions", "groups", "timeout_ms", "began")
+_COLUMNS = ("transaction", "state", "partitions", "groups", "timeout_ms", "began_at")
 
 
 def list_all(
@@ -92,13 +92,13 @@ def abort(
         done(text, transactional_id=transactional_id, next=found.id)
 
 
-def _row(found: TransactionBody) -> Row:
+def _row(found: TransactionDescription) -> Row:
     return {
         "transaction": found.id,
         "state": found.state,
         "partitions": sum(len(each.partitions) for each in found.partitions),
         "groups": " ".join(found.groups),
         "timeout_ms": found.timeout_ms,
-        "began": time_text(found.began),
-        "changed": time_text(found.changed),
+        "began_at": time_text(found.began_at),
+        "changed_at": time_text(found.changed_at),
     }

@@ -161,7 +161,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
     errors.OutOfOrderSequence: Kind(
         409,
         "A batch of this producer is missing",
-        "A batch of this producer is missing: the expected sequence is `expected_seq`.",
+        "A batch of this producer is missing: the expected sequence is `expected_sequence`.",
         "Send the missing batch first. A producer that has lost it needs a new id.",
     ),
     errors.ProducerFenced: Kind(
@@ -253,7 +253,8 @@ TABLE: dict[type[RaftlogError], Kind] = {
     errors.ReplicaNotInSync: Kind(
         421,
         "The replica of this broker cannot serve the read",
-        "The request has `from=closest` and `route=none`, and the replica of this broker is not in sync: "
+        "The request has `read_from=closest` and `route=none`, and the replica of this broker is not in "
+        "sync: "
         "what it knows is older than `max_staleness`, it does not know `min_offset` or the offset yet, or it "
         "has not the records.",
         "Send the request to the leader, in `leader` and `leader_http`, or omit `route`.",

@@ -13,16 +13,17 @@ from raftlog.types import TopicPartition
 def redirect_to_leader(call: Call, target: TopicPartition) -> web.Response | None:
     """``None`` when this broker handles the request; a redirect to the leader for ``route=redirect``.
 
-    Any broker handles a request with ``from=closest``. Raises ``NotLeader`` for ``route=none``, ``NoLeader``
-    when the leader is unknown.
+    Any broker handles a request with ``read_from=closest``. Raises ``NotLeader`` for ``route=none``,
+    ``NoLeader`` when the leader is unknown.
     """
     if "route" not in call.query:
         return None
     route = one_of(call.query, "route", ("forward", "redirect", "none"))
-    if call.query.get("from") == "closest":
+    if call.query.get("read_from") == "closest":
         if route == "redirect":
             raise InvalidRequest(
-                "route=redirect leads to the leader; with from=closest send forward or none", field="route"
+                "route=redirect leads to the leader; with read_from=closest send forward or none",
+                field="route",
             )
         return None
     services = call.services

@@ -19,7 +19,7 @@ from raftlog.client.bulk import size_of
 from raftlog.client.producer import AsyncProducer
 from raftlog.client.transaction import AsyncTransaction
 from raftlog.errors import NoLeader, RaftlogError, RecordTooLarge
-from raftlog.wire.bodies import TopicBody
+from raftlog.wire.bodies import TopicDescription
 
 RECORDS_MAX = 10_000  # of a transaction; in the worst case its account has a run for each
 ATTEMPTS = 5
@@ -39,7 +39,9 @@ def accounts_of(topic: str) -> str:
 class Copying:
     """A run of an import."""
 
-    def __init__(self, client: AsyncClient, source: Source, target: TopicBody, progress: Progress) -> None:
+    def __init__(
+        self, client: AsyncClient, source: Source, target: TopicDescription, progress: Progress
+    ) -> None:
         self._client = client
         self._source = source
         self._target = target

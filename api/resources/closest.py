@@ -1,4 +1,4 @@
-"""Parameters of a read that any replica may serve: ``from``, ``rack``, ``max_staleness``, ``min_offset``."""
+"""Parameters of a read that any replica may serve: ``read_from``, ``rack`` and others."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def with_closest(call: Call, request: FetchRequest) -> FetchRequest:
     """A read with these parameters of its URL. Raises ``InvalidRequest``."""
     query = call.query
     min_offset = Offset(MIN_OFFSET.of(query, "min_offset"))
-    if parameters.one_of(query, "from", SOURCES) == "leader":
+    if parameters.one_of(query, "read_from", SOURCES) == "leader":
         for name in ("rack", "max_staleness"):
             if name in query:
-                raise InvalidRequest(f"{name} is for from=closest; send that, too", field=name)
+                raise InvalidRequest(f"{name} is for read_from=closest; send that, too", field=name)
         return replace(request, min_offset=min_offset) if min_offset else request
     return replace(
         request,
@@ -56,19 +56,19 @@ def _rack(call: Call) -> str | None:
 
 PARAMETERS = (
     Parameter(
-        "from",
+        "read_from",
         "which replica is read: `leader` (the default), or `closest`: the one in the reader's rack, if it is "
         "in sync, and else the leader. With `route=none` only that of the broker asked, or 421",
         {"type": "string", "enum": list(SOURCES), "default": SOURCES[0]},
     ),
     Parameter(
         "rack",
-        "with `from=closest`: the reader's rack. By default that of the broker asked",
+        "with `read_from=closest`: the reader's rack. By default that of the broker asked",
         {"type": "string", "minLength": 1, "maxLength": RACK_CHARACTERS_MAX},
     ),
     Parameter(
         "max_staleness",
-        "with `from=closest`: the replica knows at least what was committed so long before it was read; "
+        "with `read_from=closest`: the replica knows at least what was committed so long before it was read; "
         f"{parameters.duration_text(STALENESS_MS_MIN)} to {parameters.duration_text(STALENESS_MS_MAX)}",
         {
             "type": "string",

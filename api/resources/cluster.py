@@ -101,7 +101,7 @@ async def get_cluster(call: Call) -> web.StreamResponse:
     """The cluster as this broker knows it."""
     image, controller = await call.metadata(), call.services.controller
     return json_response(
-        bodies.ClusterBody(
+        bodies.ClusterDescription(
             image.cluster_id,
             controller.leader,
             image.version,
@@ -122,15 +122,15 @@ async def get_controller(call: Call) -> web.StreamResponse:
     info = controller.image.brokers.get(leader)
     url = None if info is None else info.http_url
     refused = await _refused(controller)
-    return json_response(bodies.ControllerBody(leader, url, controller.image.version, refused))
+    return json_response(bodies.ControllerDescription(leader, url, controller.image.version, refused))
 
 
-async def _refused(controller: ControllerPort) -> list[bodies.RefusedReplicaBody] | None:
+async def _refused(controller: ControllerPort) -> list[bodies.RefusedReplica] | None:
     try:
         reports = await controller.refused(REFUSED_TIMEOUT_MS)
     except NoLeader:
         return None
-    return [bodies.RefusedReplicaBody(one.broker_id, one.name, one.partition, one.reason) for one in reports]
+    return [bodies.RefusedReplica(one.broker_id, one.name, one.partition, one.reason) for one in reports]
 
 
 async def create_producer(call: Call) -> web.StreamResponse:
@@ -138,11 +138,11 @@ async def create_producer(call: Call) -> web.StreamResponse:
     await read_json(call, bodies.CreateProducer)
     limits = call.services.limits
     (number,) = await call.services.controller.allocate_producer_ids(1, limits.control_timeout_ms)
-    return json_response(bodies.ProducerBody(call.services.producer_ids.id_of(number), 0), 201)
+    return json_response(bodies.ProducerIdentity(call.services.producer_ids.id_of(number), 0), 201)
 
 
-def _body(call: Call, broker: BrokerInfo, image: MetadataImage | None = None) -> bodies.BrokerBody:
-    return bodies.BrokerBody(
+def _body(call: Call, broker: BrokerInfo, image: MetadataImage | None = None) -> bodies.BrokerDescription:
+    return bodies.BrokerDescription(
         broker.broker_id,
         broker.http_url,
         broker.rack,

@@ -37,7 +37,7 @@ class Letter(NamedTuple):
     size_bytes: int
 
 
-Bodies = list[wire.DeadLetterBody]
+Bodies = list[wire.DeadLetterDescription]
 Use = Callable[[Scan, Sequence[Letter]], Awaitable[Bodies]]
 """What a request does with the dead letters of a complete scan."""
 

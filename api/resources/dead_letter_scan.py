@@ -90,8 +90,8 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
             return msgspec.msgpack.decode(base64.b64decode(padded, b"-_", validate=True), type=cls)
         except (*UNREADABLE, binascii.Error, ValueError):
             raise InvalidRequest(
-                f"cursor is {text[:64]!r}; send the `next` of the previous response unchanged",
-                field="cursor",
+                f"page_token is {text[:64]!r}; send the `next_page_token` of the previous response unchanged",
+                field="page_token",
             ) from None
 
     def cut(self, letters_max: int) -> Cursor:

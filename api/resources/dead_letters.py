@@ -71,7 +71,7 @@ async def list_dead_letters(call: Call) -> web.StreamResponse:
         build = partial(_bodies, scan.cursor.partition, letters, shape)
         return await computed(build, is_short=is_short)
 
-    await _collect(pages, query.get("cursor"), show)
+    await _collect(pages, query.get("page_token"), show)
     return json_response(wire.DeadLetterList(pages.items, _next(pages), pages.foreign))
 
 
@@ -120,7 +120,7 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
             await steps.take(_append(call, pages.source, scan.cursor.partition, tombstones))
         return _bodies(scan.cursor.partition, letters, None)
 
-    await _collect(pages, wanted.cursor, settle)
+    await _collect(pages, wanted.page_token, settle)
     count = len(pages.items)
     if left and not count and pages.cursor is None:
         raise Conflict(
@@ -168,7 +168,8 @@ async def _collect(pages: Pages, cursor: str | None, use: Use) -> None:
         pages.cursor = Cursor.parse(cursor)
         if pages.cursor.partition >= len(pages.source.partitions):
             raise InvalidRequest(
-                f"cursor: {pages.source.name} has no partition {pages.cursor.partition}", field="cursor"
+                f"page_token: {pages.source.name} has no partition {pages.cursor.partition}",
+                field="page_token",
             )
     await pages.collect(use)
 
@@ -244,15 +245,15 @@ def _bodies(partition: int, letters: Sequence[Letter], shape: str | None) -> Bod
     return [_body(partition, letter, shape) for letter in letters]
 
 
-def _body(partition: int, letter: Letter, shape: str | None) -> wire.DeadLetterBody:
+def _body(partition: int, letter: Letter, shape: str | None) -> wire.DeadLetterDescription:
     record = letter.record
     key, key_encoding = key_in_json(record.key)
     headers, tags, raw = headers_in_json(record.headers)
-    body = wire.DeadLetterBody(
+    body = wire.DeadLetterDescription(
         id=record.id,
         partition=partition,
         offset=letter.offset,
-        origin=wire.OriginBody(*record.origin),
+        origin=wire.LetterOrigin(*record.origin),
         attempts=record.attempts,
         reason=record.reason,
         failed_at=record.failed_ms,
@@ -260,7 +261,7 @@ def _body(partition: int, letter: Letter, shape: str | None) -> wire.DeadLetterB
         key=key,
         headers=headers,
         tags=tags,
-        size=letter.size_bytes,
+        size_bytes=letter.size_bytes,
         key_encoding=key_encoding,
         headers_raw=raw,
     )
@@ -271,7 +272,7 @@ def _body(partition: int, letter: Letter, shape: str | None) -> wire.DeadLetterB
     return body
 
 
-_CURSOR = Parameter("cursor", "`next` of the previous response, with the same selection")
+_PAGE_TOKEN = Parameter("page_token", "`next_page_token` of the previous response, with the same selection")
 
 ROUTES = (
     Route(
@@ -281,7 +282,7 @@ ROUTES = (
             TOPIC,
             GROUP,
             Parameter("limit", "maximum number of items", LIMITS.schema),
-            _CURSOR,
+            _PAGE_TOKEN,
             Parameter("reason", "a part of the reason, in any case"),
             Parameter("key", "the key of the record that failed, as text"),
             Parameter(

@@ -75,7 +75,7 @@ async def produce(
         )
         for place, (id_, due_ms) in enumerate(zip(ids, added.due_ms, strict=True))
     ]
-    durability = bodies.DurabilityBody(str(QUORUM), True, True, _majority(call, partition))
+    durability = bodies.RecordDurability(str(QUORUM), True, True, _majority(call, partition))
     return json_response(bodies.Produced(receipts, durability))
 
 
@@ -86,7 +86,7 @@ async def list_messages(call: Call) -> web.StreamResponse:
     after = None if token is None else _token(token)
     service, timeout_ms = call.services.delayed, call.services.limits.control_timeout_ms
     found = await service.list_some(call.query.get("topic"), after, limit + 1, timeout_ms)
-    items: list[wire.DelayedBody] = []
+    items: list[wire.DelayedMessage] = []
     following, keys_bytes = str(found[limit - 1][0]) if len(found) > limit else None, 0
     for shown, (which, one) in enumerate(found[:limit], 1):
         try:
@@ -219,9 +219,9 @@ def _token(text: str) -> MessageId:
         ) from None
 
 
-def _body(which: MessageId, found: Described, message: Message) -> wire.DelayedBody:
+def _body(which: MessageId, found: Described, message: Message) -> wire.DelayedMessage:
     key, key_encoding = key_in_json(message.key)
-    return wire.DelayedBody(
+    return wire.DelayedMessage(
         str(which),
         message.topic,
         message.partition,
@@ -234,12 +234,12 @@ def _body(which: MessageId, found: Described, message: Message) -> wire.DelayedB
     )
 
 
-def _whole_body(which: MessageId, found: Described, message: Message) -> wire.DelayedRecordBody:
+def _whole_body(which: MessageId, found: Described, message: Message) -> wire.DelayedMessageDescription:
     short = _body(which, found, message)
     value, encoding = ABSENT if message.value is None else SHOW["auto"](message.value, 0)
     plain, tags, raw = headers_in_json(message.headers)
-    return wire.DelayedRecordBody(
-        *(getattr(short, name) for name in wire.DelayedBody.__struct_fields__),
+    return wire.DelayedMessageDescription(
+        *(getattr(short, name) for name in wire.DelayedMessage.__struct_fields__),
         value=value,
         encoding=encoding,
         headers=plain,

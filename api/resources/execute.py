@@ -190,14 +190,14 @@ def _executed(
     now_ms: int,
     handle: Handle,
     receipts: one_shot.Receipts,
-) -> wire.ExecutedBody:
+) -> wire.ExecutedTransaction:
     found: dict[int, wire.TopicReceipt] = {}
     for target, numbers in targets.items():
         receipt = receipts[target]
         for offset, number in enumerate(numbers, receipt.base_offset):
             timestamp = stored_ms(receipt, created_ms[number], now_ms)
             found[number] = wire.TopicReceipt(target.topic, target.partition, offset, timestamp)
-    return wire.ExecutedBody(
+    return wire.ExecutedTransaction(
         "committed",
         [found[number] for number in range(len(created_ms))],
         str(handle),

@@ -114,12 +114,12 @@ def listed(partitions: Mapping[str, tuple[int, ...]]) -> list[wire.TopicPartitio
 
 def group_body(
     name: str, view: GroupView, lags: Iterable[OffsetLag], coordinator: int | None
-) -> wire.GroupBody:
+) -> wire.GroupDescription:
     """A whole group."""
     lag, lag_s = sums(lags)
     group = view.group
     members = [
-        wire.GroupMemberBody(
+        wire.GroupMember(
             member_id=member_id,
             topics=list(member.topics),
             assignment=listed(member.assignment),
@@ -135,7 +135,7 @@ def group_body(
         )
         for member_id, member in sorted(group.members.items())
     ]
-    return wire.GroupBody(
+    return wire.GroupDescription(
         group=name,
         state=view.state,
         generation=group.generation,
@@ -156,10 +156,10 @@ def sums(lags: Iterable[OffsetLag]) -> tuple[int | None, float | None]:
     return sum(each.lag or 0 for each in known), max((each.lag_s or 0.0 for each in known), default=0.0)
 
 
-def offset_body(lag: OffsetLag) -> wire.GroupOffsetBody:
+def offset_body(lag: OffsetLag) -> wire.GroupOffset:
     """One committed offset."""
     committed = lag.committed
-    return wire.GroupOffsetBody(
+    return wire.GroupOffset(
         topic=lag.topic,
         partition=lag.partition,
         committed_offset=committed.offset,

@@ -55,7 +55,7 @@ async def join(call: Call) -> web.StreamResponse:
     )
     joined = await asked(call, request, Joined, call.services.limits.wait_ms_max)
     return json_response(
-        wire.JoinedBody(
+        wire.JoinedGroup(
             member_id=joined.member_id,
             generation=joined.generation,
             role="leader" if joined.leader == joined.member_id else "follower",
@@ -71,16 +71,16 @@ async def join(call: Call) -> web.StreamResponse:
 async def sync(call: Call) -> web.StreamResponse:
     """The member's partitions, once the leader has sent its plan."""
     wanted = await read_json(call, wire.SyncGroup)
-    plan = wanted.plan if isinstance(wanted.plan, dict) else None
+    plan = wanted.assignments if isinstance(wanted.assignments, dict) else None
     request = Sync(
         group=name_of(call, "group"),
         member_id=name_of(call, "member"),
         generation=wanted.generation,
         plan=None if plan is None else {member: partitions_of(given) for member, given in plan.items()},
-        is_auto=wanted.plan == "auto",
+        is_auto=wanted.assignments == "auto",
     )
     synced = await asked(call, request, Synced, call.services.limits.wait_ms_max)
-    return json_response(wire.SyncedBody(synced.generation, listed(synced.assignment)))
+    return json_response(wire.SyncedGroup(synced.generation, listed(synced.assignment)))
 
 
 async def heartbeat(call: Call) -> web.StreamResponse:
@@ -94,7 +94,7 @@ async def heartbeat(call: Call) -> web.StreamResponse:
         wait_ms=wait_ms,
     )
     beat = await asked(call, request, Beat, wait_ms + call.services.limits.control_timeout_ms)
-    return json_response(wire.HeartbeatBody("rejoin" if beat.must_rejoin else "continue"))
+    return json_response(wire.GroupHeartbeat("rejoin" if beat.must_rejoin else "continue"))
 
 
 async def leave(call: Call) -> web.StreamResponse:

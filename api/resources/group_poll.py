@@ -109,7 +109,7 @@ async def poll(call: Call) -> web.StreamResponse:
             break
         is_member = not await _waited(state) or await _joined(state)
     return json_response(
-        wire.PolledBody(
+        wire.PolledGroup(
             action="continue" if is_member else "rejoin",
             generation=state.generation,
             assignment=listed(state.assignment) if is_member else [],
@@ -283,7 +283,7 @@ async def _records(state: _Poll) -> list[bodies.Message]:
     first = call.services.rng.randrange(len(targets)) if targets else 0
     with call.admission.answers.turn(partial(has_client, call.request)) as turn:
         for target in targets[first:] + targets[:first]:
-            limit = state.wanted.max_records - len(found)
+            limit = state.wanted.limit - len(found)
             if limit <= 0 or size_bytes >= BYTES_MAX:
                 break
             position = Offset(state.positions[target])
@@ -303,7 +303,7 @@ async def _records(state: _Poll) -> list[bodies.Message]:
                 del state.positions[target]  # it was removed, and the group is about to rebalance
                 continue
             state.positions[target] = page.next_offset
-            size_bytes += sum(record.size for record in page.records)
+            size_bytes += sum(record.size_bytes for record in page.records)
             found += [_message(target, record) for record in page.records]
     if unavailable is not None and not found:
         raise unavailable

@@ -36,7 +36,7 @@ async def list_groups(call: Call) -> web.StreamResponse:
     found = [(each.group, each) for each in await service.list_groups(*asked)]
     shown, token = pagination.page(found, call.query, pagination.NAMES)
     rows = [
-        wire.GroupSummaryBody(each.group, each.state, each.members, _coordinator(call, each.group))
+        wire.GroupSummary(each.group, each.state, each.members, _coordinator(call, each.group))
         for each in shown
     ]
     return json_response(wire.GroupList(rows, token))
@@ -63,7 +63,7 @@ async def get_coordinator(call: Call) -> web.StreamResponse:
     partition, broker = await call.services.groups.coordinator(name_of(call, "group"), timeout_ms=timeout_ms)
     address = call.services.http_address(broker)
     return json_response(
-        wire.CoordinatorBody(partition, broker, None if address is None else f"http://{address}")
+        wire.CoordinatorDescription(partition, broker, None if address is None else f"http://{address}")
     )
 
 
@@ -71,10 +71,10 @@ async def list_rebalances(call: Call) -> web.StreamResponse:
     """The newest rebalances."""
     view = await _view(call, name_of(call, "group"))
     rows = [
-        wire.RebalanceBody(
+        wire.Rebalance(
             generation=each.generation,
             reason=each.reason,
-            began=each.began_ms,
+            began_at=each.began_ms,
             duration_ms=each.duration_ms,
             members_before=each.members_before,
             members_after=each.members_after,
@@ -93,7 +93,7 @@ async def get_offsets(call: Call) -> web.StreamResponse:
     is_wanted = parameters.one_of(call.query, "lag", ("true", "false")) == "true"
     lags = await offsets.lags(view) if is_wanted else offsets.without_lag(view)
     pending = [
-        wire.PendingOffsetBody(each.topic, each.partition, each.offset.offset, each.transaction)
+        wire.PendingOffset(each.topic, each.partition, each.offset.offset, each.transaction)
         for each in view.pending
     ]
     return json_response(wire.GroupOffsetList([offset_body(lag) for lag in lags], pending))
@@ -118,7 +118,7 @@ async def reset_offsets(call: Call) -> web.StreamResponse:
     is_dry = parameters.one_of(call.query, "dry_run", ("false", "true")) == "true"
     before = await _committed(call, name)
     changes = [
-        wire.OffsetChangeBody(topic, partition, before.get((topic, partition)), after)
+        wire.OffsetChange(topic, partition, before.get((topic, partition)), after)
         for (topic, partition), after in sorted((await _wanted(call, wanted, before)).items())
     ]
     if not is_dry and changes:

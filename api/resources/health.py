@@ -27,14 +27,14 @@ async def startup(call: Call) -> web.StreamResponse:
 
 async def version(call: Call) -> web.StreamResponse:
     """The version of raftlog."""
-    return json_response(bodies.VersionBody(call.services.version))
+    return json_response(bodies.Version(call.services.version))
 
 
-def _answer(probe: Checks, state: bodies.BrokerStateBody | None = None) -> web.Response:
+def _answer(probe: Checks, state: bodies.BrokerState | None = None) -> web.Response:
     checks = dict(probe())
     if all(checks.values()):
-        return json_response(bodies.HealthBody("ok", checks, state))
-    return json_response(bodies.HealthBody("unavailable", checks, state), 503)
+        return json_response(bodies.BrokerHealth("ok", checks, state))
+    return json_response(bodies.BrokerHealth("unavailable", checks, state), 503)
 
 
 ROUTES = (

@@ -32,7 +32,7 @@ BYTES_MAX = 4 << 20  # of records in one response; one more may exceed it
 class JobBodies:
     """``gone`` have no record any more; for ``left`` the response had no room."""
 
-    bodies: list[wire.JobBody] = field(default_factory=list)
+    bodies: list[wire.LeasedJob] = field(default_factory=list)
     gone: list[tuple[int, int]] = field(default_factory=list)
     left: list[tuple[int, int]] = field(default_factory=list)
     size_bytes: int = 0
@@ -88,15 +88,17 @@ async def _read(
         if first not in have:
             found.gone.append((target.partition, first))
         records += have.values()
-        found.size_bytes += sum(record.size for record in have.values())
+        found.size_bytes += sum(record.size_bytes for record in have.values())
         missing = [offset for offset in missing if offset != first and offset not in have]
     found.left += ((target.partition, offset) for offset in missing)
     return records
 
 
-def _body(target: TopicPartition, record: bodies.FetchedRecord, job: Delivered, receipt: str) -> wire.JobBody:
+def _body(
+    target: TopicPartition, record: bodies.FetchedRecord, job: Delivered, receipt: str
+) -> wire.LeasedJob:
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return wire.JobBody(
+    return wire.LeasedJob(
         **fields,
         topic=target.topic,
         partition=target.partition,

@@ -13,7 +13,7 @@ from partitions.metadata.image import MetadataImage
 from raftlog.errors import InvalidRequest
 from raftlog.types import NodeId
 from raftlog.wire import brokers, joining
-from raftlog.wire.joining import AdmitBroker, BrokerAddress, BrokerAdmitted, JoinTokenBody
+from raftlog.wire.joining import AdmitBroker, BrokerAddress, BrokerAdmitted, IssuedJoinToken
 
 
 async def create_join_token(call: Call) -> web.StreamResponse:
@@ -21,7 +21,7 @@ async def create_join_token(call: Call) -> web.StreamResponse:
     services, image = call.services, await call.metadata()
     urls = [each.http_url for each in image.brokers.values() if each.alive and not each.decommissioned]
     text, token = services.join_tokens.issue(image.cluster_id, urls, services.clock.wall_ms(), services.rng)
-    return json_response(JoinTokenBody(text, token.expires_at), 201)
+    return json_response(IssuedJoinToken(text, token.expires_at), 201)
 
 
 async def admit_broker(call: Call) -> web.StreamResponse:

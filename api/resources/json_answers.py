@@ -56,11 +56,11 @@ class _Page:
 
     def add(self, record: bodies.FetchedRecord) -> None:
         self.records.append(record)
-        self._size_bytes += RECORD_MEMORY_BYTES + record.size + len(memoryview(record.value))
+        self._size_bytes += RECORD_MEMORY_BYTES + record.size_bytes + len(memoryview(record.value))
 
     def taken(self, next_offset: int, opened: bytes = b"") -> Page:
         """The complete page; only its reader holds it from now on."""
-        open_bytes = len(opened) + self.records[-1].size if opened else 0
+        open_bytes = len(opened) + self.records[-1].size_bytes if opened else 0
         page = Page(self.records, next_offset, self.skipped, open_bytes)
         self.records, self.skipped, self._size_bytes = [], [], 0
         return page
@@ -98,7 +98,9 @@ class View:
             opened = b""  # nothing of a batch is held after its end
             if page.is_full:
                 yield page.taken(at)
-            kind: Literal["append", "create"] = "append" if batch.header.is_append_time else "create"
+            kind: Literal["LogAppendTime", "CreateTime"] = (
+                "LogAppendTime" if batch.header.is_append_time else "CreateTime"
+            )
             try:
                 opened = open_batch(batch)
                 for stored in iter_opened(batch.header, opened, result.offset):
@@ -138,7 +140,7 @@ def is_shown_fast(result: FetchResult) -> bool:
 
 def _fetched(
     stored: StoredRecord,
-    kind: Literal["append", "create"],
+    kind: Literal["LogAppendTime", "CreateTime"],
     crc: int,
     show: Callable[[bytes, int], Shown],
 ) -> bodies.FetchedRecord:
@@ -154,7 +156,7 @@ def _fetched(
         encoding=encoding,
         headers=headers,
         tags=tags,
-        size=stored.size_bytes,
+        size_bytes=stored.size_bytes,
         crc=crc,
         record_crc=record_crc(stored.key, stored.value, stored.headers),
         key_encoding=key_encoding,

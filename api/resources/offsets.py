@@ -27,7 +27,7 @@ async def get_offset(call: Call) -> web.StreamResponse:
         target, position, committed_only=committed_only
     )
     archived_from = await call.services.archive.archived_from(target) if position is Start.EARLIEST else None
-    return json_response(bodies.OffsetBody(offset, timestamp_ms, archived_from))
+    return json_response(bodies.FoundOffset(offset, timestamp_ms, archived_from))
 
 
 ROUTES = (

@@ -12,7 +12,7 @@ from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import bodies
 
 
-async def described(call: Call, target: TopicPartition) -> bodies.PartitionBody:
+async def described(call: Call, target: TopicPartition) -> bodies.PartitionDescription:
     """One partition, with this broker's newest metadata. Raises ``NoLeader`` while it is being opened."""
     statuses = await call.services.gateway.describe(target.topic, (target.partition,))
     topic = call.services.controller.image.topics.get(target.topic)
@@ -26,23 +26,23 @@ async def described(call: Call, target: TopicPartition) -> bodies.PartitionBody:
     raise NoLeader(f"{target} is being opened", topic=target.topic, partition=target.partition)
 
 
-def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionBody:
+def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionDescription:
     """One partition."""
-    return bodies.PartitionBody(
+    return bodies.PartitionDescription(
         partition=status.partition,
         leader=status.leader,
-        term=status.term,
+        leader_epoch=status.term,
         replicas=_in_order(status.replicas, info),
         learners=list(status.learners),
         in_sync=list(status.in_sync),
         commit_index=status.commit_index,
         log_start_offset=status.log_start_offset,
         high_watermark=status.high_watermark,
-        end_offset=status.end_offset,
+        log_end_offset=status.log_end_offset,
         size_bytes=status.size_bytes,
         rejoining=list(status.rejoining),
         awaited=list(status.awaited),
-        offline=[bodies.OfflineReplicaBody(broker, reason) for broker, reason in status.offline],
+        offline=[bodies.OfflineReplica(broker, reason) for broker, reason in status.offline],
         reassignment=_reassignment(status, info),
         last_stable_offset=status.last_stable_offset,
         readers_held_ms=status.readers_held_ms,
@@ -53,12 +53,12 @@ def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionBody:
         state=_state(status, info),
         records_end=status.records_end,
         unsafe_recoveries=[
-            bodies.UnsafeRecoveryBody(
+            bodies.UnsafeRecovery(
                 survivor=record.survivor,
                 lost=list(record.lost),
                 last_offset=record.last_index,
                 committed_offset=record.commit_index,
-                at=record.at_ms,
+                recovered_at=record.at_ms,
             )
             for record in info.unsafe_recoveries
         ],
@@ -77,12 +77,12 @@ def _in_order(voters: tuple[NodeId, ...], info: PartitionInfo) -> list[int]:
     return known + sorted(set(voters) - set(known))
 
 
-def _reassignment(status: PartitionStatus, info: PartitionInfo) -> bodies.ReassignmentBody | None:
+def _reassignment(status: PartitionStatus, info: PartitionInfo) -> bodies.Reassignment | None:
     if not info.target:
         return None
     missing = set(info.target) - set(status.replicas)
     if not missing:
-        return bodies.ReassignmentBody(list(info.target), "changing", 100)
+        return bodies.Reassignment(list(info.target), "changing", 100)
     if missing <= set(status.learners):
-        return bodies.ReassignmentBody(list(info.target), "learning", status.caught_up_percent)
-    return bodies.ReassignmentBody(list(info.target), "preparing", 0)
+        return bodies.Reassignment(list(info.target), "learning", status.caught_up_percent)
+    return bodies.Reassignment(list(info.target), "preparing", 0)

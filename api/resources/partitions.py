@@ -36,9 +36,9 @@ async def transfer_leadership(call: Call) -> web.StreamResponse:
         target,
         None if wanted.to is None else NodeId(wanted.to),
         call.services.limits.control_timeout_ms,
-        None if wanted.term is None else Term(wanted.term),
+        None if wanted.leader_epoch is None else Term(wanted.leader_epoch),
     )
-    return json_response(bodies.LeadershipBody(target.topic, target.partition, leader, term))
+    return json_response(bodies.Leadership(target.topic, target.partition, leader, term))
 
 
 async def add_replica(call: Call) -> web.StreamResponse:

@@ -14,7 +14,7 @@ from partitions.metadata.plans import missing_brokers, state_of
 from raftlog.errors import Conflict
 from raftlog.types import NodeId, TopicId
 from raftlog.wire import plans
-from raftlog.wire.plans import MoveBody, PlanBody
+from raftlog.wire.plans import PlanDescription, PlanMove
 
 
 async def get_plan(call: Call) -> web.StreamResponse:
@@ -62,29 +62,29 @@ def _planned(move: plans.MoveRequest) -> PlannedMove:
     )
 
 
-def _proposed(proposal: PlanProposal) -> PlanBody:
+def _proposed(proposal: PlanProposal) -> PlanDescription:
     moves = [
         _move(move, copied, "proposed")
         for move, copied in zip(proposal.moves, proposal.bytes_of, strict=True)
     ]
-    return PlanBody(moves, proposal.made_at, sum(proposal.bytes_of), proposal.copy_ms)
+    return PlanDescription(moves, proposal.made_at, sum(proposal.bytes_of), proposal.copy_ms)
 
 
-def _running(image: MetadataImage) -> PlanBody:
+def _running(image: MetadataImage) -> PlanDescription:
     plan = image.plan
     if plan is None:
-        return PlanBody([], image.version)
-    return PlanBody(
+        return PlanDescription([], image.version)
+    return PlanDescription(
         [_move(move, 0, state_of(image, move).value) for move in plan.moves],
         image.version,
         plan=plan.version,
-        is_automatic=plan.is_automatic,
+        automatic=plan.is_automatic,
         waits_for=list(missing_brokers(image)),
     )
 
 
-def _move(move: PlannedMove, copied: int, state: plans.MoveStateName) -> MoveBody:
-    return MoveBody(move.name, move.topic_id, move.partition, [*move.replicas], [*move.target], copied, state)
+def _move(move: PlannedMove, copied: int, state: plans.MoveStateName) -> PlanMove:
+    return PlanMove(move.name, move.topic_id, move.partition, [*move.replicas], [*move.target], copied, state)
 
 
 ROUTES = (

@@ -57,9 +57,9 @@ async def receive(call: Call) -> web.StreamResponse:
         topic=topic.name,
         topic_id=topic.topic_id,
         lease=call.services.rng.randbytes(LEASE_BYTES),
-        count_max=wanted.max,
+        count_max=wanted.limit,
         wait_ms=wait_ms,
-        lease_ms=milliseconds(wanted.visibility, "visibility", wire.LEASE_MS),
+        lease_ms=milliseconds(wanted.lease, "lease", wire.LEASE_MS),
         deliveries_max=wanted.max_deliveries,
         is_ordered=wanted.ordered_by_key,
         client=client_of(call.request),
@@ -102,7 +102,7 @@ async def nack(call: Call) -> web.StreamResponse:
 async def extend(call: Call) -> web.StreamResponse:
     """Leases last longer."""
     wanted = await read_json(call, wire.ExtendJobs)
-    lease_ms = milliseconds(wanted.visibility, "visibility", wire.LEASE_MS)
+    lease_ms = milliseconds(wanted.lease, "lease", wire.LEASE_MS)
     return await _answered(call, wanted.receipts, "extend", lease_ms)
 
 
@@ -117,7 +117,7 @@ async def describe(call: Call) -> web.StreamResponse:
     topic, group = await _worked_off(call), name_of(call, "group")
     view = await _asked(call, ReadQueue(group=group, topic=topic.name), QueueView)
     return json_response(
-        wire.QueueBody(
+        wire.QueueDescription(
             topic=topic.name,
             group=group,
             ordered_by_key=view.is_ordered,
@@ -126,7 +126,7 @@ async def describe(call: Call) -> web.StreamResponse:
             tags_all=[*view.tags_all],
             tags_none=[*view.tags_none],
             partitions=[
-                wire.QueuePartitionBody(
+                wire.QueuePartition(
                     partition=part.partition,
                     start_offset=part.start_offset,
                     next_offset=part.next_offset,

@@ -61,11 +61,11 @@ def stored_ms(receipt: AppendReceipt, created_ms: int | None, now_ms: int) -> in
     return now_ms if created_ms is None else created_ms
 
 
-def _weakest(durabilities: Sequence[Durability]) -> bodies.DurabilityBody | None:
+def _weakest(durabilities: Sequence[Durability]) -> bodies.RecordDurability | None:
     """The durability that all successful partitions have."""
     if len(durabilities) <= 1:
         return durability_body(durabilities[0]) if durabilities else None
-    return bodies.DurabilityBody(
+    return bodies.RecordDurability(
         durabilities[0].acks,
         all(durability.committed for durability in durabilities),
         all(durability.fsynced for durability in durabilities),
@@ -73,8 +73,8 @@ def _weakest(durabilities: Sequence[Durability]) -> bodies.DurabilityBody | None
     )
 
 
-def durability_body(durability: Durability) -> bodies.DurabilityBody:
+def durability_body(durability: Durability) -> bodies.RecordDurability:
     """The durability of an acknowledgement, on the wire."""
-    return bodies.DurabilityBody(
+    return bodies.RecordDurability(
         durability.acks, durability.committed, durability.fsynced, durability.replicas
     )

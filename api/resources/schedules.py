@@ -176,12 +176,12 @@ def _after(token: str | None) -> tuple[int, str]:
     return int(found[1], 16), found[2]
 
 
-def _body(found: DescribedSchedule) -> wire.ScheduleBody:
+def _body(found: DescribedSchedule) -> wire.ScheduleDescription:
     schedule = found.schedule
     key, key_encoding = key_in_json(schedule.key)
     value, encoding = ABSENT if schedule.value is None else SHOW["auto"](schedule.value, 0)
     plain, tags, raw = headers_in_json(schedule.headers)
-    return wire.ScheduleBody(
+    return wire.ScheduleDescription(
         schedule_id=found.id,
         topic=schedule.topic,
         partition=schedule.partition,

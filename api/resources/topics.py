@@ -26,7 +26,7 @@ from api.http.routes import (
 )
 from api.resources import partition_bodies
 from partitions.metadata.image import TopicInfo
-from partitions.metadata.topic_config import compacts, deletes, with_preset
+from partitions.metadata.topic_config import as_json, compacts, deletes, with_preset
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.wire import bodies, partitions, topics
 from raftlog.wire.limits import NAME_CHARACTERS_MAX, NAME_PATTERN
@@ -80,12 +80,6 @@ async def create_topic(call: Call) -> web.StreamResponse:
 async def get_topic(call: Call) -> web.StreamResponse:
     """One topic."""
     topic = call.topic()
-    return json_response(_body(call, topic), headers={"ETag": parameters.etag(topic.version)})
-
-
-async def change_topic(call: Call) -> web.StreamResponse:
-    """Change the configuration; returns the topic."""
-    topic = await _change(call)
     return json_response(_body(call, topic), headers={"ETag": parameters.etag(topic.version)})
 
 
@@ -150,7 +144,7 @@ def _decommissioned(call: Call, topic: TopicInfo, status: int) -> web.Response:
     return json_response(body, status, {"ETag": parameters.etag(topic.version)})
 
 
-def _warnings(shown: bodies.TopicBody) -> list[str]:
+def _warnings(shown: bodies.TopicDescription) -> list[str]:
     config, name = shown.config, shown.name
     if not shown.decommissioned:
         return []
@@ -197,7 +191,16 @@ async def get_config(call: Call) -> web.StreamResponse:
 
 async def change_config(call: Call) -> web.StreamResponse:
     """Change the configuration; returns it."""
-    return _config_answer(call, await _change(call))
+    topic = call.topic()
+    wanted = await read_json(call, bodies.ChangeTopic)
+    changed = await call.services.controller.alter_config(
+        topic.name,
+        with_preset(wanted.preset, wanted.config),
+        expected_version=parameters.if_match(call.request),
+        timeout_ms=call.services.limits.control_timeout_ms,
+    )
+    await _until_known_here(call, changed.version)
+    return _config_answer(call, changed)
 
 
 async def list_partitions(call: Call) -> web.StreamResponse:
@@ -218,19 +221,6 @@ async def get_partition(call: Call) -> web.StreamResponse:
     return json_response(await partition_bodies.described(call, target))
 
 
-async def _change(call: Call) -> TopicInfo:
-    topic = call.topic()
-    wanted = await read_json(call, bodies.ChangeTopic)
-    changed = await call.services.controller.alter_config(
-        topic.name,
-        with_preset(wanted.preset, wanted.config),
-        expected_version=parameters.if_match(call.request),
-        timeout_ms=call.services.limits.control_timeout_ms,
-    )
-    await _until_known_here(call, changed.version)
-    return changed
-
-
 async def _until_known_here(call: Call, version: int) -> None:
     """Let the client read its own write. A timeout is no error, since the write is committed."""
     try:
@@ -240,24 +230,21 @@ async def _until_known_here(call: Call, version: int) -> None:
 
 
 def _config_answer(call: Call, topic: TopicInfo) -> web.Response:
-    body = bodies.TopicConfigBody(call.services.config_of(topic), dict(topic.config), topic.version)
+    body = bodies.TopicConfig(call.services.settings_of(topic), as_json(topic.config), topic.version)
     return json_response(body, headers={"ETag": parameters.etag(topic.version)})
 
 
-def _body(call: Call, topic: TopicInfo) -> bodies.TopicBody:
-    return bodies.TopicBody(
+def _body(call: Call, topic: TopicInfo) -> bodies.TopicDescription:
+    return bodies.TopicDescription(
         topic.name,
         topic.topic_id,
         len(topic.partitions),
         topic.replication_factor,
         topic.is_internal,
-        call.services.config_of(topic),
+        call.services.settings_of(topic),
         topic.version,
         [*range(topic.writable_partitions, len(topic.partitions))],
-        [
-            bodies.RemovedPartitionBody(one.partition, one.records_end, one.next_offset)
-            for one in topic.removed
-        ],
+        [bodies.RemovedPartition(one.partition, one.records_end, one.next_offset) for one in topic.removed],
     )
 
 
@@ -265,10 +252,9 @@ ROUTES = (
     Route(topics.LIST, list_topics, (LIMIT, PAGE_TOKEN)),
     Route(topics.CREATE, create_topic),
     Route(topics.DESCRIBE, get_topic, (TOPIC,)),
-    Route(topics.ALTER, change_topic, (TOPIC, IF_MATCH)),
     Route(topics.DELETE, delete_topic, (TOPIC, IF_MATCH)),
     Route(topics.CONFIG, get_config, (TOPIC,)),
-    Route(topics.ALTER_CONFIG, change_config, (TOPIC, IF_MATCH)),
+    Route(topics.ALTER, change_config, (TOPIC, IF_MATCH)),
     Route(partitions.LIST, list_partitions, (TOPIC, LIMIT, PAGE_TOKEN)),
     Route(topics.ADD_PARTITIONS, add_partitions, (TOPIC, IF_MATCH)),
     Route(topics.DECOMMISSION_PARTITIONS, decommission_partitions, (TOPIC, IF_MATCH)),

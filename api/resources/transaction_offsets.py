@@ -28,7 +28,7 @@ async def add_offsets(call: Call) -> web.StreamResponse:
     commit = await commit_of(call, wanted.group, wanted)
     if commit.offsets:  # none: all were of removed partitions
         await add_to(call.services, handle, commit)
-    return json_response(wire.OffsetsAddedBody(str(handle), wanted.group))
+    return json_response(wire.OffsetsAdded(str(handle), wanted.group))
 
 
 async def add_to(services: Services, handle: Handle, commit: Commit) -> None:

@@ -65,7 +65,9 @@ async def open_transaction(call: Call) -> web.StreamResponse:
     )
     opened = await _ask(call, request, Opened)
     handle = Handle(wanted.transactional_id, opened.producer_id, opened.epoch)
-    body = wire.OpenedBody(str(handle), handle.transactional_id, handle.producer_id, handle.epoch, timeout_ms)
+    body = wire.OpenedTransaction(
+        str(handle), handle.transactional_id, handle.producer_id, handle.epoch, timeout_ms
+    )
     return json_response(body, 201, {"Location": wire.DESCRIBE.at(transaction=str(handle))})
 
 
@@ -89,7 +91,7 @@ async def get_transaction(call: Call) -> web.StreamResponse:
     body = _body(name, described.transaction)
     if handle is not None and not is_newest(handle, described.transaction):
         outcome = outcome_of(handle, described.transaction)
-        body = wire.TransactionBody(
+        body = wire.TransactionDescription(
             str(handle),
             name,
             outcome.producer_id,
@@ -131,7 +133,7 @@ async def begin_run(call: Call) -> web.StreamResponse:
     """Register a run of a sink; may be repeated."""
     wanted = await read_json(call, wire.BeginRun)
     request = BeginRun(
-        key=wanted.key,
+        key=wanted.sink_key,
         owner=wanted.owner,
         run=wanted.run,
         sequence=wanted.sequence,
@@ -139,7 +141,7 @@ async def begin_run(call: Call) -> web.StreamResponse:
         client=client_of(call.request),
     )
     begun = await _ask(call, request, RunBegun)
-    return json_response(wire.RunBegunBody(wanted.key, begun.epoch or None, begun.is_committed))
+    return json_response(wire.BegunRun(wanted.sink_key, begun.epoch or None, begun.is_committed))
 
 
 async def commit_batch(call: Call) -> web.StreamResponse:
@@ -147,7 +149,7 @@ async def commit_batch(call: Call) -> web.StreamResponse:
     wanted = await read_json(call, wire.CommitBatch)
     handles = _handles(wanted.transactions)
     request = CommitBatch(
-        key=wanted.key,
+        key=wanted.sink_key,
         sequence=wanted.sequence,
         handles=handles,
         run=wanted.run or "",
@@ -156,17 +158,17 @@ async def commit_batch(call: Call) -> web.StreamResponse:
     )
     check_request(request)
     await call.services.transactions.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
-    return json_response(wire.BatchEndedBody(wanted.key, "committed", wanted.transactions))
+    return json_response(wire.EndedBatch(wanted.sink_key, "committed", wanted.transactions))
 
 
 async def abort_batch(call: Call) -> web.StreamResponse:
     """Abort prepared transactions."""
     wanted = await read_json(call, wire.AbortBatch)
     handles = _handles(wanted.transactions)
-    request = AbortBatch(key=wanted.key, handles=handles, run_epoch=wanted.run_epoch or 0)
+    request = AbortBatch(key=wanted.sink_key, handles=handles, run_epoch=wanted.run_epoch or 0)
     check_request(request)
     await call.services.transactions.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
-    return json_response(wire.BatchEndedBody(wanted.key, "aborted", wanted.transactions))
+    return json_response(wire.EndedBatch(wanted.sink_key, "aborted", wanted.transactions))
 
 
 async def _ask(call: Call, request: OfOneId, wanted: type[_Wanted]) -> _Wanted:
@@ -187,7 +189,7 @@ async def _described_after(call: Call, request: AbortOpen | Prepare) -> web.Stre
 async def _end(call: Call, handle: Handle, *, is_commit: bool) -> web.StreamResponse:
     ended = await _ask(call, End(transaction=handle, is_commit=is_commit), Ended)
     following = Handle(handle.transactional_id, handle.producer_id, ended.next_epoch)
-    body = wire.EndedBody(
+    body = wire.EndedTransaction(
         str(handle),
         "committed" if ended.is_committed else "aborted",
         None if ended.next_epoch < 0 else str(following),
@@ -208,8 +210,8 @@ def _handles(texts: list[str]) -> tuple[Handle, ...]:
     return tuple(handle_of(text, "transactions") for text in texts)
 
 
-def _body(name: str, found: Transaction) -> wire.TransactionBody:
-    return wire.TransactionBody(
+def _body(name: str, found: Transaction) -> wire.TransactionDescription:
+    return wire.TransactionDescription(
         str(Handle(name, found.producer_id, found.epoch)),
         name,
         found.producer_id,

@@ -109,7 +109,7 @@ def known_to(target: Target, number: int = 0) -> dict[str, object]:
     ask(schedules.LIST.path, {"topic": topic, "cron": "* * * * *", "record": record, "schedule_id": topic})
     joins = {"topics": [topic], "session_timeout": "60s", "rebalance_timeout": "1s"}
     member = ask(members.JOIN.path.format(group=joined), joins)
-    jobs = ask(queues.RECEIVE.path.format(topic=topic, group=working), {"max": 2})
+    jobs = ask(queues.RECEIVE.path.format(topic=topic, group=working), {"limit": 2})
     return {
         **_FIXED,
         "topic": topic,
@@ -122,7 +122,7 @@ def known_to(target: Target, number: int = 0) -> dict[str, object]:
         "delayed_id": (delayed.get("records") or [{}])[0].get("delayed_id", "x"),
         "member": member.get("member_id", "x"),
         "generation": member.get("generation", -1),
-        "receipts": [each["receipt"] for each in jobs.get("messages", ())] or ["x"],
+        "receipts": [each["receipt"] for each in jobs.get("items", ())] or ["x"],
     }
 
 

@@ -126,12 +126,12 @@ class ProtocolMember(_HttpMember):
             generation=self.generation,
         )
         path = members.JOIN.at(group=self.place.group)
-        joined = await self.ask("POST", path, body, wire.JoinedBody)
+        joined = await self.ask("POST", path, body, wire.JoinedGroup)
         self.generation = joined.generation
         plan: wire.SyncGroup = wire.SyncGroup(
-            generation=joined.generation, plan="auto" if joined.role == "leader" else None
+            generation=joined.generation, assignments="auto" if joined.role == "leader" else None
         )
-        synced = await self.ask("POST", self.path(members.SYNC), plan, wire.SyncedBody)
+        synced = await self.ask("POST", self.path(members.SYNC), plan, wire.SyncedGroup)
         self.owns(synced.assignment)
 
     async def _work(self) -> None:
@@ -152,13 +152,13 @@ class ProtocolMember(_HttpMember):
                     await self._commit(partition, page.next_offset)
             wait = "?wait=500ms" if is_idle else ""
             body = wire.HeartbeatGroup(generation=self.generation)
-            beat = await self.ask("POST", self.path(members.HEARTBEAT) + wait, body, wire.HeartbeatBody)
+            beat = await self.ask("POST", self.path(members.HEARTBEAT) + wait, body, wire.GroupHeartbeat)
             if beat.action == "rejoin":
                 return
 
     async def _commit(self, partition: int, offset: int) -> None:
         body = wire.CommitOffsets(
-            offsets=[wire.OffsetCommitBody(self.place.topic, partition, offset)],
+            offsets=[wire.OffsetCommit(self.place.topic, partition, offset)],
             member_id=self.name,
             generation=self.generation,
         )
@@ -181,7 +181,7 @@ class PollMember(_HttpMember):
                 session_timeout=SESSION_MS,
             )
             try:
-                polled = await self.ask("POST", self.path(members.POLL), body, wire.PolledBody)
+                polled = await self.ask("POST", self.path(members.POLL), body, wire.PolledGroup)
             except RaftlogError as error:
                 await self.after(error)
                 continue
@@ -222,7 +222,7 @@ class ClientMember:
                 commit_interval="500ms",
             ) as consumer,
         ):
-            async for batch in consumer.batches(max_records=100):
+            async for batch in consumer.batches(limit=100):
                 records = tuple((message.offset, (message.value or b"").decode()) for message in batch)
                 self.recorder.add(Delivered(member=self.name, partition=batch[0].partition, records=records))
 

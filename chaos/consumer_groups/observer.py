@@ -49,7 +49,7 @@ class Observer:
 
     def _look_at_group(self, url: str) -> None:
         invoked_s = time.monotonic()
-        found = _get(url + groups.DESCRIBE.path.format(group=self._group), groups.GroupBody)
+        found = _get(url + groups.DESCRIBE.path.format(group=self._group), groups.GroupDescription)
         completed_s = time.monotonic()
         generation = found.generation
         self._recorder.add(
@@ -79,7 +79,7 @@ class Observer:
                 )
             )
 
-    def _offsets(self, url: str) -> list[groups.GroupOffsetBody]:
+    def _offsets(self, url: str) -> list[groups.GroupOffset]:
         path = groups.OFFSETS.path.format(group=self._group)
         return _get(f"{url}{path}?lag=false", groups.GroupOffsetList).items
 

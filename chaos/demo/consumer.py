@@ -40,7 +40,7 @@ def main(bootstrap: str, group: str, topic: str, name: str, book: Path, session_
         book.open("ab", buffering=0) as pages,
     ):
         sys.stdin.readline()
-        for batch in consumer.batches(max_records=RECORDS_MAX):
+        for batch in consumer.batches(limit=RECORDS_MAX):
             flights = [(message.offset, message.value["carrier"]) for message in batch]
             page = Page(time.monotonic(), batch[0].partition, flights)
             pages.write(msgspec.json.encode(page) + b"\n")

@@ -81,17 +81,17 @@ class HttpCopier:
         path = members.LEAVE.at(group=self.group, member=self.name)
         await self.client.call("DELETE", path, None, {}, answer_s=ANSWER_S)
 
-    async def _poll(self) -> wire.PolledBody:
+    async def _poll(self) -> wire.PolledGroup:
         """Records after the committed offsets."""
         body = wire.PollGroup(
             topics=[SOURCE],
             generation=self.generation,
-            max_records=RECORDS_PER_TRANSACTION,
+            limit=RECORDS_PER_TRANSACTION,
             wait="1s",
             session_timeout=SESSION_MS,
         )
         path = members.POLL.at(group=self.group, member=self.name)
-        polled = decoder_of(wire.PolledBody).decode(await self._ask(path, body))
+        polled = decoder_of(wire.PolledGroup).decode(await self._ask(path, body))
         self.generation = polled.generation
         return polled
 
@@ -101,7 +101,7 @@ class HttpCopier:
         with contextlib.suppress(TransactionNotFound):
             await self.client.call("POST", path, None, {}, answer_s=ANSWER_S)
 
-    async def _copy(self, polled: wire.PolledBody) -> None:
+    async def _copy(self, polled: wire.PolledGroup) -> None:
         if not polled.records:
             return
         sent = headers_of(new_transaction(), len(polled.records))
@@ -170,7 +170,7 @@ class ClientCopier:
                 session_timeout=f"{SESSION_MS}ms",
             ) as consumer,
         ):
-            async for batch in consumer.batches(max_records=RECORDS_PER_TRANSACTION):
+            async for batch in consumer.batches(limit=RECORDS_PER_TRANSACTION):
                 sent = headers_of(new_transaction(), len(batch))
                 async with batch.transaction() as tx:
                     for number, message in enumerate(batch):

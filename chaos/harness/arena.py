@@ -74,7 +74,7 @@ class Arena:
                 self._held.difference_update(brokers)
 
     @contextmanager
-    def hold_partition(self, draw: Draw) -> Iterator[bodies.PartitionBody]:
+    def hold_partition(self, draw: Draw) -> Iterator[bodies.PartitionDescription]:
         """One with all its replicas, which no other fault moves until the block ends. Raises ``NoTarget``."""
         whole = [
             row
@@ -121,9 +121,9 @@ class Arena:
         if broker not in self.processes.running:
             self.processes.launch(broker)
 
-    def partitions(self) -> dict[int, bodies.PartitionBody]:
+    def partitions(self) -> dict[int, bodies.PartitionDescription]:
         """The state of all partitions, as the first broker that responds knows it; empty if none does."""
-        rows = self._listed(partitions.LIST.at(topic=self.topic), bodies.PartitionBody)
+        rows = self._listed(partitions.LIST.at(topic=self.topic), bodies.PartitionDescription)
         return {row.partition: row for row in rows}
 
     def _listed(self, path: str, kind: type[Item]) -> list[Item]:
@@ -147,9 +147,9 @@ class Arena:
             return "no broker describes the partitions"
         if few := next((row for row in rows if len(row.replicas) < self.replication), None):
             return f"partition {few.partition} has the replicas {few.replicas} only"
-        for topic in self._listed(topics.LIST.path, bodies.TopicBody):
+        for topic in self._listed(topics.LIST.path, bodies.TopicDescription):
             if topic.internal:
-                rows += self._listed(partitions.LIST.at(topic=topic.name), bodies.PartitionBody)
+                rows += self._listed(partitions.LIST.at(topic=topic.name), bodies.PartitionDescription)
         for row in rows:
             if (
                 row.leader is None

@@ -29,12 +29,12 @@ class RemoteCluster(ClusterView):
         """Ids of the brokers that the cluster sees alive."""
         return sorted(row.broker_id for row in self._rows() if row.alive)
 
-    def _rows(self) -> list[bodies.BrokerBody]:
+    def _rows(self) -> list[bodies.BrokerDescription]:
         failure: Exception | None = None
         for url in self._entrances:
             try:
                 items = json.loads(http_get(f"{url}{brokers.LIST.path}?limit=1000", TIMEOUT_S)[0])["items"]
-                return msgspec.convert(items, list[bodies.BrokerBody])
+                return msgspec.convert(items, list[bodies.BrokerDescription])
             except (OSError, ValueError, KeyError) as error:
                 failure = error
         raise ClusterFailed(

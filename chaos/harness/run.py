@@ -197,14 +197,14 @@ class Run:
         known = {row.partition: row for row in self.leaderships}  # the newest
         for partition, row in arena.partitions().items():
             last = known.get(partition)
-            if last is None or (last.leader, last.term) != (row.leader, row.term):
+            if last is None or (last.leader, last.term) != (row.leader, row.leader_epoch):
                 self.leaderships.append(
                     Leadership(
                         at_s=now_s,
                         topic=arena.topic,
                         partition=partition,
                         leader=row.leader,
-                        term=row.term,
+                        term=row.leader_epoch,
                     )
                 )
         return {row.partition: row.leader for row in self.leaderships}

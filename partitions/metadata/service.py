@@ -83,6 +83,7 @@ from raftlog.node.rpc import encode_body
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
 from raftlog.types import METADATA_GROUP, Index, NodeId, Term
+from raftlog.wire.bodies import SettingValue
 from raftlog.wire.limits import REPLICAS_MAX
 
 _log = logging.getLogger("raftlog.controller")
@@ -221,7 +222,7 @@ class Controller:
         *,
         partitions: int,
         replication_factor: int | None = None,
-        config: Mapping[str, int | str],
+        config: Mapping[str, SettingValue],
         timeout_ms: int,
         internal: bool = False,
     ) -> TopicInfo:
@@ -245,7 +246,7 @@ class Controller:
     async def alter_config(
         self,
         name: str,
-        changes: Mapping[str, int | str | None],
+        changes: Mapping[str, SettingValue | None],
         *,
         expected_version: int | None,
         timeout_ms: int,

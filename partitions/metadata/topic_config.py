@@ -2,7 +2,8 @@
 
 Decides: what a topic's owner may set. Leaves to others: what a setting does (the replica, storage,
 retention). Values come from people and from tools of other systems, so numbers and truths are also
-taken as text, durations and sizes with a unit as well; they are kept in one form.
+taken as text, durations and sizes with a unit as well; they are kept in one form, numbers and texts, which
+``as_json`` shows with the types of JSON.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import Final, TypeVar
 
 from raftlog.errors import InvalidRequest
 from raftlog.units import counted, duration_ms, size_bytes
+from raftlog.wire.bodies import SettingValue
 from raftlog.wire.limits import NAME_PATTERN, REPLICAS_MAX
 
 Value = int | str
+
 Setting = TypeVar("Setting")
 MAJORITY: Final = "majority"
 
@@ -35,6 +38,11 @@ class _Key:
     default: Value
     allowed: str
     read: Callable[[object], Value | None]  # None: not allowed
+    shown: Callable[[Value], SettingValue] = lambda value: value
+
+
+def _truth(default: str) -> _Key:
+    return _Key(default, "true or false", _one_of("true", "false"), lambda value: value == "true")
 
 
 def _whole_number(
@@ -79,7 +87,7 @@ def _group_names(value: object) -> str | None:
 
 
 def _ratio(value: object) -> str | None:
-    text = str(value).strip() if isinstance(value, int | float | str) else ""
+    text = f"{value:.6f}" if isinstance(value, float) else str(value).strip()
     if isinstance(value, bool) or len(text) > 20 or not text.replace(".", "", 1).isdecimal():
         return None
     return text if 0 <= float(text) <= 1 else None
@@ -131,17 +139,17 @@ _KEYS: Final[Mapping[str, _Key]] = {
     "replica.lag.max.ms": _Key(
         10_000, "milliseconds or a duration such as 10s, 1 or more", _milliseconds(_INT31_MAX)
     ),
-    "replica.lag.max.messages": _Key(
+    "replica.lag.max.records": _Key(
         -1, "records, 1 or more, or -1 for no limit", _whole_number(1, _INT64_MAX, -1)
     ),
-    "validate.records": _Key("true", "true or false", _one_of("true", "false")),
-    "min.cleanable.dirty.ratio": _Key("0.5", "text with a number from 0 to 1, such as 0.5", _ratio),
+    "validate.records": _truth("true"),
+    "min.cleanable.dirty.ratio": _Key("0.5", "a number from 0 to 1, such as 0.5", _ratio, float),
     "delete.retention.ms": _Key(
         _DAY_MS,
         "milliseconds or a duration such as 1d, 0 or more",
         _whole_number(0, _INT64_MAX, unit=duration_ms),
     ),
-    "retention.archive.required": _Key("false", "true or false", _one_of("true", "false")),
+    "retention.archive.required": _truth("false"),
     "retention.consumed.by": _Key(
         "", f"up to {CONSUMERS_MAX} names of consumer groups or queues, with commas", _group_names
     ),
@@ -200,12 +208,17 @@ def complete(config: Mapping[str, Value], replication_factor: int) -> dict[str, 
     return whole
 
 
-def compacts(config: Mapping[str, Value]) -> bool:
+def as_json(config: Mapping[str, Value]) -> dict[str, SettingValue]:
+    """Settings with the types of JSON: a truth as a boolean, and a ratio as a number."""
+    return {name: _KEYS[name].shown(value) for name, value in config.items() if name in _KEYS}
+
+
+def compacts(config: Mapping[str, SettingValue]) -> bool:
     """Whether the newest record of each key stays, and superseded ones go."""
     return "compact" in str(config["cleanup.policy"]).split(",")
 
 
-def deletes(config: Mapping[str, Value]) -> bool:
+def deletes(config: Mapping[str, SettingValue]) -> bool:
     """Whether old records go, whatever their key."""
     return "delete" in str(config["cleanup.policy"]).split(",")
 

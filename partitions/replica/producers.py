@@ -241,7 +241,7 @@ def _expect(header: BatchHeader, tail: tuple[int, int] | None) -> None:
     if header.base_sequence != expected:
         raise OutOfOrderSequence(
             f"producer {header.producer_id} sent sequence {header.base_sequence}; {expected} comes next",
-            expected_seq=expected,
+            expected_sequence=expected,
         )
 
 

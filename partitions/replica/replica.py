@@ -466,7 +466,7 @@ class PartitionReplica:
             commit_index=group.commit_index,
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
-            end_offset=Offset(group.last_index + 1),
+            log_end_offset=Offset(group.last_index + 1),
             size_bytes=group.log.size_bytes,
             learners=tuple(sorted(learners)),
             caught_up_percent=self._caught_up_percent() if learners else None,
@@ -490,7 +490,7 @@ class PartitionReplica:
         return serving.is_attached and serving.group.is_leader and len(self.in_sync()) < len(self.replicas)
 
     def _in_sync(self, group: RaftGroup[None]) -> frozenset[NodeId]:
-        return group.in_sync(self._rules.lag_messages_max, self._rules.lag_ms_max)
+        return group.in_sync(self._rules.lag_records_max, self._rules.lag_ms_max)
 
     async def _admit(self, batches: Sequence[Batch], client: str, deadline: float) -> None:
         unknown = self._in_flight.unknown(batch.header for batch in batches)

@@ -42,7 +42,7 @@ class TopicRules:
     stamps_append_time: bool
     in_sync_min: int
     lag_ms_max: int
-    lag_messages_max: int | None
+    lag_records_max: int | None
     requires_keys: bool  # compaction keeps the newest record of each key
     opens_batches: bool  # for that, or as records are to be validated
 
@@ -50,7 +50,7 @@ class TopicRules:
     def of(cls, config: TopicConfig, replication_factor: int) -> TopicRules:
         """From a configuration that is complete and has been checked."""
         in_sync_min = config.get("min.insync.replicas")
-        lag_messages_max = int(config["replica.lag.max.messages"])
+        lag_records_max = int(config["replica.lag.max.records"])
         validates_records = config.get("validate.records") in (1, "true")
         requires_keys = "compact" in str(config.get("cleanup.policy")).split(",")
         return cls(
@@ -60,7 +60,7 @@ class TopicRules:
             if isinstance(in_sync_min, int) and in_sync_min > 0
             else replication_factor // 2 + 1,
             lag_ms_max=int(config["replica.lag.max.ms"]),
-            lag_messages_max=lag_messages_max if lag_messages_max > 0 else None,
+            lag_records_max=lag_records_max if lag_records_max > 0 else None,
             requires_keys=requires_keys,
             opens_batches=validates_records or requires_keys,
         )

@@ -17,7 +17,7 @@ from raftlog.wire.operation import Operation
 if TYPE_CHECKING:
     from raftlog.client.metadata import Metadata
     from raftlog.client.session import Session
-    from raftlog.wire.joining import AdmitBroker, BrokerAdmitted, JoinTokenBody
+    from raftlog.wire.joining import AdmitBroker, BrokerAdmitted, IssuedJoinToken
 
 LOOK_S = 0.2
 PRESETS: Mapping[str, bodies.PresetName] = {name: name for name in get_args(bodies.PresetName)}
@@ -37,10 +37,10 @@ class AsyncTopics:
         partitions: int = 1,
         replication: int | None = None,
         retention: Duration | None = None,
-        config: Mapping[str, int | str] | None = None,
+        config: Mapping[str, bodies.SettingValue] | None = None,
         preset: str | None = None,
         exist_ok: bool = False,
-    ) -> bodies.TopicBody:
+    ) -> bodies.TopicDescription:
         """Create a topic. Raises ``TopicExists``, unless ``exist_ok``: then returns the existing topic.
 
         With ``exist_ok`` a request without an answer is repeated; without it such a request raises
@@ -60,11 +60,11 @@ class AsyncTopics:
                 raise
             return await self.describe(name)
 
-    async def describe(self, name: str) -> bodies.TopicBody:
+    async def describe(self, name: str) -> bodies.TopicDescription:
         """The description of a topic. Raises ``TopicNotFound``."""
         return await self._session.call(topics.DESCRIBE, topic=name)
 
-    async def partitions(self, name: str) -> list[bodies.PartitionBody]:
+    async def partitions(self, name: str) -> list[bodies.PartitionDescription]:
         """The partitions of a topic: leaders, replicas, offsets. Raises ``TopicNotFound``."""
         return await partitions_of(self._session, name)
 
@@ -72,10 +72,10 @@ class AsyncTopics:
         self,
         name: str,
         *,
-        config: Mapping[str, int | str | None] | None = None,
+        config: Mapping[str, bodies.SettingValue | None] | None = None,
         preset: str | None = None,
-    ) -> bodies.TopicBody:
-        """Change the configuration; ``None`` resets a name to its default.
+    ) -> bodies.TopicConfig:
+        """Change the configuration, and return the effective one. ``None`` resets a name to its default.
 
         ``preset`` is ``latency`` or ``throughput``, for the settings that are not in ``config``.
         """
@@ -147,7 +147,7 @@ class AsyncTopics:
         await self._session.call(topics.DELETE, topic=name)
         self._metadata.forget(name)
 
-    async def list(self) -> list[bodies.TopicBody]:
+    async def list(self) -> list[bodies.TopicDescription]:
         """All topics, by name."""
         return await self._session.all_items(topics.LIST)
 
@@ -161,18 +161,18 @@ class AsyncCluster:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def describe(self) -> bodies.ClusterBody:
+    async def describe(self) -> bodies.ClusterDescription:
         """The cluster as the responding broker knows it."""
         return await self._session.call(cluster.DESCRIBE)
 
-    async def propose_plan(self) -> plans.PlanBody:
+    async def propose_plan(self) -> plans.PlanDescription:
         """The moves that make all brokers carry alike. Nothing moves.
 
         Raises ``Conflict`` while a broker in use is missing or draining.
         """
         return await self._session.call(plans.START, query={"dry_run": "true"}, may_repeat=True)
 
-    async def start_plan(self, plan: plans.PlanBody | None = None) -> plans.PlanBody:
+    async def start_plan(self, plan: plans.PlanDescription | None = None) -> plans.PlanDescription:
         """Carry out exactly this plan of ``propose_plan``, or one that is made now.
 
         Raises ``PreconditionFailed`` where a partition of it has changed since, ``Conflict`` while another
@@ -183,21 +183,21 @@ class AsyncCluster:
         )
         return await self._session.call(plans.START, body)
 
-    async def plan(self) -> plans.PlanBody:
+    async def plan(self) -> plans.PlanDescription:
         """The plan that is being carried out; without one, its ``plan`` is ``None``."""
         return await self._session.call(plans.DESCRIBE)
 
-    async def cancel_plan(self) -> plans.PlanBody:
+    async def cancel_plan(self) -> plans.PlanDescription:
         """Begin no further move; those that have begun go on. Raises ``Conflict`` without a plan."""
         return await self._session.call(plans.CANCEL)
 
-    async def join_token(self) -> JoinTokenBody:
+    async def join_token(self) -> IssuedJoinToken:
         """A token with which a broker can join within an hour; ``raftlog cluster join`` takes it."""
         from raftlog.wire import joining  # with OpenSSL, which takes 10 ms to load
 
         return await self._session.call(joining.JOIN_TOKEN)
 
-    async def controller(self) -> bodies.ControllerBody:
+    async def controller(self) -> bodies.ControllerDescription:
         """The active controller, and the new replicas that brokers do not open. Raises ``NoLeader``."""
         return await self._session.call(cluster.CONTROLLER)
 
@@ -211,15 +211,15 @@ class AsyncBrokers:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def describe(self, broker: int) -> bodies.BrokerBody:
+    async def describe(self, broker: int) -> bodies.BrokerDescription:
         """One broker, with the number of its replicas. Raises ``BrokerNotFound``."""
         return await self._session.call(brokers.DESCRIBE, broker=broker)
 
-    async def drain(self, broker: int) -> bodies.BrokerBody:
+    async def drain(self, broker: int) -> bodies.BrokerDescription:
         """Place no new replicas on a broker, and move its leaderships to others; its replicas stay."""
         return await self._session.call(brokers.DRAIN, broker=broker)
 
-    async def decommission(self, broker: int, *, wait: Duration | None = None) -> bodies.BrokerBody:
+    async def decommission(self, broker: int, *, wait: Duration | None = None) -> bodies.BrokerDescription:
         """Move all replicas of a broker to others, and its vote on metadata. With ``wait`` it returns when
         nothing is left, or the time is up: see ``replicas`` and ``metadata_voter`` of the result.
 
@@ -235,7 +235,7 @@ class AsyncBrokers:
             shown = await self.describe(broker)
         return shown
 
-    async def recommission(self, broker: int) -> bodies.BrokerBody:
+    async def recommission(self, broker: int) -> bodies.BrokerDescription:
         """End draining and decommissioning. Replicas that have moved stay where they are."""
         return await self._session.call(brokers.RECOMMISSION, broker=broker)
 
@@ -256,7 +256,7 @@ class AsyncBrokers:
 
         return await self._session.call(joining.ADMIT, request)
 
-    async def list(self) -> list[bodies.BrokerBody]:
+    async def list(self) -> list[bodies.BrokerDescription]:
         """All registered brokers, by id."""
         return await self._session.all_items(brokers.LIST)
 

@@ -47,9 +47,8 @@ class ClosestReplica:
         ends_at = clock.monotonic() + wait_ms / 1_000
         while (url := await self._url()) is not None:
             left_ms = min(WAIT_MS_MAX, max(0, round((ends_at - clock.monotonic()) * 1_000)))
-            query = (
-                f"&wait={left_ms}ms&route=none&from=closest&max_staleness={self._place.max_staleness_ms}ms"
-            )
+            within = f"max_staleness={self._place.max_staleness_ms}ms"
+            query = f"&wait={left_ms}ms&route=none&read_from=closest&{within}"
             try:
                 reply = await self._session.ask(
                     "GET",

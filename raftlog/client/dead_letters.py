@@ -119,14 +119,14 @@ async def _list(
     session: Session, path: str, pairs: Sequence[tuple[str, str]], limit: int | None, found: list[DeadLetter]
 ) -> None:
     """Add the dead letters of all pages, until there are ``limit``."""
-    cursor: str | None = None
+    token: str | None = None
     while left := _left(limit, found):
         query = [*pairs, ("format", "base64"), ("limit", str(left))]
-        query += [("cursor", cursor)] if cursor is not None else []
+        query += [("page_token", token)] if token is not None else []
         page = (await session.ask_any("GET", f"{path}?{urlencode(query)}")).read(wire.DeadLetterList)
         found += map(_letter, page.items)
-        cursor = page.next
-        if cursor is None:
+        token = page.next_page_token
+        if token is None:
             return
 
 
@@ -139,8 +139,8 @@ async def _settle(
         reply = await session.ask_any("POST", path, body=body, may_repeat=body.dry_run)
         page = reply.read(wire.DeadLettersSettled)
         found += map(_letter, page.items)
-        body.cursor = page.next
-        if page.next is None:
+        body.page_token = page.next_page_token
+        if page.next_page_token is None:
             break
     return found
 
@@ -194,14 +194,14 @@ def _key_text(key: Key) -> str:
         raise InvalidRequest("key: it is not UTF-8; select such records by their ids", field="key") from None
 
 
-def _letter(body: wire.DeadLetterBody) -> DeadLetter:
+def _letter(body: wire.DeadLetterDescription) -> DeadLetter:
     try:
         return _decoded(body)
     except ValueError as error:
         raise ConnectionLost(f"the response cannot be read: {error}") from error
 
 
-def _decoded(body: wire.DeadLetterBody) -> DeadLetter:
+def _decoded(body: wire.DeadLetterDescription) -> DeadLetter:
     key = None if body.key is None else body.key.encode()
     if key is not None and body.key_encoding == "base64":
         key = base64.b64decode(key)
@@ -223,10 +223,10 @@ def _decoded(body: wire.DeadLetterBody) -> DeadLetter:
         reason=body.reason,
         failed_ms=body.failed_at,
         timestamp_ms=body.timestamp,
-        size_bytes=body.size,
+        size_bytes=body.size_bytes,
     )
 
 
-def _value(body: wire.DeadLetterBody) -> bytes | None:
+def _value(body: wire.DeadLetterDescription) -> bytes | None:
     raw = bytes(body.value) if isinstance(body.value, Raw) else b"null"
     return None if raw == b"null" else base64.b64decode(raw[1:-1])

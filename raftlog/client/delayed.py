@@ -68,18 +68,18 @@ class AsyncDelayed:
             raise ConnectionLost("the response has no delayed_id: the broker is of an earlier version")
         return DelayedReceipt(receipt.delayed_id, receipt.deliver_at, int(receipt.partition or 0))
 
-    async def list(self, topic: str | None = None) -> list[wire.DelayedBody]:
+    async def list(self, topic: str | None = None) -> list[wire.DelayedMessage]:
         """All messages that are not in their topics yet, by id; of one topic, or of all."""
         query = {} if topic is None else {"topic": str.__str__(topic)}  # of an Enum, too
         return await self._session.all_items(wire.LIST, query=query)
 
-    async def describe(self, delayed_id: str) -> wire.DelayedRecordBody:
+    async def describe(self, delayed_id: str) -> wire.DelayedMessageDescription:
         """One message with its record. Raises ``DelayedNotFound`` and ``DelayedAlreadyDelivered``."""
         return await self._session.call(wire.DESCRIBE, delayed_id=delayed_id)
 
     async def reschedule(
         self, delayed_id: str, *, delay: Duration | None = None, deliver_at: datetime | int | None = None
-    ) -> wire.DelayedRecordBody:
+    ) -> wire.DelayedMessageDescription:
         """Give a message another time, also one that has failed. Raises as ``describe``.
 
         A ``delay`` is counted from the time at which a broker carries it out.

@@ -18,23 +18,23 @@ class AsyncGroups:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def list(self) -> list[wire.GroupSummaryBody]:
+    async def list(self) -> list[wire.GroupSummary]:
         """All groups, by name."""
         return await self._session.all_items(wire.LIST)
 
-    async def describe(self, group: str) -> wire.GroupBody:
+    async def describe(self, group: str) -> wire.GroupDescription:
         """One group: its members, their partitions, and its lag. Raises ``GroupNotFound``."""
         return await self._session.call(wire.DESCRIBE, group=group)
 
-    async def offsets(self, group: str) -> Sequence[wire.GroupOffsetBody]:
+    async def offsets(self, group: str) -> Sequence[wire.GroupOffset]:
         """The committed offsets and the lag behind each. Raises ``GroupNotFound``."""
         return (await self._session.call(wire.OFFSETS, group=group)).items
 
-    async def pending_offsets(self, group: str) -> Sequence[wire.PendingOffsetBody]:
+    async def pending_offsets(self, group: str) -> Sequence[wire.PendingOffset]:
         """The offsets that open transactions will commit. Raises ``GroupNotFound``."""
         return (await self._session.call(wire.OFFSETS, query={"lag": "false"}, group=group)).pending
 
-    async def rebalances(self, group: str) -> Sequence[wire.RebalanceBody]:
+    async def rebalances(self, group: str) -> Sequence[wire.Rebalance]:
         """The newest rebalances, the newest first. Raises ``GroupNotFound``."""
         return (await self._session.call(wire.REBALANCES, group=group)).items
 
@@ -44,7 +44,7 @@ class AsyncGroups:
         Raises ``Conflict`` for a group in use, ``OffsetOutOfRange`` above the end of a partition.
         """
         body = wire.CommitOffsets(
-            [wire.OffsetCommitBody(topic, number, offset) for (topic, number), offset in offsets.items()]
+            [wire.OffsetCommit(topic, number, offset) for (topic, number), offset in offsets.items()]
         )
         await self._session.call(wire.COMMIT, body, group=group)
 
@@ -58,7 +58,7 @@ class AsyncGroups:
         partitions: Mapping[str, Sequence[int]] | None = None,
         force: bool = False,
         dry_run: bool = False,
-    ) -> Sequence[wire.OffsetChangeBody]:
+    ) -> Sequence[wire.OffsetChange]:
         """Move the committed offsets to a position, or by ``shift``; returns what changes.
 
         All committed partitions, or those of ``topics``, or ``partitions``. Raises ``Conflict`` for a group

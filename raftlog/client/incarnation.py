@@ -33,7 +33,7 @@ from raftlog.errors import (
 )
 from raftlog.wire import transactions as wire
 from raftlog.wire.bodies import Request
-from raftlog.wire.groups import AddOffsets, OffsetCommitBody
+from raftlog.wire.groups import AddOffsets, OffsetCommit
 
 Ended = Literal["committed", "aborted"]
 
@@ -123,7 +123,7 @@ class Incarnation:
             raise
         if reply is None:
             return "aborted"
-        ended = reply.read(wire.EndedBody)
+        ended = reply.read(wire.EndedTransaction)
         if is_newest:
             self._unanswered = None
             self._next = None if ended.next_id is None else TransactionName.parse(ended.next_id)
@@ -140,7 +140,7 @@ class Incarnation:
         """Have the commit of the transaction commit these offsets, too. Raises what fences the member."""
         body = AddOffsets(
             group=group,
-            offsets=[OffsetCommitBody(topic, number, offset) for (topic, number), offset in offsets.items()],
+            offsets=[OffsetCommit(topic, number, offset) for (topic, number), offset in offsets.items()],
             member_id=member_id,
             generation=generation,
         )
@@ -208,7 +208,7 @@ class Incarnation:
         self._opening = self._opening or uuid.uuid4().hex
         body = wire.OpenTransaction(self._name, self._timeout_ms, after, self._run_epoch, self._opening)
         try:
-            opened = (await self._ask(wire.OPEN.at(), body)).read(wire.OpenedBody)
+            opened = (await self._ask(wire.OPEN.at(), body)).read(wire.OpenedTransaction)
             self._opening = ""
         except ProducerFenced as error:
             self._fenced = error
@@ -229,7 +229,7 @@ class Incarnation:
         )
 
 
-def _is_of_another(newest: wire.TransactionBody, one: TransactionName) -> bool:
+def _is_of_another(newest: wire.TransactionDescription, one: TransactionName) -> bool:
     """Whether another incarnation has opened the id since ``one`` began, its newest transaction here.
 
     The end of ``one`` leaves the next epoch complete. Another incarnation begins with that epoch, or with a

@@ -13,7 +13,7 @@ TIMEOUT_S: Final = 5.0  # of the lists that name leaders: soon, or not at all
 ATTEMPT_TIMEOUT_S: Final = 2.0  # do not wait for a silent broker; ask another
 
 
-async def partitions_of(session: Session, topic: str) -> list[bodies.PartitionBody]:
+async def partitions_of(session: Session, topic: str) -> list[bodies.PartitionDescription]:
     """The partitions of a topic as their leaders describe them. Raises ``TopicNotFound``."""
     return await session.all_items(
         partitions.LIST, retry_timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S, topic=topic

@@ -24,15 +24,15 @@ from raftlog.wire.bodies import SkippedRange
 DECODED_BYTES_MAX = 64 << 20  # of one chunk, in memory; a chunk ends after the batch that exceeds it
 _HEADER_BYTES = 150  # approximate memory of a header beside its contents
 Decoder = Callable[[bytes], object]
-TimestampType = Literal["create", "append"]
+TimestampType = Literal["CreateTime", "LogAppendTime"]
 
 
 class Message(Struct, frozen=True):
     """One record of a partition. ``crc`` is the CRC-32C of its batch as sent, verified before delivery.
 
     ``key`` and ``value`` are bytes or ``None``, or the results of the partition's decoders.
-    ``timestamp_type`` is ``append`` if the leader set the time, ``create`` if the producer did. A worker
-    always gets ``create``: retry topics do not keep it.
+    ``timestamp_type`` is ``LogAppendTime`` if the leader set the time, ``CreateTime`` if the producer
+    did. A worker always gets ``CreateTime``: retry topics do not keep the other.
     """
 
     topic: str
@@ -43,7 +43,7 @@ class Message(Struct, frozen=True):
     value: Any
     headers: tuple[tuple[str, bytes | None], ...]
     crc: int
-    timestamp_type: TimestampType = "create"
+    timestamp_type: TimestampType = "CreateTime"
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -214,7 +214,7 @@ def _readable(
     from raftlog.records.reader import iter_records, read_rows  # slow to import; many processes never read
 
     crc = batch.header.crc
-    kind: TimestampType = "append" if batch.header.is_append_time else "create"
+    kind: TimestampType = "LogAppendTime" if batch.header.is_append_time else "CreateTime"
     found: list[Message] = []
     try:
         if limit is None or batch.header.record_count <= limit:

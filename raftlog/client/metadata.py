@@ -155,7 +155,7 @@ class Metadata:
         view = TopicView(
             name,
             [None if one.leader is None else urls.get(one.leader) for one in partitions],
-            [one.term for one in partitions],
+            [one.leader_epoch for one in partitions],
             session.clock.monotonic(),
             session.metadata_version,
             [_by_rack(one, found) for one in partitions],
@@ -164,13 +164,13 @@ class Metadata:
         self._topics[name] = view
         return view
 
-    async def partitions(self, name: str) -> list[bodies.PartitionBody]:
+    async def partitions(self, name: str) -> list[bodies.PartitionDescription]:
         """The partitions of a topic as their leaders describe them, never from the cache."""
         return await partitions_of(self._session, name)
 
 
 def _by_rack(
-    partition: bodies.PartitionBody, registered: Sequence[bodies.BrokerBody]
+    partition: bodies.PartitionDescription, registered: Sequence[bodies.BrokerDescription]
 ) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for broker in registered:

@@ -57,14 +57,14 @@ class ReaderPreset:
     """
 
     linger: Duration = 0
-    max_records: int = 500
+    limit: int = 500
     prefetch_bytes: int = 8 << 20
     max_bytes: int = 1 << 20
 
 
 READER_PRESETS: Mapping[str, ReaderPreset] = {
     "latency": ReaderPreset(prefetch_bytes=256 << 10, max_bytes=64 << 10),
-    "throughput": ReaderPreset(linger="20ms", max_records=5_000, max_bytes=4 << 20),
+    "throughput": ReaderPreset(linger="20ms", limit=5_000, max_bytes=4 << 20),
 }
 """``latency`` fetches little at a time, so that no record waits for many; ``throughput`` fetches much."""
 

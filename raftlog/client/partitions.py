@@ -29,47 +29,48 @@ class AsyncPartitions:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def describe(self, topic: str, partition: int) -> bodies.PartitionBody:
+    async def describe(self, topic: str, partition: int) -> bodies.PartitionDescription:
         """One partition as its leader describes it. Raises ``TopicNotFound``, ``PartitionNotFound``."""
         return await self._session.call(partitions.DESCRIBE, topic=topic, partition=partition)
 
     async def transfer_leadership(
-        self, topic: str, partition: int, *, to: int | None = None, term: int | None = None
-    ) -> bodies.LeadershipBody:
+        self, topic: str, partition: int, *, to: int | None = None, leader_epoch: int | None = None
+    ) -> bodies.Leadership:
         """Transfer leadership to ``to``, or to the most up-to-date replica. Returns once it leads.
 
-        ``term`` is that of the leader that is to lead no longer; without ``to`` it is that of now by default.
-        Safe to repeat with ``term``: once a leader of a later term leads, the call changes nothing.
+        ``leader_epoch`` is the epoch of the leader that is to lead no longer; without ``to`` the default is
+        the current leader's. Safe to repeat with ``leader_epoch``: once a leader of a later epoch leads, the
+        call changes nothing.
         Raises ``InvalidRequest``, ``Conflict``, ``LeadershipNotMoved``.
         """
-        if to is None and term is None:
+        if to is None and leader_epoch is None:
             shown = await self.describe(topic, partition)
-            term = None if shown.leader is None else shown.term
+            leader_epoch = None if shown.leader is None else shown.leader_epoch
         return await self._session.call(
             partitions.TRANSFER_LEADERSHIP,
-            bodies.TransferLeadership(to, term),
-            may_repeat=term is not None,
+            bodies.TransferLeadership(to, leader_epoch),
+            may_repeat=leader_epoch is not None,
             topic=topic,
             partition=partition,
         )
 
     async def add_replica(
         self, topic: str, partition: int, broker: int, *, wait: Duration | None = None
-    ) -> bodies.PartitionBody:
+    ) -> bodies.PartitionDescription:
         """Add a replica. With ``wait`` it returns when the move is complete, or the time is up."""
         body = bodies.OneReplica(broker)
         return await self._move(partitions.ADD_REPLICA, topic, partition, body, wait)
 
     async def remove_replica(
         self, topic: str, partition: int, broker: int, *, wait: Duration | None = None
-    ) -> bodies.PartitionBody:
+    ) -> bodies.PartitionDescription:
         """Remove a replica; ``wait`` as for ``add_replica``."""
         body = bodies.OneReplica(broker)
         return await self._move(partitions.REMOVE_REPLICA, topic, partition, body, wait)
 
     async def set_replicas(
         self, topic: str, partition: int, brokers: Sequence[int], *, wait: Duration | None = None
-    ) -> bodies.PartitionBody:
+    ) -> bodies.PartitionDescription:
         """Set all replicas, the preferred leader first; ``wait`` as for ``add_replica``."""
         body = bodies.SetReplicas([*brokers])
         return await self._move(partitions.SET_REPLICAS, topic, partition, body, wait)
@@ -103,7 +104,7 @@ class AsyncPartitions:
 
     async def unsafe_recover(
         self, topic: str, partition: int, *, confirm: str | None = None
-    ) -> bodies.PartitionBody:
+    ) -> bodies.PartitionDescription:
         """Recover from a survivor; entries that only the lost majority holds are lost.
 
         Raises ``Conflict`` with an estimate unless ``confirm`` is its ``details["confirm"]``.
@@ -118,12 +119,12 @@ class AsyncPartitions:
 
     async def _move(
         self,
-        operation: Operation[bodies.PartitionBody],
+        operation: Operation[bodies.PartitionDescription],
         topic: str,
         partition: int,
         body: msgspec.Struct,
         wait: Duration | None,
-    ) -> bodies.PartitionBody:
+    ) -> bodies.PartitionDescription:
         wait_s = 0.0 if wait is None else seconds("wait", wait)
         deadline = self._session.clock.monotonic() + wait_s
         shown = await self._session.call(operation, body, topic=topic, partition=partition)

@@ -37,8 +37,8 @@ class JobSettings(TagSettings, total=False):
     All workers of a queue have the same order and tags.
     """
 
-    max: int  # 1: how many jobs are leased at a time
-    visibility: Duration  # "30s": how long a lease is
+    limit: int  # 1: how many jobs are leased at a time
+    lease: Duration  # "30s": how long a lease is
     ordered_by_key: bool  # False: in any order; True delivers one job of a key at a time, in order
     max_deliveries: int  # 10: a job whose lease ends after so many goes to the dead-letter topic
 
@@ -46,8 +46,8 @@ class JobSettings(TagSettings, total=False):
 def wanted_jobs(
     wait_ms: int,
     *,
-    max: int = 1,
-    visibility: Duration = "30s",
+    limit: int = 1,
+    lease: Duration = "30s",
     ordered_by_key: bool = False,
     max_deliveries: int = 10,
     tags: Sequence[str] | None = None,
@@ -57,9 +57,9 @@ def wanted_jobs(
     """The body of a receive. Raises ``ValueError`` that names the option."""
     checked_selection(tags, tags_all, tags_none)
     return wire.ReceiveJobs(
-        max=max,
+        limit=limit,
         wait=wait_ms,
-        visibility=milliseconds("visibility", visibility),
+        lease=milliseconds("lease", lease),
         ordered_by_key=ordered_by_key,
         max_deliveries=max_deliveries,
         tags=[*(tags or ())],
@@ -104,9 +104,9 @@ class AsyncJob:
         """Give the job back: it is delivered again after ``delay``. Raises ``LeaseLost``."""
         await self._queue.nack(self.receipt, delay=delay, reason=reason)
 
-    async def extend(self, visibility: Duration = "30s") -> None:
-        """Keep the job until ``visibility`` from now. Raises ``LeaseLost``, also if its lease has ended."""
-        self.lease_until_ms = await self._queue.extend(self.receipt, visibility=visibility)
+    async def extend(self, lease: Duration = "30s") -> None:
+        """Keep the job until ``lease`` from now. Raises ``LeaseLost``, also if its lease has ended."""
+        self.lease_until_ms = await self._queue.extend(self.receipt, lease=lease)
 
     async def dead_letter(self, *, reason: str = "") -> None:
         """Give the job up: it goes to the dead-letter topic of the group. Raises ``LeaseLost``."""
@@ -192,7 +192,7 @@ class AsyncQueue:
             topic=self.topic,
             group=self.group,
         )
-        return [self._job(found) for found in received.messages]
+        return [self._job(found) for found in received.items]
 
     async def ack(self, *receipts: str) -> None:
         """These jobs are done. Raises ``LeaseLost`` if another worker has got one; the others are done."""
@@ -203,16 +203,16 @@ class AsyncQueue:
         body = wire.NackJobs([*receipts], milliseconds("delay", delay), reason)
         await self._settle(wire.NACK, body)
 
-    async def extend(self, *receipts: str, visibility: Duration = "30s") -> int:
+    async def extend(self, *receipts: str, lease: Duration = "30s") -> int:
         """Extend leases, see ``Job.extend``: their end in milliseconds of the wall clock of the brokers."""
-        body = wire.ExtendJobs([*receipts], milliseconds("visibility", visibility))
+        body = wire.ExtendJobs([*receipts], milliseconds("lease", lease))
         return (await self._settle(wire.EXTEND, body)).lease_until
 
     async def dead_letter(self, *receipts: str, reason: str = "") -> None:
         """Give jobs up, see ``Job.dead_letter``."""
         await self._settle(wire.DEAD_LETTER, wire.DeadLetterJobs([*receipts], reason))
 
-    async def describe(self) -> wire.QueueBody:
+    async def describe(self) -> wire.QueueDescription:
         """How far the queue has come. Raises ``QueueNotFound``."""
         return await self._session.call(wire.DESCRIBE, topic=self.topic, group=self.group)
 
@@ -232,7 +232,7 @@ class AsyncQueue:
             raise lost if reply.doubt is None else in_doubt(reply.doubt, lost)
         return found
 
-    def _job(self, found: wire.JobBody) -> AsyncJob:
+    def _job(self, found: wire.LeasedJob) -> AsyncJob:
         try:
             message = _message(found)
         except ValueError as error:
@@ -240,7 +240,7 @@ class AsyncQueue:
         return AsyncJob(self, message, found.receipt, found.deliveries, found.lease_until)
 
 
-def _message(found: wire.JobBody) -> Message:
+def _message(found: wire.LeasedJob) -> Message:
     key = None if found.key is None else found.key.encode()
     if key is not None and found.key_encoding == "base64":
         key = base64.b64decode(key)
@@ -257,7 +257,7 @@ def _message(found: wire.JobBody) -> Message:
     )
 
 
-def _headers(found: wire.JobBody) -> Sequence[tuple[str, bytes | None]]:
+def _headers(found: wire.LeasedJob) -> Sequence[tuple[str, bytes | None]]:
     plain = [(name, None if text is None else text.encode()) for name, text in found.headers.items()]
     if found.headers_raw is UNSET:
         return plain

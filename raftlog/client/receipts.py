@@ -38,7 +38,7 @@ class Durability:
     committed: bool
     fsynced: bool
     replicas: int
-    term: int
+    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)

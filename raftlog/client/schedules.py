@@ -35,7 +35,7 @@ class AsyncSchedules:
         partition: int | None = None,
         headers: values.Headers | None = None,
         tags: Sequence[str] = (),
-    ) -> wire.ScheduleBody:
+    ) -> wire.ScheduleDescription:
         """Store one record at each instant of a cron expression, such as ``30 3 * * MON-FRI``.
 
         ``missed`` says what happens to instants that passed more than a minute ago while no broker could fire
@@ -52,20 +52,20 @@ class AsyncSchedules:
         )
         return await self._session.call(wire.CREATE, body)
 
-    async def list(self, topic: str | None = None) -> list[wire.ScheduleBody]:
+    async def list(self, topic: str | None = None) -> list[wire.ScheduleDescription]:
         """All schedules; of one topic, or of all."""
         query = {} if topic is None else {"topic": str.__str__(topic)}  # of an Enum, too
         return await self._session.all_items(wire.LIST, query=query)
 
-    async def describe(self, schedule_id: str) -> wire.ScheduleBody:
+    async def describe(self, schedule_id: str) -> wire.ScheduleDescription:
         """One schedule. Raises ``ScheduleNotFound``."""
         return await self._session.call(wire.DESCRIBE, schedule_id=schedule_id)
 
-    async def pause(self, schedule_id: str) -> wire.ScheduleBody:
+    async def pause(self, schedule_id: str) -> wire.ScheduleDescription:
         """Fire no more until ``resume``. Raises ``ScheduleNotFound``."""
         return await self._change(schedule_id, paused=True)
 
-    async def resume(self, schedule_id: str) -> wire.ScheduleBody:
+    async def resume(self, schedule_id: str) -> wire.ScheduleDescription:
         """Go on from now, also after a failure. Raises ``ScheduleNotFound``."""
         return await self._change(schedule_id, paused=False)
 
@@ -73,7 +73,7 @@ class AsyncSchedules:
         """Fire no more. Raises ``ScheduleNotFound``."""
         await self._session.call(wire.DELETE, schedule_id=schedule_id)
 
-    async def _change(self, schedule_id: str, *, paused: bool) -> wire.ScheduleBody:
+    async def _change(self, schedule_id: str, *, paused: bool) -> wire.ScheduleDescription:
         return await self._session.call(wire.CHANGE, wire.ChangeSchedule(paused), schedule_id=schedule_id)
 
 

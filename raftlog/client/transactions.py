@@ -20,15 +20,15 @@ class AsyncTransactions:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def list(self, *, open_only: bool = True) -> list[wire.TransactionBody]:
+    async def list(self, *, open_only: bool = True) -> list[wire.TransactionDescription]:
         """Those that are not complete, or the newest of each transactional id; by transactional id."""
         return await self._session.all_items(wire.LIST, query={"state": "open" if open_only else "all"})
 
-    async def describe(self, transaction: str) -> wire.TransactionBody:
+    async def describe(self, transaction: str) -> wire.TransactionDescription:
         """One transaction, or the newest one of a transactional id. Raises ``TransactionNotFound``."""
         return await self._session.call(wire.DESCRIBE, transaction=transaction)
 
-    async def abort(self, transactional_id: str) -> wire.TransactionBody:
+    async def abort(self, transactional_id: str) -> wire.TransactionDescription:
         """Abort whatever a transactional id has open, prepared transactions too; returns the newest one.
 
         Nothing happens if none is open. An unknown outcome is raised, not retried: a repetition could abort
@@ -36,11 +36,11 @@ class AsyncTransactions:
         """
         path = wire.ABORT.at(transaction=transactional_id)
         reply = await self._session.ask_any(wire.ABORT.method, path, may_repeat=False)
-        return reply.read(wire.TransactionBody)
+        return reply.read(wire.TransactionDescription)
 
     async def begin_run(
         self, key: str, *, owner: str, run: str, sequence: int, takeover: bool = False
-    ) -> wire.RunBegunBody:
+    ) -> wire.BegunRun:
         """Register ``run``, one start of ``owner``, before it writes the batch ``sequence`` of a sink.
 
         It gets a ``run_epoch``, fences the runs before, and aborts what they have open. If the batch is
@@ -80,7 +80,7 @@ class AsyncTransactions:
         """
         await self._end_batch(wire.ABORT_BATCH, wire.AbortBatch(key, [*handles], run_epoch))
 
-    async def _end_batch(self, operation: Operation[wire.BatchEndedBody], body: Request) -> None:
+    async def _end_batch(self, operation: Operation[wire.EndedBatch], body: Request) -> None:
         try:
             await self._session.call(operation, body)
         except RaftlogError as error:

@@ -31,10 +31,10 @@ class BatchRow:
         return {
             "position": self.position,
             "offsets": f"{header.base_offset}..{header.last_offset}",
-            "epoch": header.leader_epoch,
+            "leader_epoch": header.leader_epoch,
             "codec": header.attributes & 7,
             "records": header.record_count,
-            "bytes": header.size_bytes,
+            "size_bytes": header.size_bytes,
             "timestamps": f"{header.base_timestamp}..{header.max_timestamp}",
             "producer": _producer(header),
             "kind": "control" if header.is_control else "data",

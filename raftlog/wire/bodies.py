@@ -39,6 +39,10 @@ Brief = Annotated[str, matching(limits.BRIEF_PATTERN)]
 RecordText = Annotated[str, msgspec.Meta(max_length=limits.RECORD_TEXT_CHARACTERS_MAX)]
 """The key of a record, or the name or the value of a header."""
 ConfigText = Annotated[str, msgspec.Meta(max_length=limits.CONFIG_TEXT_CHARACTERS_MAX)]
+ConfigValue = Int64 | ConfigText | bool | float
+"""The value of a topic's setting. A text may have a unit, such as ``10GiB`` or ``14d``."""
+SettingValue = int | str | bool | float
+"""The value of a topic's setting as a broker shows it: bytes, milliseconds, a number, a text or a boolean."""
 PresetName = Literal["latency", "throughput"]
 """Settings of a topic under one name; those in the same body take precedence."""
 Tag = Annotated[
@@ -78,9 +82,7 @@ class CreateTopic(Request):
         ]
         | None
     ) = None
-    config: Annotated[
-        dict[ConfigText, Int64 | ConfigText | bool], msgspec.Meta(max_length=limits.CONFIG_KEYS_MAX)
-    ] = {}
+    config: Annotated[dict[ConfigText, ConfigValue], msgspec.Meta(max_length=limits.CONFIG_KEYS_MAX)] = {}
     preset: PresetName | None = None
 
 
@@ -88,7 +90,7 @@ class ChangeTopic(Request):
     """Body of ``PATCH`` of a topic or its config: names to values; ``null`` resets to the default."""
 
     config: Annotated[
-        dict[ConfigText, Int64 | ConfigText | bool | None], msgspec.Meta(max_length=limits.CONFIG_KEYS_MAX)
+        dict[ConfigText, ConfigValue | None], msgspec.Meta(max_length=limits.CONFIG_KEYS_MAX)
     ] = {}
     preset: PresetName | None = None
 
@@ -155,7 +157,7 @@ class ArchivedUpTo(Answer):
     archived_up_to: int
 
 
-class RemovedPartitionBody(Answer):
+class RemovedPartition(Answer):
     """A partition that was decommissioned and removed.
 
     ``records_end`` is one past its newest record. A later partition of this number begins at ``next_offset``.
@@ -166,7 +168,7 @@ class RemovedPartitionBody(Answer):
     next_offset: int
 
 
-class TopicBody(Answer, omit_defaults=True):
+class TopicDescription(Answer, omit_defaults=True):
     """One topic. ``config`` is complete, defaults included. ``decommissioned`` partitions take no records.
 
     ``removed`` has the last removed partition of each number, also where there is a later one.
@@ -177,19 +179,19 @@ class TopicBody(Answer, omit_defaults=True):
     partitions: int
     replication_factor: int
     internal: bool
-    config: dict[str, int | str]
+    config: dict[str, SettingValue]
     metadata_version: int
     decommissioned: list[int] = []
-    removed: list[RemovedPartitionBody] = []
+    removed: list[RemovedPartition] = []
 
 
-class PartitionsAdded(TopicBody, omit_defaults=False):
+class PartitionsAdded(TopicDescription, omit_defaults=False):
     """The topic with its new partitions, and what to know about their keys."""
 
     warnings: list[str] = []
 
 
-class PartitionsDecommissioned(TopicBody, omit_defaults=False):
+class PartitionsDecommissioned(TopicDescription, omit_defaults=False):
     """The topic, and what to know about its keys and about when the partitions are removed."""
 
     warnings: list[str] = []
@@ -198,15 +200,15 @@ class PartitionsDecommissioned(TopicBody, omit_defaults=False):
 class TopicList(Answer):
     """A page of topics, by name."""
 
-    items: list[TopicBody]
+    items: list[TopicDescription]
     next_page_token: str | None = None
 
 
-class TopicConfigBody(Answer):
+class TopicConfig(Answer):
     """``config`` has the effective settings; ``overrides`` those that were set on this topic."""
 
-    config: dict[str, int | str]
-    overrides: dict[str, int | str]
+    config: dict[str, SettingValue]
+    overrides: dict[str, SettingValue]
     metadata_version: int
 
 
@@ -223,20 +225,21 @@ class TopicDeleted(Answer):
 class TransferLeadership(Request):
     """Body of ``:transfer-leadership``. Without ``to``: the most up-to-date replica.
 
-    With ``term`` the request is safe to repeat: once a leader of a later term leads, nothing changes.
+    With ``leader_epoch`` the request is safe to repeat: once a leader of a later epoch leads,
+    nothing changes.
     """
 
     to: BrokerId | None = None
-    term: Annotated[int, msgspec.Meta(ge=0, le=limits.INT64_MAX)] | None = None
+    leader_epoch: Annotated[int, msgspec.Meta(ge=0, le=limits.INT64_MAX)] | None = None
 
 
-class LeadershipBody(Answer):
+class Leadership(Answer):
     """The leader of a partition."""
 
     topic: str
     partition: int
     leader: int
-    term: int
+    leader_epoch: int
 
 
 class OneReplica(Request):
@@ -257,7 +260,7 @@ class UnsafeRecover(Request):
     confirm: Annotated[str, msgspec.Meta(max_length=limits.CONFIRM_CHARACTERS_MAX)] | None = None
 
 
-class ReassignmentBody(Answer):
+class Reassignment(Answer):
     """A move of replicas: the target, its state, and the progress of the slowest learner."""
 
     target: list[int]
@@ -265,24 +268,24 @@ class ReassignmentBody(Answer):
     caught_up_percent: int | None
 
 
-class UnsafeRecoveryBody(Answer):
+class UnsafeRecovery(Answer):
     """A recovery without a majority: the survivor, its ``last_offset``, and the lost brokers."""
 
     survivor: int
     lost: list[int]
     last_offset: int
     committed_offset: int
-    at: int
+    recovered_at: int
 
 
-class OfflineReplicaBody(Answer):
+class OfflineReplica(Answer):
     """A replica that does not serve, and the reason."""
 
-    broker: int
+    broker_id: int
     reason: str
 
 
-class PartitionBody(Answer):
+class PartitionDescription(Answer):
     """One partition; ``leader`` is a broker id, ``None`` without a leader.
 
     ``rejoining`` are voters that have lost files: they count towards no majority until the brokers in
@@ -299,20 +302,20 @@ class PartitionBody(Answer):
 
     partition: int
     leader: int | None
-    term: int
+    leader_epoch: int
     replicas: list[int]
     learners: list[int]
     in_sync: list[int]
     commit_index: int
     log_start_offset: int
     high_watermark: int
-    end_offset: int
+    log_end_offset: int
     size_bytes: int
     rejoining: list[int] = []
     awaited: list[int] = []
-    offline: list[OfflineReplicaBody] = []
-    reassignment: ReassignmentBody | None = None
-    unsafe_recoveries: list[UnsafeRecoveryBody] = []
+    offline: list[OfflineReplica] = []
+    reassignment: Reassignment | None = None
+    unsafe_recoveries: list[UnsafeRecovery] = []
     last_stable_offset: int = -1
     readers_held_ms: int = 0
     archived_up_to: int = 0
@@ -326,11 +329,11 @@ class PartitionBody(Answer):
 class PartitionList(Answer):
     """A page of partitions, by number."""
 
-    items: list[PartitionBody]
+    items: list[PartitionDescription]
     next_page_token: str | None = None
 
 
-class OffsetBody(Answer):
+class FoundOffset(Answer):
     """The offset of a position; ``timestamp`` is that record's, ``None`` without a record.
 
     ``archived_from`` comes with ``at=earliest``: the first offset in the archive, ``None`` without any. Then
@@ -378,7 +381,7 @@ class Produce(Request):
     ]
 
 
-class DurabilityBody(Answer):
+class RecordDurability(Answer):
     """The durability of acknowledged records; ``replicas`` have fsynced them."""
 
     acks: str
@@ -406,7 +409,7 @@ class Produced(Answer, omit_defaults=True):
     """Receipts in the order of the records. Without ``durability`` no record was stored."""
 
     records: list[RecordReceipt]
-    durability: DurabilityBody | None = None
+    durability: RecordDurability | None = None
 
 
 class Accepted(Answer):
@@ -421,7 +424,7 @@ class BatchesProduced(Answer):
     partition: int
     base_offset: int
     record_count: int
-    durability: DurabilityBody
+    durability: RecordDurability
     leader_epoch: int = -1
     timestamp: int | None = None
     duplicate: bool = False
@@ -431,18 +434,18 @@ class CreateProducer(Request):
     """Body of ``POST /v1/producers``: an empty object, or none."""
 
 
-class ProducerBody(Answer):
+class ProducerIdentity(Answer):
     """A producer id for deduplication, never allocated twice."""
 
     producer_id: int
-    epoch: int
+    producer_epoch: int
 
 
 # --- fetch ----------------------------------------------------------------------------------------
 
 
 class FetchedRecord(Answer, omit_defaults=True):
-    """One stored record. ``size`` are its bytes in the log.
+    """One stored record. ``size_bytes`` are its bytes in the log.
 
     ``crc`` is the CRC-32C of its batch, ``record_crc`` that of its own key, value and headers.
     ``headers_raw`` has the headers that repeat or are not UTF-8, as names and base64.
@@ -450,13 +453,13 @@ class FetchedRecord(Answer, omit_defaults=True):
 
     offset: int
     timestamp: int
-    timestamp_type: Literal["append", "create"]
+    timestamp_type: Literal["LogAppendTime", "CreateTime"]
     key: str | None
     value: msgspec.Raw
     encoding: Encoding
     headers: dict[str, str | None]
     tags: list[str]
-    size: int
+    size_bytes: int
     crc: int
     record_crc: int | UnsetType = UNSET  # a broker of an earlier version sends none
     key_encoding: Literal["base64"] | UnsetType = UNSET
@@ -497,7 +500,7 @@ class Message(FetchedRecord, omit_defaults=True, kw_only=True):
 # --- cluster --------------------------------------------------------------------------------------
 
 
-class BrokerBody(Answer):
+class BrokerDescription(Answer):
     """One broker."""
 
     broker_id: int
@@ -521,11 +524,11 @@ class BrokerForgotten(Answer):
 class BrokerList(Answer):
     """All brokers, by id."""
 
-    items: list[BrokerBody]
+    items: list[BrokerDescription]
     next_page_token: str | None = None
 
 
-class ClusterBody(Answer):
+class ClusterDescription(Answer):
     """The cluster as this broker knows it; ``controller`` is a broker id.
 
     ``metadata_voters`` elect the controller; all other brokers have copies of the metadata.
@@ -540,7 +543,7 @@ class ClusterBody(Answer):
     feature_level: int = 1  # what all brokers understand
 
 
-class RefusedReplicaBody(Answer):
+class RefusedReplica(Answer):
     """A new replica that a live broker does not open, and the reason."""
 
     broker: int
@@ -549,7 +552,7 @@ class RefusedReplicaBody(Answer):
     reason: str
 
 
-class ControllerBody(Answer):
+class ControllerDescription(Answer):
     """The active controller, and the replicas that brokers have refused in the last minute.
 
     ``refused_replicas`` is ``None`` when the controller did not answer in time.
@@ -558,16 +561,16 @@ class ControllerBody(Answer):
     broker_id: int
     http: str | None
     metadata_version: int
-    refused_replicas: list[RefusedReplicaBody] | None = None
+    refused_replicas: list[RefusedReplica] | None = None
 
 
-class VersionBody(Answer):
+class Version(Answer):
     """The version of raftlog."""
 
     version: str
 
 
-class BrokerStateBody(Answer):
+class BrokerState(Answer):
     """The state of a broker's disk and replicas."""
 
     takes_records: bool  # its disk has more than the reserve left, and no log waits for room
@@ -576,9 +579,9 @@ class BrokerStateBody(Answer):
     failed_replicas: int  # that should serve here and do not
 
 
-class HealthBody(Answer, omit_defaults=True):
+class BrokerHealth(Answer, omit_defaults=True):
     """``checks`` names each condition and whether it is met; ``broker`` is there for readiness alone."""
 
     status: Literal["ok", "unavailable"]
     checks: dict[str, bool]
-    broker: BrokerStateBody | None = None
+    broker: BrokerState | None = None

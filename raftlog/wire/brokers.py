@@ -21,7 +21,7 @@ DESCRIBE = Operation(
     request="GET /v1/brokers/{broker}",
     summary="Describe a broker",
     leader=Leader.METADATA,
-    answer=bodies.BrokerBody,
+    answer=bodies.BrokerDescription,
     success={200: "the broker"},
     errors=(errors.BrokerNotFound,),
 )
@@ -36,7 +36,7 @@ DRAIN = Operation(
         "left could not hold every topic."
     ),
     leader=Leader.CONTROLLER,
-    answer=bodies.BrokerBody,
+    answer=bodies.BrokerDescription,
     success={200: "the broker"},
     errors=(
         errors.BrokerNotFound,
@@ -55,7 +55,7 @@ DECOMMISSION = Operation(
         "`:recommission` ends it at any time."
     ),
     leader=Leader.CONTROLLER,
-    answer=bodies.BrokerBody,
+    answer=bodies.BrokerDescription,
     success={200: "the broker"},
     errors=(
         errors.BrokerNotFound,
@@ -70,7 +70,7 @@ RECOMMISSION = Operation(
     summary="Use a broker again",
     text="Ends draining and decommissioning. Replicas that have moved stay where they are.",
     leader=Leader.CONTROLLER,
-    answer=bodies.BrokerBody,
+    answer=bodies.BrokerDescription,
     success={200: "the broker"},
     errors=(
         errors.BrokerNotFound,

@@ -10,7 +10,7 @@ DESCRIBE = Operation(
     request="GET /v1/cluster",
     summary="Describe the cluster",
     leader=Leader.METADATA,
-    answer=bodies.ClusterBody,
+    answer=bodies.ClusterDescription,
     success={200: "the cluster"},
 )
 
@@ -23,6 +23,6 @@ CONTROLLER = Operation(
         "when the controller does not answer in time."
     ),
     leader=Leader.METADATA,
-    answer=bodies.ControllerBody,
+    answer=bodies.ControllerDescription,
     success={200: "the active controller"},
 )

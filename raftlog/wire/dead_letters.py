@@ -15,7 +15,7 @@ from raftlog.wire.operation import STORED, Leader, Operation
 LetterId = Annotated[str, matching(limits.DEAD_LETTER_ID_PATTERN)]
 
 
-class OriginBody(Answer):
+class LetterOrigin(Answer):
     """Where a record was before it failed for the first time."""
 
     topic: str
@@ -23,17 +23,17 @@ class OriginBody(Answer):
     offset: int
 
 
-class DeadLetterBody(Answer, omit_defaults=True):
+class DeadLetterDescription(Answer, omit_defaults=True):
     """One dead letter. ``id`` is its origin as text; ``partition`` and ``offset`` are where it is stored.
 
     Key, headers and tags are those of the record that failed, as in a fetch. ``value`` is left out above
-    1 MiB, and by requests that redrive or discard. ``size`` is the size of the dead letter in bytes.
+    1 MiB, and by requests that redrive or discard. ``size_bytes`` is the size of the dead letter.
     """
 
     id: str
     partition: int
     offset: int
-    origin: OriginBody
+    origin: LetterOrigin
     attempts: int
     reason: str
     failed_at: int
@@ -41,7 +41,7 @@ class DeadLetterBody(Answer, omit_defaults=True):
     key: str | None
     headers: dict[str, str | None]
     tags: list[str]
-    size: int
+    size_bytes: int
     value: Raw | UnsetType = UNSET
     encoding: Encoding | UnsetType = UNSET
     key_encoding: Literal["base64"] | UnsetType = UNSET
@@ -49,13 +49,13 @@ class DeadLetterBody(Answer, omit_defaults=True):
 
 
 class DeadLetterList(Answer):
-    """Open dead letters. Continue with ``next`` as ``cursor``, even after an empty page; null ends the list.
+    """Open dead letters. Null as ``next_page_token`` ends the list; an empty page does not.
 
     ``foreign`` counts the records of the dead-letter topic that are no dead letters and were skipped.
     """
 
-    items: list[DeadLetterBody]
-    next: str | None = None
+    items: list[DeadLetterDescription]
+    next_page_token: str | None = None
     foreign: int = 0
 
 
@@ -70,19 +70,19 @@ class SettleDeadLetters(Request):
     all: bool = False
     limit: Annotated[int, msgspec.Meta(ge=1, le=limits.DEAD_LETTERS_MAX)] = 100
     dry_run: bool = False
-    cursor: Annotated[str, matching(limits.CURSOR_PATTERN)] | None = None
+    page_token: Annotated[str, matching(limits.PAGE_TOKEN_PATTERN)] | None = None
 
 
 class DeadLettersSettled(Answer):
-    """What is settled, or would be with ``dry_run``. Continue with ``next`` as ``cursor``.
+    """What is settled, or would be with ``dry_run``. Continue with ``next_page_token`` as ``page_token``.
 
     ``left`` counts dead letters of a queue whose records are not in its topic any more: they stay open.
     """
 
-    items: list[DeadLetterBody]
+    items: list[DeadLetterDescription]
     count: int
     dry_run: bool
-    next: str | None = None
+    next_page_token: str | None = None
     foreign: int = 0
     left: int = 0
 
@@ -93,7 +93,7 @@ LIST = Operation(
     summary="List the open dead letters of a group",
     text=(
         "Partition by partition, the oldest first. One request reads a bounded part of the dead-letter "
-        "topic: continue with `next` as `cursor` until it is null, even after an empty page."
+        "topic: continue with `next_page_token` as `page_token` until it is null, even after an empty page."
     ),
     leader=Leader.PARTITION,
     answer=DeadLetterList,

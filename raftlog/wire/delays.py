@@ -26,7 +26,7 @@ class RescheduleMessage(Request):
     deliver_at: Int64 | Brief | None = None
 
 
-class DelayedBody(Answer, omit_defaults=True):
+class DelayedMessage(Answer, omit_defaults=True):
     """A message that is not in its topic yet. ``reason`` says why one has ``failed``."""
 
     delayed_id: str
@@ -34,13 +34,13 @@ class DelayedBody(Answer, omit_defaults=True):
     partition: int
     deliver_at: int
     state: StateName
-    size: int
+    size_bytes: int
     key: str | None
     key_encoding: Literal["base64"] | UnsetType = UNSET
     reason: str | UnsetType = UNSET
 
 
-class DelayedRecordBody(DelayedBody, kw_only=True):
+class DelayedMessageDescription(DelayedMessage, kw_only=True):
     """The same with the record."""
 
     value: msgspec.Raw
@@ -54,7 +54,7 @@ class DelayedRecordBody(DelayedBody, kw_only=True):
 class DelayedList(Answer):
     """A page of delayed messages, by id."""
 
-    items: list[DelayedBody]
+    items: list[DelayedMessage]
     next_page_token: str | None = None
 
 
@@ -80,7 +80,7 @@ DESCRIBE = Operation(
         "With its record. A message that was delivered in the last 10 minutes is `delayed_already_delivered`."
     ),
     leader=Leader.DELAYED,
-    answer=DelayedRecordBody,
+    answer=DelayedMessageDescription,
     success={200: "the message"},
     errors=(
         errors.DelayedNotFound,
@@ -96,7 +96,7 @@ RESCHEDULE = Operation(
     text="Also one that has failed, which is tried again then.",
     leader=Leader.DELAYED,
     body=RescheduleMessage,
-    answer=DelayedRecordBody,
+    answer=DelayedMessageDescription,
     success={200: "the message"},
     errors=(*STORED, errors.DelayedNotFound, errors.DelayedAlreadyDelivered),
 )

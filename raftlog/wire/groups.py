@@ -88,7 +88,7 @@ class GroupMemberInfo(Answer, omit_defaults=True):
     instance_id: str = ""
 
 
-class JoinedBody(Answer, omit_defaults=True):
+class JoinedGroup(Answer, omit_defaults=True):
     """The member's generation. Only the leader gets ``members`` and ``partition_counts``."""
 
     member_id: str
@@ -102,15 +102,15 @@ class JoinedBody(Answer, omit_defaults=True):
 
 
 class SyncGroup(Request):
-    """Body of ``:sync``. The leader sends a plan, or ``auto`` for one of the broker; followers send none."""
+    """Body of ``:sync``. The leader sends ``assignments``, or ``auto`` for a plan of the broker."""
 
     generation: Generation
-    plan: (
+    assignments: (
         Annotated[dict[Name, ManyPartitions], msgspec.Meta(max_length=MEMBERS_MAX)] | Literal["auto"] | None
     ) = None
 
 
-class SyncedBody(Answer):
+class SyncedGroup(Answer):
     """The member's partitions."""
 
     generation: int
@@ -123,7 +123,7 @@ class HeartbeatGroup(Request):
     generation: Generation
 
 
-class HeartbeatBody(Answer):
+class GroupHeartbeat(Answer):
     """What the member does next."""
 
     action: Literal["continue", "rejoin"]
@@ -152,7 +152,7 @@ class PollGroup(Request):
     ack: Places = msgspec.field(default_factory=list)
     positions: Places = msgspec.field(default_factory=list)
     topics: Topics | None = None
-    max_records: Annotated[int, msgspec.Meta(ge=1, le=limits.RECORDS_MAX)] = 500
+    limit: Annotated[int, msgspec.Meta(ge=1, le=limits.RECORDS_MAX)] = 500
     wait: Duration = "5s"
     session_timeout: Duration = "30s"
     reset: Literal["earliest", "latest", "fail"] = "earliest"
@@ -170,7 +170,7 @@ class DeletedRange(Answer):
     next_offset: int
 
 
-class PolledBody(Answer, omit_defaults=True):
+class PolledGroup(Answer, omit_defaults=True):
     """Records of the member's partitions. With ``rejoin`` a rebalance is not over yet: poll again.
 
     Acknowledge by sending ``positions`` as ``ack`` of the next poll. ``ack_error`` is the code of the problem
@@ -187,7 +187,7 @@ class PolledBody(Answer, omit_defaults=True):
     deleted: list[DeletedRange] = msgspec.field(default_factory=list)
 
 
-class OffsetCommitBody(Request):
+class OffsetCommit(Request):
     """One offset to commit."""
 
     topic: Name
@@ -203,7 +203,7 @@ class MemberOffsets(Request):
     Without them the group must have no members.
     """
 
-    offsets: Annotated[list[OffsetCommitBody], msgspec.Meta(min_length=1, max_length=OFFSETS_MAX)]
+    offsets: Annotated[list[OffsetCommit], msgspec.Meta(min_length=1, max_length=OFFSETS_MAX)]
     member_id: Name | None = None
     generation: Generation = -1
 
@@ -224,10 +224,10 @@ class AddOffsets(MemberOffsets, kw_only=True):
     """
 
     group: Name
-    offsets: Annotated[list[OffsetCommitBody], msgspec.Meta(min_length=1, max_length=TRANSACTION_OFFSETS_MAX)]
+    offsets: Annotated[list[OffsetCommit], msgspec.Meta(min_length=1, max_length=TRANSACTION_OFFSETS_MAX)]
 
 
-class GroupOffsetBody(Answer):
+class GroupOffset(Answer):
     """One committed offset and the lag behind it. Null is not known: the partition has no leader now."""
 
     topic: str
@@ -244,7 +244,7 @@ class GroupOffsetBody(Answer):
     member_id: str
 
 
-class PendingOffsetBody(Answer):
+class PendingOffset(Answer):
     """An offset that the commit of an open ``transaction`` will commit."""
 
     topic: str
@@ -256,8 +256,8 @@ class PendingOffsetBody(Answer):
 class GroupOffsetList(Answer):
     """Committed offsets, and those that wait for the end of a transaction, by topic and partition."""
 
-    items: list[GroupOffsetBody]
-    pending: list[PendingOffsetBody] = msgspec.field(default_factory=list)
+    items: list[GroupOffset]
+    pending: list[PendingOffset] = msgspec.field(default_factory=list)
 
 
 class ResetOffsets(Request):
@@ -274,7 +274,7 @@ class ResetOffsets(Request):
     force: bool = False
 
 
-class OffsetChangeBody(Answer):
+class OffsetChange(Answer):
     """One row of a reset."""
 
     topic: str
@@ -287,10 +287,10 @@ class OffsetsReset(Answer):
     """What was changed, or with ``dry_run`` would be."""
 
     dry_run: bool
-    items: list[OffsetChangeBody]
+    items: list[OffsetChange]
 
 
-class GroupMemberBody(Answer, omit_defaults=True):
+class GroupMember(Answer, omit_defaults=True):
     """One member of a group."""
 
     member_id: str
@@ -307,7 +307,7 @@ class GroupMemberBody(Answer, omit_defaults=True):
     tags_none: list[str] = msgspec.field(default_factory=list)
 
 
-class GroupBody(Answer):
+class GroupDescription(Answer):
     """One group. The lag is the sum, and the longest, over all partitions; null where one is not known."""
 
     group: str
@@ -316,12 +316,12 @@ class GroupBody(Answer):
     leader: str
     strategy: str
     coordinator: int | None
-    members: list[GroupMemberBody]
+    members: list[GroupMember]
     lag: int | None
     lag_seconds: float | None
 
 
-class GroupSummaryBody(Answer):
+class GroupSummary(Answer):
     """One group in a list."""
 
     group: str
@@ -333,11 +333,11 @@ class GroupSummaryBody(Answer):
 class GroupList(Answer):
     """A page of groups, by name."""
 
-    items: list[GroupSummaryBody]
+    items: list[GroupSummary]
     next_page_token: str | None = None
 
 
-class CoordinatorBody(Answer):
+class CoordinatorDescription(Answer):
     """The partition of ``__offsets`` with the group, and the broker that leads it."""
 
     partition: int
@@ -345,12 +345,12 @@ class CoordinatorBody(Answer):
     http: str | None
 
 
-class RebalanceBody(Answer):
+class Rebalance(Answer):
     """One rebalance."""
 
     generation: int
     reason: str
-    began: int
+    began_at: int
     duration_ms: int
     members_before: int
     members_after: int
@@ -359,7 +359,7 @@ class RebalanceBody(Answer):
 class RebalanceList(Answer):
     """The newest rebalances of a group, the newest first."""
 
-    items: list[RebalanceBody]
+    items: list[Rebalance]
 
 
 class DeleteGroupOffsets(Request):
@@ -394,7 +394,7 @@ DESCRIBE = Operation(
     summary="Describe a group",
     text="With its members, their partitions, and the lag in records and seconds.",
     leader=Leader.GROUP,
-    answer=GroupBody,
+    answer=GroupDescription,
     success={200: "the group"},
     errors=(
         errors.GroupNotFound,
@@ -426,7 +426,7 @@ COORDINATOR = Operation(
         "forwards requests to it."
     ),
     leader=Leader.GROUP,
-    answer=CoordinatorBody,
+    answer=CoordinatorDescription,
     success={200: "the partition and its leader"},
     errors=(errors.CommitUnknown,),
 )

@@ -26,9 +26,9 @@ HEADER_PREFIX = "Raftlog-Header-"  # Raftlog-Header-Source: web  →  the record
 TRANSACTION = "Raftlog-Transaction"
 
 # Of a produce that asks for deduplication: all three or none.
-PRODUCER_ID = "Producer-Id"
-PRODUCER_EPOCH = "Producer-Epoch"
-PRODUCER_SEQUENCE = "Producer-Seq"
+PRODUCER_ID = "Raftlog-Producer-Id"
+PRODUCER_EPOCH = "Raftlog-Producer-Epoch"
+PRODUCER_SEQUENCE = "Raftlog-Producer-Sequence"
 
 # Of a request that is carried out once: its key; and of a response that was given before.
 IDEMPOTENCY_KEY = "Idempotency-Key"

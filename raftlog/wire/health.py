@@ -10,7 +10,7 @@ LIVE = Operation(
     request="GET /healthz/live",
     summary="Check that the process is alive",
     text="Restart it otherwise.",
-    answer=bodies.HealthBody,
+    answer=bodies.BrokerHealth,
     success={200: "all checks passed", 503: "a check failed"},
 )
 
@@ -19,7 +19,7 @@ READY = Operation(
     request="GET /healthz/ready",
     summary="Check that the broker can serve requests",
     text="Send requests to another broker otherwise.",
-    answer=bodies.HealthBody,
+    answer=bodies.BrokerHealth,
     success={200: "all checks passed", 503: "a check failed"},
 )
 
@@ -28,7 +28,7 @@ STARTUP = Operation(
     request="GET /healthz/startup",
     summary="Check that the broker has started",
     text="Wait otherwise.",
-    answer=bodies.HealthBody,
+    answer=bodies.BrokerHealth,
     success={200: "all checks passed", 503: "a check failed"},
 )
 
@@ -36,7 +36,7 @@ VERSION = Operation(
     name="health.version",
     request="GET /version",
     summary="Show the version",
-    answer=bodies.VersionBody,
+    answer=bodies.Version,
     success={200: "the version"},
 )
 

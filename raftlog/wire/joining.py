@@ -42,7 +42,7 @@ class JoinToken(msgspec.Struct, frozen=True):
     nonce: str
 
 
-class JoinTokenBody(Answer):
+class IssuedJoinToken(Answer):
     """Response to ``POST /v1/cluster/join-tokens``."""
 
     token: str
@@ -162,6 +162,6 @@ JOIN_TOKEN = Operation(
     summary="Make a token with which a broker can join",
     text="For `POST /v1/brokers`, within an hour. It gives no access without the cluster's secret.",
     leader=Leader.METADATA,
-    answer=JoinTokenBody,
+    answer=IssuedJoinToken,
     success={201: "a token"},
 )

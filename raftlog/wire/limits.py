@@ -43,4 +43,4 @@ STALENESS_MS_MAX: Final = 86_400_000
 CONFIRM_CHARACTERS_MAX: Final = 1_000
 DEAD_LETTERS_MAX: Final = 1_000  # of one request or response
 DEAD_LETTER_ID_PATTERN: Final = r"^[^\x00-\x1f\x7f]{1,300}$"
-CURSOR_PATTERN: Final = rf"^[A-Za-z0-9_-]{{0,{128 << 10}}}$"  # of as many dead letters
+PAGE_TOKEN_PATTERN: Final = rf"^[A-Za-z0-9_-]{{0,{128 << 10}}}$"  # of as many dead letters

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from raftlog import errors
 from raftlog.wire.groups import (
-    HeartbeatBody,
+    GroupHeartbeat,
     HeartbeatGroup,
-    JoinedBody,
+    JoinedGroup,
     JoinGroup,
-    PolledBody,
+    PolledGroup,
     PollGroup,
-    SyncedBody,
+    SyncedGroup,
     SyncGroup,
 )
 from raftlog.wire.operation import Leader, Nothing, Operation
@@ -34,7 +34,7 @@ JOIN = Operation(
     ),
     leader=Leader.GROUP,
     body=JoinGroup,
-    answer=JoinedBody,
+    answer=JoinedGroup,
     success={200: "the generation; the leader also gets all members"},
     errors=(
         errors.Conflict,
@@ -51,7 +51,7 @@ SYNC = Operation(
     text="The leader sends the plan; followers wait for it.",
     leader=Leader.GROUP,
     body=SyncGroup,
-    answer=SyncedBody,
+    answer=SyncedGroup,
     success={200: "the member's partitions"},
     errors=_OF_MEMBER,
 )
@@ -63,7 +63,7 @@ HEARTBEAT = Operation(
     text="With `wait` the response comes as soon as a rebalance begins.",
     leader=Leader.GROUP,
     body=HeartbeatGroup,
-    answer=HeartbeatBody,
+    answer=GroupHeartbeat,
     success={200: "`continue`, or `rejoin`: join again"},
     errors=_OF_MEMBER,
 )
@@ -89,7 +89,7 @@ POLL = Operation(
     ),
     leader=Leader.GROUP,
     body=PollGroup,
-    answer=PolledBody,
+    answer=PolledGroup,
     success={200: "records of the member's partitions"},
     errors=(
         errors.TopicNotFound,

@@ -16,7 +16,7 @@ OFFSET_AT = Operation(
         "`isolation=uncommitted`. `earliest` is the first offset in the archive, if the log begins above it."
     ),
     leader=Leader.PARTITION,
-    answer=bodies.OffsetBody,
+    answer=bodies.FoundOffset,
     success={200: "the offset, and the timestamp of its record"},
     errors=(
         errors.OffsetOutOfRange,
@@ -64,14 +64,14 @@ TRANSFER_LEADERSHIP = Operation(
     request="POST /v1/topics/{topic}/partitions/{partition}:transfer-leadership",
     summary="Move the leadership of a partition",
     text=(
-        "To the broker `to`, or to the most up-to-date replica. Responds once it leads. With `term`, the "
-        "term of the leader that is to lead no longer, the request is safe to repeat: once a leader of a "
-        "later term leads, nothing changes, and the response names that leader."
+        "To the broker `to`, or to the most up-to-date replica. Responds once it leads. With `leader_epoch`, "
+        "the epoch of the leader that is to lead no longer, the request is safe to repeat: once a leader of "
+        "a later epoch leads, nothing changes, and the response names that leader."
     ),
     leader=Leader.PARTITION,
     body=bodies.TransferLeadership,
     body_required=False,
-    answer=bodies.LeadershipBody,
+    answer=bodies.Leadership,
     success={200: "the new leader"},
     errors=(
         errors.Conflict,
@@ -87,7 +87,7 @@ ADD_REPLICA = Operation(
     text="It becomes a voter when it has caught up. An even number tolerates no more failures.",
     leader=Leader.CONTROLLER,
     body=bodies.OneReplica,
-    answer=bodies.PartitionBody,
+    answer=bodies.PartitionDescription,
     success={200: "the move is complete", 202: "the move is in progress; see `reassignment`"},
     errors=(
         errors.Conflict,
@@ -103,7 +103,7 @@ REMOVE_REPLICA = Operation(
     text="Its files are deleted after a membership without it is committed.",
     leader=Leader.CONTROLLER,
     body=bodies.OneReplica,
-    answer=bodies.PartitionBody,
+    answer=bodies.PartitionDescription,
     success={200: "the move is complete", 202: "the move is in progress; see `reassignment`"},
     errors=(
         errors.Conflict,
@@ -122,7 +122,7 @@ SET_REPLICAS = Operation(
     ),
     leader=Leader.CONTROLLER,
     body=bodies.SetReplicas,
-    answer=bodies.PartitionBody,
+    answer=bodies.PartitionDescription,
     success={200: "the move is complete", 202: "the move is in progress; see `reassignment`"},
     errors=(
         errors.Conflict,
@@ -142,7 +142,7 @@ UNSAFE_RECOVER = Operation(
     leader=Leader.CONTROLLER,
     body=bodies.UnsafeRecover,
     body_required=False,
-    answer=bodies.PartitionBody,
+    answer=bodies.PartitionDescription,
     success={200: "the recovered partition"},
     errors=(
         errors.Conflict,
@@ -167,6 +167,6 @@ DESCRIBE = Operation(
     request="GET /v1/topics/{topic}/partitions/{partition}",
     summary="Describe a partition",
     leader=Leader.PARTITION,
-    answer=bodies.PartitionBody,
+    answer=bodies.PartitionDescription,
     success={200: "the partition"},
 )

@@ -16,14 +16,14 @@ MoveStateName = Literal["proposed", "pending", "moving", "done", "dropped"]
 
 
 class MoveRequest(Request):
-    """One partition of a plan, as the plan of a dry run has it. ``bytes`` and ``state`` are not used."""
+    """One partition of a plan, as the plan of a dry run has it. ``size_bytes`` and ``state`` are not used."""
 
     topic: Annotated[str, msgspec.Meta(max_length=limits.NAME_CHARACTERS_MAX)]
     topic_id: Annotated[str, matching("^[0-9a-f]{32}$")]
     partition: Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX - 1)]
     replicas: Replicas
     target: Replicas
-    bytes: Count = 0
+    size_bytes: Count = 0
     state: MoveStateName = "proposed"
 
 
@@ -35,20 +35,20 @@ class StartPlan(Request):
 
     moves: Annotated[list[MoveRequest], msgspec.Meta(max_length=limits.PLAN_MOVES_MAX)] | None = None
     metadata_version: Count = 0
-    bytes: Count = 0
+    size_bytes: Count = 0
     expected_ms: Count = 0
     plan: Count | None = None
-    is_automatic: bool = False
+    automatic: bool = False
     waits_for: Annotated[list[BrokerId], msgspec.Meta(max_length=limits.PLAN_MOVES_MAX)] = msgspec.field(
         default_factory=list
     )
 
 
-class MoveBody(Answer):
+class PlanMove(Answer):
     """One partition of a plan: its replicas before, and after, preferred leader first.
 
-    ``bytes`` are copied; a move that only changes the preferred leader copies nothing. A move is ``dropped``
-    when something else has changed the partition since.
+    ``size_bytes`` are copied; a move that only changes the preferred leader copies nothing. A move is
+    ``dropped`` when something else has changed the partition since.
     """
 
     topic: str
@@ -56,24 +56,24 @@ class MoveBody(Answer):
     partition: int
     replicas: list[int]
     target: list[int]
-    bytes: int
+    size_bytes: int
     state: MoveStateName
 
 
-class PlanBody(Answer):
+class PlanDescription(Answer):
     """A plan. ``plan`` is its number while it is carried out, ``None`` before and without one.
 
     ``metadata_version`` is that of the placements that it was made for. ``expected_ms`` is about how long
-    copying takes at ``limits.catch_up_bytes_per_s``; both it and ``bytes`` are 0 once it is carried out.
+    copying takes at ``limits.catch_up_bytes_per_s``; both it and ``size_bytes`` are 0 once it is carried out.
     ``waits_for`` are brokers that are missing or draining: nothing moves meanwhile.
     """
 
-    moves: list[MoveBody]
+    moves: list[PlanMove]
     metadata_version: int
-    bytes: int = 0
+    size_bytes: int = 0
     expected_ms: int = 0
     plan: int | None = None
-    is_automatic: bool = False
+    automatic: bool = False
     waits_for: list[int] = msgspec.field(default_factory=list)
 
 
@@ -83,7 +83,7 @@ DESCRIBE = Operation(
     summary="Show the plan that is being carried out",
     text="Without one, `plan` is null and `moves` is empty.",
     leader=Leader.METADATA,
-    answer=PlanBody,
+    answer=PlanDescription,
     success={200: "the plan"},
 )
 
@@ -100,7 +100,7 @@ START = Operation(
     leader=Leader.CONTROLLER,
     body=StartPlan,
     body_required=False,
-    answer=PlanBody,
+    answer=PlanDescription,
     success={200: "a plan, not begun", 202: "the plan has begun"},
     errors=(
         errors.PreconditionFailed,
@@ -118,7 +118,7 @@ CANCEL = Operation(
         "was cancelled."
     ),
     leader=Leader.CONTROLLER,
-    answer=PlanBody,
+    answer=PlanDescription,
     success={200: "the plan"},
     errors=(
         errors.PreconditionFailed,

@@ -25,7 +25,7 @@ Reason = Annotated[str, msgspec.Meta(max_length=REASON_CHARACTERS_MAX)]
 
 
 class ReceiveJobs(Request):
-    """Body of ``:receive``. ``visibility`` is the length of the leases.
+    """Body of ``:receive``. ``lease`` is the length of the leases.
 
     A job that was delivered ``max_deliveries`` times goes to the dead-letter topic when its lease ends, or
     when it is given back. With ``ordered_by_key`` one job of a key is leased at a time, in order. The jobs
@@ -33,9 +33,9 @@ class ReceiveJobs(Request):
     condition. Order and tags are those of the other workers of the queue.
     """
 
-    max: Annotated[int, msgspec.Meta(ge=1, le=JOBS_MAX)] = 10
+    limit: Annotated[int, msgspec.Meta(ge=1, le=JOBS_MAX)] = 10
     wait: Duration = "0s"
-    visibility: Duration = "30s"
+    lease: Duration = "30s"
     ordered_by_key: bool = False
     max_deliveries: Annotated[int, msgspec.Meta(ge=1, le=DELIVERIES_MAX)] = 10
     tags: Tags = msgspec.field(default_factory=list)
@@ -43,7 +43,7 @@ class ReceiveJobs(Request):
     tags_none: Tags = msgspec.field(default_factory=list)
 
 
-class JobBody(Message, kw_only=True):
+class LeasedJob(Message, kw_only=True):
     """One job: a record, and the receipt by which its worker is known until ``lease_until``."""
 
     receipt: str
@@ -54,7 +54,7 @@ class JobBody(Message, kw_only=True):
 class ReceivedJobs(Answer):
     """Jobs, partition by partition; none if there were none."""
 
-    messages: list[JobBody]
+    items: list[LeasedJob]
 
 
 class AckJobs(Request):
@@ -76,10 +76,10 @@ class NackJobs(Request, omit_defaults=True):
 
 
 class ExtendJobs(Request):
-    """Body of ``:extend``: the leases end after ``visibility`` from now."""
+    """Body of ``:extend``: the leases end after ``lease`` from now."""
 
     receipts: Receipts
-    visibility: Duration = "30s"
+    lease: Duration = "30s"
 
 
 class DeadLetterJobs(Request):
@@ -111,7 +111,7 @@ class SettledJobs(Answer, omit_defaults=True):
     lease_until: int = 0
 
 
-class QueuePartitionBody(Answer):
+class QueuePartition(Answer):
     """One partition. Jobs below ``start_offset`` are done; from ``next_offset`` on none was delivered.
 
     ``waiting`` jobs are delivered again, now or later, or wait for an earlier one of their key. ``dead`` ones
@@ -126,14 +126,14 @@ class QueuePartitionBody(Answer):
     dead: int
 
 
-class QueueBody(Answer):
+class QueueDescription(Answer):
     """A queue; ``receivers`` wait for jobs now. The three lists select its jobs."""
 
     topic: str
     group: str
     ordered_by_key: bool
     receivers: int
-    partitions: list[QueuePartitionBody]
+    partitions: list[QueuePartition]
     tags: list[str] = msgspec.field(default_factory=list)
     tags_all: list[str] = msgspec.field(default_factory=list)
     tags_none: list[str] = msgspec.field(default_factory=list)
@@ -144,7 +144,7 @@ RECEIVE = Operation(
     request="POST /v1/queues/{topic}/{group}:receive",
     summary="Receive jobs of a queue",
     text=(
-        "Each is leased: no other worker gets it before `visibility` is over. Acknowledge it until then. The "
+        "Each is leased: no other worker gets it before `lease` is over. Acknowledge it until then. The "
         "first receive makes the queue, which begins at the committed offset of the group, or at the "
         "earliest record. Its order and its tags are those of the queue."
     ),
@@ -200,7 +200,7 @@ EXTEND = Operation(
     request="POST /v1/queues/{topic}/{group}:extend",
     summary="Extend the leases of jobs",
     text=(
-        "They end after `visibility` from now."
+        "They end after `lease` from now."
         " 207 if some receipts count no longer, and 409 `lease_lost` if none counts."
     ),
     leader=Leader.GROUP,
@@ -231,7 +231,7 @@ DESCRIBE = Operation(
     summary="Describe a queue",
     text="How far it has come in each partition, and how many jobs are open.",
     leader=Leader.GROUP,
-    answer=QueueBody,
+    answer=QueueDescription,
     success={200: "the queue"},
     errors=(
         errors.Overloaded,

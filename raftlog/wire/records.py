@@ -148,11 +148,12 @@ CREATE = Operation(
     request="POST /v1/producers",
     summary="Allocate a producer id for deduplication",
     text=(
-        "Send it with `Producer-Id`, `Producer-Epoch` and `Producer-Seq`: retried records are stored once."
+        "Send it with `Raftlog-Producer-Id`, `Raftlog-Producer-Epoch` and `Raftlog-Producer-Sequence`: "
+        "retried records are stored once."
     ),
     leader=Leader.CONTROLLER,
     body=bodies.CreateProducer,
     body_required=False,
-    answer=bodies.ProducerBody,
+    answer=bodies.ProducerIdentity,
     success={201: "a new producer id"},
 )

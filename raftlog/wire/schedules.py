@@ -39,7 +39,7 @@ class ChangeSchedule(Request):
     paused: bool
 
 
-class ScheduleBody(Answer, omit_defaults=True, kw_only=True):
+class ScheduleDescription(Answer, omit_defaults=True, kw_only=True):
     """A schedule with its record. ``reason`` says why one has ``failed``."""
 
     schedule_id: str
@@ -65,7 +65,7 @@ class ScheduleBody(Answer, omit_defaults=True, kw_only=True):
 class ScheduleList(Answer):
     """A page of schedules."""
 
-    items: list[ScheduleBody]
+    items: list[ScheduleDescription]
     next_page_token: str | None = None
 
 
@@ -79,7 +79,7 @@ CREATE = Operation(
     ),
     leader=Leader.DELAYED,
     body=CreateSchedule,
-    answer=ScheduleBody,
+    answer=ScheduleDescription,
     success={201: "the schedule"},
     errors=(*STORED, errors.TopicNotFound, errors.Conflict, errors.InvalidRecord),
 )
@@ -101,7 +101,7 @@ DESCRIBE = Operation(
     summary="Describe a schedule",
     text="With its record, the next instant and the newest one that has fired.",
     leader=Leader.DELAYED,
-    answer=ScheduleBody,
+    answer=ScheduleDescription,
     success={200: "the schedule"},
     errors=(
         errors.ScheduleNotFound,
@@ -116,7 +116,7 @@ CHANGE = Operation(
     text="Instants that pass in a pause never fire. `paused: false` also resumes one that has failed.",
     leader=Leader.DELAYED,
     body=ChangeSchedule,
-    answer=ScheduleBody,
+    answer=ScheduleDescription,
     success={200: "the schedule"},
     errors=(*STORED, errors.ScheduleNotFound),
 )

@@ -26,7 +26,7 @@ CREATE = Operation(
     ),
     leader=Leader.CONTROLLER,
     body=bodies.CreateTopic,
-    answer=bodies.TopicBody,
+    answer=bodies.TopicDescription,
     success={201: "the new topic"},
     headers=(
         "Location",
@@ -43,28 +43,10 @@ DESCRIBE = Operation(
     request="GET /v1/topics/{topic}",
     summary="Describe a topic",
     leader=Leader.METADATA,
-    answer=bodies.TopicBody,
+    answer=bodies.TopicDescription,
     success={200: "the topic"},
     headers=("ETag",),
     errors=(errors.TopicNotFound,),
-)
-
-ALTER = Operation(
-    name="topics.alter",
-    request="PATCH /v1/topics/{topic}",
-    summary="Change a topic",
-    text="The same as PATCH of its config.",
-    leader=Leader.CONTROLLER,
-    body=bodies.ChangeTopic,
-    answer=bodies.TopicBody,
-    success={200: "the changed topic"},
-    headers=("ETag",),
-    errors=(
-        errors.TopicNotFound,
-        errors.PreconditionFailed,
-        errors.Overloaded,
-    ),
-    may_repeat=False,
 )
 
 DELETE = Operation(
@@ -87,20 +69,20 @@ CONFIG = Operation(
     request="GET /v1/topics/{topic}/config",
     summary="Read a topic's configuration",
     leader=Leader.METADATA,
-    answer=bodies.TopicConfigBody,
+    answer=bodies.TopicConfig,
     success={200: "the effective settings, and those that were set"},
     headers=("ETag",),
     errors=(errors.TopicNotFound,),
 )
 
-ALTER_CONFIG = Operation(
-    name="topics.alter_config",
+ALTER = Operation(
+    name="topics.alter",
     request="PATCH /v1/topics/{topic}/config",
     summary="Change a topic's configuration",
     text="`null` resets a setting to its default; settings that are not sent stay.",
     leader=Leader.CONTROLLER,
     body=bodies.ChangeTopic,
-    answer=bodies.TopicConfigBody,
+    answer=bodies.TopicConfig,
     success={200: "the effective settings"},
     headers=("ETag",),
     errors=(

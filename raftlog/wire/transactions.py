@@ -56,7 +56,7 @@ class BeginRun(Request):
     ``takeover`` allows another owner, and a gap.
     """
 
-    key: TransactionalId
+    sink_key: TransactionalId
     owner: DriverName
     run: DriverName
     sequence: Sequence
@@ -64,12 +64,12 @@ class BeginRun(Request):
 
 
 class CommitBatch(Request):
-    """Body of ``:commit-batch``. ``sequence`` rises with each batch of a ``key``.
+    """Body of ``:commit-batch``. ``sequence`` rises with each batch of a ``sink_key``.
 
     With a ``run`` and its ``run_epoch`` it rises by one, and ``transactions`` may be empty.
     """
 
-    key: TransactionalId
+    sink_key: TransactionalId
     sequence: Sequence
     transactions: Annotated[list[TransactionId], msgspec.Meta(max_length=HANDLES_MAX)]
     run: DriverName | None = None
@@ -79,7 +79,7 @@ class CommitBatch(Request):
 class AbortBatch(Request):
     """Body of ``:abort-batch``. With a ``run_epoch`` all that its run has open; there may be no others."""
 
-    key: TransactionalId
+    sink_key: TransactionalId
     transactions: Annotated[list[TransactionId], msgspec.Meta(max_length=HANDLES_MAX)]
     run_epoch: RunEpoch | None = None
 
@@ -112,7 +112,7 @@ class TopicReceipt(Answer):
     timestamp: int
 
 
-class ExecutedBody(Answer):
+class ExecutedTransaction(Answer):
     """The transaction, which is committed, and its records in the order of the request."""
 
     state: Literal["committed"]
@@ -122,7 +122,7 @@ class ExecutedBody(Answer):
     producer_epoch: int
 
 
-class OpenedBody(Answer):
+class OpenedTransaction(Answer):
     """A new transaction. Binary batches have ``producer_id`` and ``producer_epoch`` in their headers."""
 
     id: str
@@ -132,7 +132,7 @@ class OpenedBody(Answer):
     timeout_ms: int
 
 
-class EndedBody(Answer):
+class EndedTransaction(Answer):
     """The true outcome, and the id of the next transaction, or ``null`` where it must be opened."""
 
     id: str
@@ -140,7 +140,7 @@ class EndedBody(Answer):
     next_id: str | None
 
 
-class TransactionBody(Answer):
+class TransactionDescription(Answer):
     """One transaction. Times are milliseconds since 1970, 0 if not yet. ``groups`` have offsets in it."""
 
     id: str
@@ -150,12 +150,12 @@ class TransactionBody(Answer):
     state: StateName
     partitions: list[TopicPartitions]
     timeout_ms: int
-    began: int
-    changed: int
+    began_at: int
+    changed_at: int
     groups: list[str] = msgspec.field(default_factory=list)
 
 
-class OffsetsAddedBody(Answer):
+class OffsetsAdded(Answer):
     """The transaction and the group whose offsets it commits."""
 
     id: str
@@ -165,22 +165,22 @@ class OffsetsAddedBody(Answer):
 class TransactionList(Answer):
     """A page of transactions, by transactional id."""
 
-    items: list[TransactionBody]
+    items: list[TransactionDescription]
     next_page_token: str | None = None
 
 
-class RunBegunBody(Answer):
+class BegunRun(Answer):
     """A run of a sink. If its batch is committed it has nothing to write, and perhaps no ``run_epoch``."""
 
-    key: str
+    sink_key: str
     run_epoch: int | None
     committed: bool
 
 
-class BatchEndedBody(Answer):
+class EndedBatch(Answer):
     """All transactions of a batch, with one outcome."""
 
-    key: str
+    sink_key: str
     outcome: Literal["committed", "aborted"]
     transactions: list[str]
 
@@ -208,7 +208,7 @@ EXECUTE = Operation(
     ),
     leader=Leader.TRANSACTION,
     body=Execute,
-    answer=ExecutedBody,
+    answer=ExecutedTransaction,
     success={200: "the transaction is committed"},
     headers=(headers.IDEMPOTENCY_REPLAYED,),
     errors=(
@@ -240,7 +240,7 @@ ADD_OFFSETS = Operation(
     ),
     leader=Leader.TRANSACTION,
     body=AddOffsets,
-    answer=OffsetsAddedBody,
+    answer=OffsetsAdded,
     success={200: "the group takes part"},
     errors=(
         *_OF_TRANSACTION,
@@ -262,7 +262,7 @@ OPEN = Operation(
     ),
     leader=Leader.TRANSACTION,
     body=OpenTransaction,
-    answer=OpenedBody,
+    answer=OpenedTransaction,
     success={201: "the transaction"},
     headers=("Location",),
     errors=_OF_TRANSACTION,
@@ -284,7 +284,7 @@ DESCRIBE = Operation(
     summary="Describe a transaction",
     text="With a transactional id alone: its newest transaction.",
     leader=Leader.TRANSACTION,
-    answer=TransactionBody,
+    answer=TransactionDescription,
     success={200: "the transaction"},
     errors=(*_OF_TRANSACTION, errors.CommitUnknown),
 )
@@ -295,7 +295,7 @@ COMMIT = Operation(
     summary="Commit a transaction",
     text="May be repeated: the answer has the true outcome.",
     leader=Leader.TRANSACTION,
-    answer=EndedBody,
+    answer=EndedTransaction,
     success={200: "the outcome"},
     errors=_OF_TRANSACTION,
 )
@@ -310,7 +310,7 @@ ABORT = Operation(
     ),
     leader=Leader.TRANSACTION,
     answer=Nothing,
-    success={200: Success("the outcome", {media_types.JSON: (EndedBody, TransactionBody)})},
+    success={200: Success("the outcome", {media_types.JSON: (EndedTransaction, TransactionDescription)})},
     errors=_OF_TRANSACTION,
 )
 
@@ -325,7 +325,7 @@ PREPARE = Operation(
     leader=Leader.TRANSACTION,
     body=PrepareTransaction,
     body_required=False,
-    answer=TransactionBody,
+    answer=TransactionDescription,
     success={200: "the transaction"},
     errors=_OF_TRANSACTION,
 )
@@ -340,7 +340,7 @@ BEGIN_RUN = Operation(
     ),
     leader=Leader.TRANSACTION,
     body=BeginRun,
-    answer=RunBegunBody,
+    answer=BegunRun,
     success={200: "the run"},
     errors=_OF_TRANSACTION,
 )
@@ -356,7 +356,7 @@ COMMIT_BATCH = Operation(
     ),
     leader=Leader.TRANSACTION,
     body=CommitBatch,
-    answer=BatchEndedBody,
+    answer=EndedBatch,
     success={200: "they are committed"},
     errors=_OF_TRANSACTION,
 )
@@ -370,7 +370,7 @@ ABORT_BATCH = Operation(
     ),
     leader=Leader.TRANSACTION,
     body=AbortBatch,
-    answer=BatchEndedBody,
+    answer=EndedBatch,
     success={200: "they are aborted"},
     errors=_OF_TRANSACTION,
 )

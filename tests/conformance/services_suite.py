@@ -229,7 +229,11 @@ class ServicesSuite:
             found = {status.partition: status for status in await broker.gateway.describe("orders")}
             assert sorted(found) == [0, 1]
             assert (found[0].leader, found[0].replicas) == (NodeId(1), (NodeId(1),))
-            assert (found[0].high_watermark, found[0].end_offset, found[0].log_start_offset) == (end, end, 0)
+            assert (found[0].high_watermark, found[0].log_end_offset, found[0].log_start_offset) == (
+                end,
+                end,
+                0,
+            )
             assert broker.gateway.leader_of(ORDERS) == NodeId(1)
             with pytest.raises(TopicNotFound):
                 await broker.gateway.describe("others")

@@ -14,7 +14,7 @@ from chaos.cluster import Cluster
 from raftlog import Client
 from raftlog.errors import Conflict
 from raftlog.testing.waits import LIMIT_S
-from raftlog.wire.bodies import PartitionBody
+from raftlog.wire.bodies import PartitionDescription
 from spark_io.archive import catalogue
 from spark_io.archive.files import FileWriter
 from spark_io.archive.storage import DirectoryStorage
@@ -37,7 +37,7 @@ def looking() -> Iterator[Cluster]:
         yield made
 
 
-def described(client: Client) -> PartitionBody:
+def described(client: Client) -> PartitionDescription:
     return client.topics.partitions("orders")[0]
 
 

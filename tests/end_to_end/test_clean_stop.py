@@ -28,7 +28,7 @@ pytestmark = pytest.mark.e2e
 
 def ends(url: str, topic: str) -> list[tuple[object, object]]:
     """High watermark and log end of every partition."""
-    return [(item["high_watermark"], item["end_offset"]) for item in partitions_of(url, topic)]
+    return [(item["high_watermark"], item["log_end_offset"]) for item in partitions_of(url, topic)]
 
 
 def knows_all_committed(cluster: Cluster) -> bool:

@@ -122,7 +122,7 @@ def test_following_shows_what_comes_until_a_signal(unbroken: Cluster) -> None:
 
 def test_follow_waits_for_an_offset_above_the_end(unbroken: Cluster) -> None:
     create_topic(unbroken.urls[0], "later")
-    process = command(unbroken, "consume", "later", "--follow", "--from", "3", "--max", "1")
+    process = command(unbroken, "consume", "later", "--follow", "--from", "3", "--limit", "1")
     for values in (["0", "1", "2"], ["3", "4"]):
         produce_surely(unbroken.urls, "later", values)
     assert process.communicate(timeout=LIMIT_S) == (b"3\n", b"")

@@ -48,7 +48,7 @@ COPIER = """
 import sys
 from raftlog import Client, RaftlogError
 with Client(sys.argv[1]) as client, client.consumer(
-    "copiers", "raw", delivery="exactly_once", instance_id=sys.argv[2], max_records=10,
+    "copiers", "raw", delivery="exactly_once", instance_id=sys.argv[2], limit=10,
     session_timeout="3s", transaction_timeout="5s",
 ) as consumer:
     for batch in consumer.batches():

@@ -16,7 +16,7 @@ import pytest
 from chaos.cluster import Cluster
 from raftlog import Client, Consumer
 from raftlog.records.builder import Record
-from raftlog.wire.bodies import PartitionBody
+from raftlog.wire.bodies import PartitionDescription
 from tests.helpers.command_line import run
 from tests.helpers.real_cluster import create_topic, eventually
 
@@ -39,10 +39,10 @@ def test_segments_go_once_all_named_groups_and_queues_have_consumed_them(looking
     with Client(",".join(looking.urls)) as client:
         client.topics.alter("orders", config={"retention.consumed.by": "mail,audit"})
 
-        def described() -> PartitionBody:
+        def described() -> PartitionDescription:
             return client.topics.partitions("orders")[0]
 
-        def held_back_by(group: str, offset: int) -> PartitionBody:
+        def held_back_by(group: str, offset: int) -> PartitionDescription:
             return eventually(
                 lambda: (
                     one
@@ -78,7 +78,7 @@ def test_segments_go_once_all_named_groups_and_queues_have_consumed_them(looking
 
         def is_worked_off() -> bool:
             """Whether all is consumed. A second without a job may be one without a leader."""
-            for job in queue.receive(max=10, idle="1s"):
+            for job in queue.receive(limit=10, idle="1s"):
                 job.ack()
             return described().consumed_up_to >= RECORDS
 

@@ -102,7 +102,7 @@ def term_of(cluster: Cluster, client: Client, group: str) -> int:
     """The term in which a group has its coordinator."""
     path = f"/v1/groups/{group}/coordinator"
     found = surely(cluster.urls, "GET", path, None, random.Random(group))
-    return client.topics.partitions(OFFSETS)[found.number("partition")].term
+    return client.topics.partitions(OFFSETS)[found.number("partition")].leader_epoch
 
 
 def committed(client: Client, group: str) -> dict[int, int]:
@@ -285,7 +285,7 @@ def test_consumers_and_batches_under_a_crowd(unbroken: Cluster, client: Client) 
     stop = threading.Event()
 
     def work() -> None:
-        with client.consumer("crowd", topic, max_records=20) as consumer:
+        with client.consumer("crowd", topic, limit=20) as consumer:
             for batch in consumer.batches():
                 seen.update(int(message.value) for message in batch)
                 if stop.is_set():

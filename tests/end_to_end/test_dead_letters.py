@@ -76,7 +76,11 @@ def test_people_decide_about_dead_letters(cluster: Cluster) -> None:
 
     for url in cluster.urls:  # brokers that lead some of the partitions
         answer = settled(url, "GET", PATH)
-        assert (open_ids(answer), answer.number("foreign"), answer.json["next"]) == (everything, 1, None)
+        assert (open_ids(answer), answer.number("foreign"), answer.json["next_page_token"]) == (
+            everything,
+            1,
+            None,
+        )
         assert open_ids(settled(url, "GET", f"{PATH}?reason=LATE")) == ids([2])
         assert open_ids(settled(url, "GET", f"{PATH}?key=u2")) == ids([1], 1)
         of_two = settled(url, "GET", f"{PATH}?id=orders/2/4&id=orders/0/1")

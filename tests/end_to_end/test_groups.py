@@ -54,7 +54,7 @@ class Worker:
         generation, ack = -1, list[dict[str, object]]()
         urls = itertools.cycle(self.rng.sample(self.urls, len(self.urls)))
         while not self.stop.is_set():
-            body = {"topics": ["jobs"], "generation": generation, "ack": ack, "wait": "1s", "max_records": 20}
+            body = {"topics": ["jobs"], "generation": generation, "ack": ack, "wait": "1s", "limit": 20}
             answer = self._ask(next(urls), "POST", f"/v1/groups/crew/members/{self.name}:poll", body)
             if answer is None or self.rng.random() < 0.1:
                 continue
@@ -170,7 +170,10 @@ def test_a_group_in_use_outlives_its_coordinator(cluster: Cluster) -> None:
     member_a = {"topics": ["jobs"], "member_id": "a"}
     joined = settled(url, "POST", "/v1/groups/crew/members", {**member_a, "session_timeout": "10m"})
     generation = joined.number("generation")
-    assert settled(url, "POST", f"{member}:sync", {"generation": generation, "plan": "auto"}).status == 200
+    assert (
+        settled(url, "POST", f"{member}:sync", {"generation": generation, "assignments": "auto"}).status
+        == 200
+    )
     coordinator = settled(url, "GET", "/v1/groups/crew/coordinator").number("broker_id")
     cluster.kill(coordinator)
     other = cluster.url(next(broker for broker in cluster.brokers if broker != coordinator))
@@ -210,9 +213,9 @@ def test_a_poll_whose_acknowledgement_is_refused_continues_where_the_group_is(un
 
     session = {"late": "1s", "other": "10m"}
 
-    def polled(member: str, generation: int, ack: int | None, max_records: int = 100) -> Answer:
+    def polled(member: str, generation: int, ack: int | None, limit: int = 100) -> Answer:
         places = [] if ack is None else [{"topic": "jobs", "partition": 0, "offset": ack}]
-        body = {"topics": ["jobs"], "generation": generation, "ack": places, "max_records": max_records}
+        body = {"topics": ["jobs"], "generation": generation, "ack": places, "limit": limit}
         body |= {"wait": "2s", "session_timeout": session[member]}
 
         def attempt() -> Answer | None:
@@ -226,13 +229,13 @@ def test_a_poll_whose_acknowledgement_is_refused_continues_where_the_group_is(un
         return eventually(attempt, what=f"{member} has the partition, and its records")
 
     refusals: list[object] = []
-    late = polled("late", -1, None, max_records=5)
+    late = polled("late", -1, None, limit=5)
     other = polled("other", -1, None)  # the session of ``late`` ends meanwhile
     assert [record["offset"] for record in other.rows()] == list(range(10))
     polled("other", other.number("generation"), 10)
     left = settled(unbroken.urls[0], "DELETE", "/v1/groups/crew/members/other")
     assert left.status in (204, 404), left  # 404 after an answer that was lost
     refusals.clear()
-    again = polled("late", late.number("generation"), 5, max_records=2)
+    again = polled("late", late.number("generation"), 5, limit=2)
     assert refusals[0] == "member_not_found"
     assert (again.rows(), again.rows("positions")[0]["offset"]) == ([], 10)

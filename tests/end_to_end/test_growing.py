@@ -11,7 +11,7 @@ import pytest
 from chaos.cluster import Cluster
 from chaos.workload import Workload
 from raftlog import Client
-from raftlog.wire.bodies import PartitionBody
+from raftlog.wire.bodies import PartitionDescription
 from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import create_topic, eventually, read_all
 
@@ -71,7 +71,7 @@ class Move:
         has_ended = shown.reassignment is None and {*shown.replicas} == {*shown.in_sync} == target
         return has_ended and is_gone
 
-    def _shown(self) -> PartitionBody:
+    def _shown(self) -> PartitionDescription:
         return self._client.topics.partitions("orders")[PARTITION]
 
 

@@ -15,7 +15,7 @@ from raftlog import Client
 from raftlog.client.blocking import Partitions
 from raftlog.errors import RaftlogError
 from raftlog.testing.waits import LIMIT_S
-from raftlog.wire.bodies import PartitionBody
+from raftlog.wire.bodies import PartitionDescription
 from tests.helpers.command_line import command
 from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import create_topic, eventually
@@ -38,7 +38,7 @@ def placed(replicas: Partitions, topic: str, partition: int, *brokers: int) -> N
 
     def attempt() -> bool:
         try:
-            shown = replicas.set(topic, partition, brokers, wait=f"{LIMIT_S:g}s")
+            shown = replicas.set_replicas(topic, partition, brokers, wait=f"{LIMIT_S:g}s")
         except RaftlogError:
             return False
         return shown.reassignment is None and set(shown.replicas) == set(brokers)
@@ -54,7 +54,7 @@ def is_led_by(replicas: Partitions, topic: str, broker: int) -> bool:
         return False
 
 
-def shown(client: Client, topic: str) -> list[PartitionBody]:
+def shown(client: Client, topic: str) -> list[PartitionDescription]:
     """The partitions of a topic; nothing while no broker answers."""
     try:
         return client.topics.partitions(topic)

@@ -17,7 +17,7 @@ from chaos.workload import Workload
 from raftlog import Client
 from raftlog.errors import RaftlogError
 from raftlog.testing.waits import LIMIT_S
-from raftlog.wire.bodies import PartitionBody
+from raftlog.wire.bodies import PartitionDescription
 from tests.helpers.command_line import command, run
 from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import create_topic, eventually, produce_surely, settled, values_of
@@ -90,10 +90,10 @@ def voters_become(client: Client, *wanted: int) -> None:
     eventually(lambda: voters(client) == {*wanted}, what=f"voters {wanted}")
 
 
-def moved(client: Client, partition: int, *brokers: int) -> PartitionBody:
+def moved(client: Client, partition: int, *brokers: int) -> PartitionDescription:
     """The partition, whose move to these brokers has begun. Repeated, as its outcome may be unknown."""
 
-    def attempt() -> PartitionBody | None:
+    def attempt() -> PartitionDescription | None:
         try:
             return client.partitions.set_replicas("orders", partition, brokers)
         except RaftlogError:

@@ -17,7 +17,7 @@ from raftlog import Client, Conflict
 from raftlog.client.blocking import Partitions
 from raftlog.errors import RaftlogError
 from raftlog.testing.waits import LIMIT_S
-from raftlog.wire.bodies import PartitionBody
+from raftlog.wire.bodies import PartitionDescription
 from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import (
     call,
@@ -39,12 +39,12 @@ def five(directory: Path) -> Iterator[Cluster]:
         yield brokers
 
 
-def moved(replicas: Partitions, *brokers: int) -> PartitionBody:
+def moved(replicas: Partitions, *brokers: int) -> PartitionDescription:
     """The partition once exactly these brokers hold it; whoever asks while brokers die asks again."""
 
-    def attempt() -> PartitionBody | None:
+    def attempt() -> PartitionDescription | None:
         try:
-            shown = replicas.set("orders", 0, brokers, wait=f"{LIMIT_S:g}s")
+            shown = replicas.set_replicas("orders", 0, brokers, wait=f"{LIMIT_S:g}s")
         except RaftlogError:
             return None
         return shown if shown.reassignment is None and set(shown.replicas) == set(brokers) else None

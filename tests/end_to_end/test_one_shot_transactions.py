@@ -113,7 +113,7 @@ def test_input_is_processed_once_by_one_request_for_each_step(cluster: Cluster) 
     executed(urls, {"records": [{"topic": "raw", "value": number} for number in inputs]}, "inputs")
     member = {"topics": ["raw"], "member_id": "m-1", "session_timeout": "30m"}
     generation = settled(urls[0], "POST", "/v1/groups/enrich/members", member).number("generation")
-    plan = {"generation": generation, "plan": "auto"}
+    plan = {"generation": generation, "assignments": "auto"}
     assert settled(urls[0], "POST", "/v1/groups/enrich/members/m-1:sync", plan).status == 200
     for begin in range(0, len(inputs), 2):
         ends_at = begin + 2

@@ -42,7 +42,7 @@ def test_a_consumer_reads_in_its_rack_and_goes_on_when_that_burns(three: Cluster
                 producer.send(f"{number}", partition=0)
         messages = iter(consumer)
         seen = [next(messages).offset for _ in range(COUNT)]
-        path = f"{records_path('orders')}?offset=0&from=closest&min_offset={COUNT}"
+        path = f"{records_path('orders')}?offset=0&read_from=closest&min_offset={COUNT}"
         for asked in (path, f"{path}&route=none"):  # on a busy machine the replica may have to catch up first
             eventually(partial(_serves, three, near, asked), what="the replica serves")
         three.kill(near)

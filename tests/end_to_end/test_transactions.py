@@ -69,7 +69,7 @@ def opened(urls: list[str], name: str) -> str:
 
 def write(urls: list[str], transaction: str, number: int, sequence: int = 0) -> None:
     """One record to partition 0 of each topic; a repetition is stored once."""
-    sent = {"Raftlog-Transaction": transaction, "Producer-Seq": str(sequence)}
+    sent = {"Raftlog-Transaction": transaction, "Raftlog-Producer-Sequence": str(sequence)}
     for topic in TOPICS:
         asked(urls, f"/v1/topics/{topic}/partitions/0/records", {"records": [{"value": number}]}, sent)
 
@@ -145,7 +145,7 @@ def joined(urls: list[str], group: str) -> int:
     """``m-1`` is the only member; its generation."""
     ask = {"topics": ["orders"], "member_id": "m-1", "session_timeout": "30m"}
     generation = asked(urls, f"/v1/groups/{group}/members", ask)["generation"]
-    asked(urls, f"/v1/groups/{group}/members/m-1:sync", {"generation": generation, "plan": "auto"})
+    asked(urls, f"/v1/groups/{group}/members/m-1:sync", {"generation": generation, "assignments": "auto"})
     return int(str(generation))
 
 
@@ -171,7 +171,7 @@ def test_input_is_processed_once_whatever_is_killed_and_aborted(cluster: Cluster
     for number in range(8):
         begin = offset_of(urls, "copiers", query="&stable=true&member_id=m-1")
         values = {"records": [{"value": each} for each in inputs[begin : begin + 3]]}
-        sent = {"Raftlog-Transaction": transaction, "Producer-Seq": "0"}
+        sent = {"Raftlog-Transaction": transaction, "Raftlog-Producer-Sequence": "0"}
         asked(urls, "/v1/topics/totals/partitions/0/records", values, sent)
         offsets = [{"topic": "orders", "partition": 0, "offset": begin + 3}]
         added = {"group": "copiers", "member_id": "m-1", "generation": generation, "offsets": offsets}

@@ -64,7 +64,7 @@ class CostedBrokers:
         Each gives the same record, the newest one.
         """
         newest = json.loads(self.acts["produce"]())["base_offset"]
-        wanted: dict[str, object] = {"topics": [TOPIC], "max_records": 1, "wait": "5s"}
+        wanted: dict[str, object] = {"topics": [TOPIC], "limit": 1, "wait": "5s"}
         for group in map("readers-{}".format, count()):
             path = f"/v1/groups/{group}/members/one:poll"
             joined = json.loads(self._ask("POST", path, _JSON, json.dumps(wanted).encode()))
@@ -74,7 +74,7 @@ class CostedBrokers:
 
     def _poll(self, path: str, generation: int, offset: int) -> Callable[[], object]:
         place = {"topic": TOPIC, "partition": 0, "offset": offset}
-        body = json.dumps({"generation": generation, "positions": [place], "max_records": 1, "wait": 0})
+        body = json.dumps({"generation": generation, "positions": [place], "limit": 1, "wait": 0})
         return lambda: self._ask("POST", path, _JSON, body.encode())
 
     def _coordinates(self, group: str) -> bool:

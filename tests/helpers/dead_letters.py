@@ -92,9 +92,9 @@ async def open_offsets(server: HttpServer, query: str = "") -> list[int]:
     while True:
         reply = await server.get(f"{PATH}?{query}{cursor}")
         found += offsets_of(reply)
-        if reply.json["next"] is None:
+        if reply.json["next_page_token"] is None:
             return found
-        cursor = f"&cursor={reply.json['next']}"
+        cursor = f"&page_token={reply.json['next_page_token']}"
 
 
 def ids(offsets: Sequence[int], partition: int = 0) -> list[str]:

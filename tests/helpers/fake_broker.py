@@ -88,7 +88,7 @@ class FakePartition:
                     return base
         expected = 0 if header.producer_epoch > epoch else (window[-1][1] + 1) & SEQUENCE_MAX
         if header.base_sequence != expected:
-            raise errors.OutOfOrderSequence("a batch is missing", expected_seq=expected)
+            raise errors.OutOfOrderSequence("a batch is missing", expected_sequence=expected)
         return None
 
     def _remember(self, header: BatchHeader, base: int) -> None:
@@ -213,7 +213,7 @@ class FakeBroker:
             raise errors.TopicNotFound(f"there is no topic {topic}")
         assert request.query.get("route", "none") == "none"
         leader = self.cluster.leader
-        if request.query.get("from") == "closest":
+        if request.query.get("read_from") == "closest":
             return number, self.cluster.topics[topic][number]
         if leader != self.number:
             details: dict[str, Detail] = {"leader": leader}
@@ -273,7 +273,7 @@ class FakeBroker:
         if acks == "0":
             return _json(bodies.Accepted(count), 202)
         return _json(
-            bodies.BatchesProduced(number, base, count, bodies.DurabilityBody(acks, True, True, 2), 1)
+            bodies.BatchesProduced(number, base, count, bodies.RecordDurability(acks, True, True, 2), 1)
         )
 
     async def _endless(self, request: web.Request) -> web.StreamResponse:
@@ -286,7 +286,7 @@ class FakeBroker:
 
     async def _fetch(self, request: web.Request) -> web.StreamResponse:
         _, partition = self._find(request)
-        if request.query.get("from") == "closest":
+        if request.query.get("read_from") == "closest":
             self.cluster.closest_reads.append((self.number, dict(request.query)))
             if self.number in self.cluster.silent:
                 await self.cluster.release.wait()
@@ -326,17 +326,17 @@ class FakeBroker:
         if at.startswith("timestamp:"):
             since = int(at.removeprefix("timestamp:"))
             found = [record for record in partition.records() if record.timestamp_ms >= since]
-            return _json(bodies.OffsetBody(found[0].offset if found else partition.end))
+            return _json(bodies.FoundOffset(found[0].offset if found else partition.end))
         if at in ("earliest", "latest"):
-            return _json(bodies.OffsetBody(0 if at == "earliest" else partition.end))
-        return _json(bodies.OffsetBody(max(0, partition.end + int(at))))
+            return _json(bodies.FoundOffset(0 if at == "earliest" else partition.end))
+        return _json(bodies.FoundOffset(max(0, partition.end + int(at))))
 
     async def _brokers(self, request: web.Request) -> web.Response:
         self.cluster.metadata_count += 1
         return _json(
             bodies.BrokerList(
                 [
-                    bodies.BrokerBody(
+                    bodies.BrokerDescription(
                         number, broker.url, self.cluster.racks.get(number), broker.is_running, False
                     )
                     for number, broker in self.cluster.brokers.items()
@@ -351,7 +351,7 @@ class FakeBroker:
         return _json(
             bodies.PartitionList(
                 [
-                    bodies.PartitionBody(
+                    bodies.PartitionDescription(
                         *(number, leader, self.cluster.term),
                         *(self.cluster.replicas, [], self.cluster.in_sync),
                         *(one.end - 1, 0, one.end, one.end, 0),
@@ -362,10 +362,10 @@ class FakeBroker:
         )
 
     async def _producer(self, request: web.Request) -> web.Response:
-        return _json(bodies.ProducerBody(next(self.cluster.producer_ids), 0), 201)
+        return _json(bodies.ProducerIdentity(next(self.cluster.producer_ids), 0), 201)
 
     async def _about(self, request: web.Request) -> web.Response:
-        return _json(bodies.ClusterBody("c", 1, 1, len(self.cluster.brokers), "0"))
+        return _json(bodies.ClusterDescription("c", 1, 1, len(self.cluster.brokers), "0"))
 
     async def _create(self, request: web.Request) -> web.Response:
         wanted = msgspec.json.decode(await request.read(), type=bodies.CreateTopic)
@@ -390,8 +390,12 @@ class FakeBroker:
             raise errors.TopicNotFound(f"there is no topic {topic}")
         return topic
 
-    def _topic_body(self, name: str, config: dict[str, int | str] | None = None) -> bodies.TopicBody:
-        return bodies.TopicBody(name, "0" * 32, len(self.cluster.topics[name]), 1, False, config or {}, 1)
+    def _topic_body(
+        self, name: str, config: dict[str, bodies.SettingValue] | None = None
+    ) -> bodies.TopicDescription:
+        return bodies.TopicDescription(
+            name, "0" * 32, len(self.cluster.topics[name]), 1, False, config or {}, 1
+        )
 
 
 @asynccontextmanager

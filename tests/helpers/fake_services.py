@@ -240,7 +240,7 @@ class FakeGateway:
                     commit_index=log.end - 1,
                     log_start_offset=Offset(log.start),
                     high_watermark=Offset(log.end),
-                    end_offset=Offset(log.end),
+                    log_end_offset=Offset(log.end),
                     size_bytes=sum(len(batch.data) for batch in log.batches),
                     archived_up_to=Offset(log.archived),
                     is_sealed=info.is_decommissioned,
@@ -413,7 +413,7 @@ def _check_order(log: FakeLog, header: BatchHeader) -> None:
     if header.is_sequenced and header.base_sequence != expected:
         raise OutOfOrderSequence(
             f"producer {header.producer_id} sent sequence {header.base_sequence}; {expected} comes next",
-            expected_seq=expected,
+            expected_sequence=expected,
         )
 
 

@@ -101,7 +101,7 @@ _TEXTS: Final[dict[str, tuple[str, ...]]] = {
     "Expect": ("100-continue", "100-Continue", "200-ok"),
     "If-Match": ('"1"', "x"),
     "X": ("a" * 9000, "\xe9", "a\x00b", "a\r\n b", "a\nb: c", "a\rb"),
-    **dict.fromkeys(("Upgrade", "TE", "Trailer", "X Y", "X ", "", "X_Y", "Producer-Id"), ("a", "1")),
+    **dict.fromkeys(("Upgrade", "TE", "Trailer", "X Y", "X ", "", "X_Y", "Raftlog-Producer-Id"), ("a", "1")),
     **dict.fromkeys(("Last-Event-ID", "Raftlog-Fence", "Range", "Cookie"), ("a", "1")),
 }
 _HEADERS: Final = [(name, text) for name, texts in _TEXTS.items() for text in texts]

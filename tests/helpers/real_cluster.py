@@ -185,8 +185,8 @@ def produce_surely(urls: Sequence[str], topic: str, values: Sequence[str], *, pa
             producer = call(url, "POST", "/v1/producers")
             if producer.status >= 300:
                 return None
-            identity["Producer-Id"] = str(producer.number("producer_id"))
-            identity["Producer-Epoch"] = identity["Producer-Seq"] = "0"
+            identity["Raftlog-Producer-Id"] = str(producer.number("producer_id"))
+            identity["Raftlog-Producer-Epoch"] = identity["Raftlog-Producer-Sequence"] = "0"
         body = {"records": [{"value": value} for value in values]}
         answer = call(url, "POST", records_path(topic, partition) + "?timeout=3s", body, identity)
         assert answer.status == 200 or may_be_repeated(answer), answer

@@ -233,8 +233,8 @@ PROMISES_OF_CLUSTERS = (
         "a replica may lag by one message more",
         "RP3",
         "raftlog.node.group.replica_health:ReplicaHealth.in_sync",
-        "behind >= lag_messages_max",
-        "behind > lag_messages_max",
+        "behind >= lag_records_max",
+        "behind > lag_records_max",
         seen_by=(
             "tests/scenarios/partitions/test_replica.py::test_the_status_shows_a_lagging_replica_out_of_sync"
         ),

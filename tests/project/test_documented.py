@@ -6,16 +6,19 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Final, get_args
 
 import pytest
 from pydantic import BaseModel
 
 import raftlog
 from broker.settings import BrokerSettings
-from raftlog import errors
+from raftlog import aio, errors
 from tests.helpers.known_metrics import Known, known_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +57,37 @@ def test_public_names_are_sorted_whole_and_documented() -> None:
     assert all(hasattr(raftlog, name) for name in raftlog.__all__)
     client = (ROOT / "docs" / "client.md").read_text()
     assert not [name for name in raftlog.__all__ if not re.search(rf"\b{name}\b", client)]
+
+
+INTERNAL: Final = {"admit", "append", "consumer_core", "incarnation", "join_token"}
+"""Methods of public classes that other parts of raftlog use."""
+
+
+def _types_in(annotation: object) -> Iterator[type]:
+    if isinstance(annotation, type):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _types_in(argument)
+
+
+@pytest.mark.parametrize("face", [raftlog, aio], ids=["blocking", "async"])
+def test_what_public_methods_return_can_be_imported(face: ModuleType) -> None:
+    public = {getattr(module, name) for module in (raftlog, aio) for name in module.__all__}
+    missing = [
+        f"{name}.{method}: {found.__qualname__}"
+        for name in face.__all__
+        for method, function in inspect.getmembers(getattr(face, name), inspect.isfunction)
+        if not method.startswith("_") and method not in INTERNAL
+        for found in _types_in(_returned(function))
+        if found.__module__.startswith("raftlog") and found not in public
+    ]
+    assert not missing
+
+
+def _returned(function: FunctionType) -> object:
+    """The annotation of a method's result. Parameters may name types that only checkers import."""
+    text = function.__annotations__.get("return")
+    return eval(text, vars(import_module(function.__module__))) if isinstance(text, str) else text
 
 
 @pytest.mark.parametrize(

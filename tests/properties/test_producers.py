@@ -117,7 +117,7 @@ class Rules:
                 return refused(ProducerFenced, current_epoch=tail[0])
             expected = next_sequence(header, tail)
             if header.is_sequenced and tail is not None and header.base_sequence != expected:
-                return refused(OutOfOrderSequence, expected_seq=expected)
+                return refused(OutOfOrderSequence, expected_sequence=expected)
             if header.is_sequenced:
                 new[header.producer_id] = header.producer_epoch, header.last_sequence
             is_new = True

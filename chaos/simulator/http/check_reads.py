@@ -227,7 +227,7 @@ def _check_shown(answered: Answered, wanted: list[Row], shown: list[dict[str, An
         answered.wrong(_SHOWN, f"{offsets[1]} where {offsets[0]} are committed")
         return
     for row, one in zip(wanted, shown, strict=True):
-        kind = "append" if row.is_append_time else "create"
+        kind = "LogAppendTime" if row.is_append_time else "CreateTime"
         headers, tags = _headers_of(row)
         is_part = selection_in(answered.exchange.query) is not None  # of a batch, with its own checksum
         crc = row.crc if is_part else one["crc"]

@@ -223,7 +223,9 @@ class ShippedProducer(SimulatedClient):
                 key = None if record.key is None else record.key.encode()
                 found = None if row is None else (row.key, row.value, row.timestamp_ms)
                 is_right = is_right and found == (key, record.value.encode(), receipt.timestamp_ms)
-            is_right = is_right and durability.committed and durability.replicas > 0 and durability.term > 0
+            is_right = (
+                is_right and durability.committed and durability.replicas > 0 and durability.leader_epoch > 0
+            )
         elif record.acks == "0":
             is_right = is_right and receipt.offset == -1
         if not is_right:

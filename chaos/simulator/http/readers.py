@@ -91,7 +91,7 @@ class ShippedReader(SimulatedClient):
         committed = self.committed(self._partition)
         if committed is not None and self._position >= committed.known_from:
             wanted = [
-                (*row[:-1], "append" if row.is_append_time else "create")
+                (*row[:-1], "LogAppendTime" if row.is_append_time else "CreateTime")
                 for row in committed.between(self._position, following)
             ]
             found = [astuple(message)[2:] for message in messages]

@@ -71,11 +71,9 @@ class _Face:
         if self._core.options.is_exactly_once:
             raise RuntimeError("exactly once hands out batches: iterate over batches(), not over records")
 
-    def _bounds(self, max_records: int | None, wait: Duration) -> tuple[int, float]:
+    def _bounds(self, limit: int | None, wait: Duration) -> tuple[int, float]:
         """How many records a take may return, and how many seconds it may wait."""
-        count = (
-            self._core.options.max_records if max_records is None else positive("max_records", max_records)
-        )
+        count = self._core.options.limit if limit is None else positive("limit", limit)
         return count, seconds("wait", wait)
 
     def _take(self, count: int, wait_s: float) -> Callable[[], Awaitable[asyncio.Task[Taken | None] | None]]:
@@ -143,13 +141,13 @@ class Consumer(_Face):
             return message
         return None
 
-    def batches(self, max_records: int | None = None, wait: Duration = "1s") -> Iterator[MessageBatch]:
+    def batches(self, limit: int | None = None, wait: Duration = "1s") -> Iterator[MessageBatch]:
         """Lists of records of one partition each, without end. Each acknowledges the one before.
 
         Raises what ``poll`` raises. Exactly once acknowledges nothing:
         ``with batch.transaction() as tx`` handles a batch.
         """
-        count, wait_s = self._bounds(max_records, wait)
+        count, wait_s = self._bounds(limit, wait)
         while True:
             batch = self._handed.batch(count)
             if batch is None:
@@ -236,14 +234,14 @@ class AsyncConsumer(_Face):
         return None
 
     async def batches(
-        self, max_records: int | None = None, wait: Duration = "1s"
+        self, limit: int | None = None, wait: Duration = "1s"
     ) -> AsyncIterator[AsyncMessageBatch]:
         """Lists of records of one partition each, without end. Each acknowledges the one before.
 
         Raises what ``poll`` raises. Exactly once acknowledges nothing:
         ``async with batch.transaction() as tx`` handles a batch.
         """
-        count, wait_s = self._bounds(max_records, wait)
+        count, wait_s = self._bounds(limit, wait)
         while True:
             batch = self._handed.batch(count)
             if batch is None:

@@ -43,7 +43,7 @@ class Membership:
         self.generation = -1
         self.strategy = ""
         self.owned: frozenset[TopicPartition] = frozenset()
-        self._joining: asyncio.Task[wire.JoinedBody] | None = None  # outlives its caller
+        self._joining: asyncio.Task[wire.JoinedGroup] | None = None  # outlives its caller
 
     async def join(self, topics: Sequence[str]) -> frozenset[TopicPartition]:
         """Join with these topics, or join again, and get this member's partitions.
@@ -56,7 +56,7 @@ class Membership:
         joined = await asyncio.shield(self._joining)
         self.generation, self.strategy, self.owned = joined.generation, joined.strategy, frozenset()
         plan = None if joined.role == "follower" else self._plan(joined)
-        body = wire.SyncGroup(generation=joined.generation, plan=plan)
+        body = wire.SyncGroup(generation=joined.generation, assignments=plan)
         synced = await self._parked(members.SYNC, body)
         self.owned = _targets(synced.assignment)
         return self.owned
@@ -114,7 +114,7 @@ class Membership:
         """
         body = wire.CommitOffsets(
             offsets=[
-                wire.OffsetCommitBody(target.topic, target.partition, offset)
+                wire.OffsetCommit(target.topic, target.partition, offset)
                 for target, offset in offsets.items()
             ],
             member_id=None if self._options.assigned else self.member_id,
@@ -154,7 +154,9 @@ class Membership:
         """
         return _listed(self.owned) if COOPERATIVE in self._options.strategies else None
 
-    async def _join(self, topics: Sequence[str], owned: list[wire.TopicPartitions] | None) -> wire.JoinedBody:
+    async def _join(
+        self, topics: Sequence[str], owned: list[wire.TopicPartitions] | None
+    ) -> wire.JoinedGroup:
         options = self._options
         lists = tag_fields(options.selection)
         body = wire.JoinGroup(
@@ -189,7 +191,7 @@ class Membership:
             member=self.member_id,
         )
 
-    def _plan(self, joined: wire.JoinedBody) -> dict[str, list[wire.TopicPartitions]] | Literal["auto"]:
+    def _plan(self, joined: wire.JoinedGroup) -> dict[str, list[wire.TopicPartitions]] | Literal["auto"]:
         """The plan of a strategy of the client's own; brokers make those of the others."""
         own = self._options.assignors.get(joined.strategy)
         if own is None:
@@ -214,7 +216,7 @@ class Membership:
             ) from error
 
 
-def _seen(joining: asyncio.Task[wire.JoinedBody]) -> None:
+def _seen(joining: asyncio.Task[wire.JoinedGroup]) -> None:
     if not joining.cancelled():
         joining.exception()  # its caller has it, unless the member leaves
 

@@ -57,7 +57,7 @@ class MemberSettings(TagSettings, total=False):
     commit_interval: Duration | None  # None: "1s"; how often acknowledged messages are committed
     preset: str | None  # None: none; "latency" and "throughput" have other defaults of the next three
     linger: Duration | None  # None: 0, or of the preset; a wait at the end of a partition for more records
-    max_records: int | None  # None: 500, or of the preset; how much is handed out at once
+    limit: int | None  # None: 500, or of the preset; how much is handed out at once
     prefetch_bytes: int | None  # None: 8 MiB, or of the preset; how much is read ahead
 
 
@@ -92,7 +92,7 @@ class ConsumerOptions:
     rebalance_timeout_ms: int
     commit_interval_s: float
     linger_s: float
-    max_records: int
+    limit: int
     prefetch_bytes: int
     transaction_timeout: Duration
     selection: TagSelection | None
@@ -121,7 +121,7 @@ def consumer_options(
     commit_interval: Duration | None = None,
     preset: str | None = None,
     linger: Duration | None = None,
-    max_records: int | None = None,
+    limit: int | None = None,
     prefetch_bytes: int | None = None,
     transaction_timeout: Duration | None = None,
     tags: Sequence[str] | None = None,
@@ -138,7 +138,7 @@ def consumer_options(
     _check_contradictions(how, commit_interval, transaction_timeout)
     own = {each.name: each for each in strategies if not isinstance(each, str)}
     every = "1s" if commit_interval is None else commit_interval
-    base = reader_preset(preset, linger=linger, max_records=max_records, prefetch_bytes=prefetch_bytes)
+    base = reader_preset(preset, linger=linger, limit=limit, prefetch_bytes=prefetch_bytes)
     return ConsumerOptions(
         group=group or "",
         topics=names,
@@ -156,7 +156,7 @@ def consumer_options(
         rebalance_timeout_ms=milliseconds("rebalance_timeout", rebalance_timeout),
         commit_interval_s=positive_seconds("commit_interval", every),
         linger_s=seconds("linger", base.linger),
-        max_records=positive("max_records", base.max_records),
+        limit=positive("limit", base.limit),
         prefetch_bytes=positive("prefetch_bytes", base.prefetch_bytes),
         transaction_timeout="60s" if transaction_timeout is None else transaction_timeout,
         selection=checked_selection(tags, tags_all, tags_none),

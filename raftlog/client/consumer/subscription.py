@@ -14,7 +14,7 @@ from raftlog.client.logs import client_logger
 from raftlog.client.topic_names import suggestion
 from raftlog.clock import Clock
 from raftlog.errors import RaftlogError, TopicNotFound
-from raftlog.wire.bodies import TopicBody
+from raftlog.wire.bodies import TopicDescription
 
 _log = client_logger()
 
@@ -22,10 +22,10 @@ _log = client_logger()
 class TopicsPort(Protocol):
     """The topics of the cluster."""
 
-    async def list(self) -> Sequence[TopicBody]:
+    async def list(self) -> Sequence[TopicDescription]:
         """All topics."""
 
-    async def describe(self, name: str) -> TopicBody:
+    async def describe(self, name: str) -> TopicDescription:
         """The description of a topic. Raises ``TopicNotFound``."""
 
 

@@ -146,7 +146,7 @@ class WorkerCore:
     @property
     def _room(self) -> int:
         """How many records may be taken now."""
-        held, most = len(self._lanes), self.options.consumer.max_records
+        held, most = len(self._lanes), self.options.consumer.limit
         if self._is_claiming:
             return min(most, self.options.concurrency - held - len(self._calls))
         return most if held < HELD_MAX and self._held_bytes < self.options.consumer.prefetch_bytes else 0

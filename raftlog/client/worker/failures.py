@@ -71,7 +71,7 @@ class Failures:
         self._topics, group = topics, self._options.consumer.group
         for topic in self._options.topics if self._options.puts_aside else ():
             source = await topics.describe(topic)
-            common: dict[str, int | str] = {
+            common: dict[str, bodies.SettingValue] = {
                 "message.timestamp.type": "CreateTime",
                 LIMIT: _limit_for(source),
             }
@@ -157,12 +157,14 @@ class Failures:
             raise
 
 
-def _limit_for(source: bodies.TopicBody) -> int:
+def _limit_for(source: bodies.TopicDescription) -> int:
     """The limit of a topic that takes all records of its source, with the headers of failed records."""
     return limit_for(int(source.config[LIMIT]))
 
 
-async def _follow(topics: AsyncTopics, topic: bodies.TopicBody, source: bodies.TopicBody) -> bool:
+async def _follow(
+    topics: AsyncTopics, topic: bodies.TopicDescription, source: bodies.TopicDescription
+) -> bool:
     """Raise the limit of a retry or dead-letter topic to that of its source. Whether it was lower."""
     wanted = _limit_for(source)
     is_lower = int(topic.config[LIMIT]) < wanted
@@ -172,8 +174,8 @@ async def _follow(topics: AsyncTopics, topic: bodies.TopicBody, source: bodies.T
 
 
 async def _found_or_made(
-    topics: AsyncTopics, name: str, source: bodies.TopicBody, config: Mapping[str, int | str]
-) -> bodies.TopicBody:
+    topics: AsyncTopics, name: str, source: bodies.TopicDescription, config: Mapping[str, bodies.SettingValue]
+) -> bodies.TopicDescription:
     """A topic, which is made if there is none."""
     for left in reversed(range(CREATIONS_MAX)):
         try:
@@ -194,7 +196,7 @@ async def _found_or_made(
     raise AssertionError("the last attempt raises")
 
 
-def _check_pauses(retry: Backoff, topic: bodies.TopicBody) -> None:
+def _check_pauses(retry: Backoff, topic: bodies.TopicDescription) -> None:
     """A delayed message may wait no longer than its topic keeps records."""
     kept_ms, policy = int(topic.config["retention.ms"]), str(topic.config["cleanup.policy"])
     if "delete" in policy and 0 <= kept_ms < retry.longest_ms:

@@ -83,16 +83,16 @@ class ReplicaHealth:
                 self._goal[peer] = (now, last)
                 self._left_out = self._left_out - {peer}
 
-    def in_sync(self, status: Progress, lag_messages_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
+    def in_sync(self, status: Progress, lag_records_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
         """The voters within the allowed lag in time and, if given, in messages, the leader among them."""
         found = {self._node_id} & self._voters
         now, tick_ms = self._now, self._tick_ms
         for peer in self._peers:
             if peer in self._left_out or (now - self._caught_up.get(peer, now)) * tick_ms > lag_ms_max:
                 continue
-            if lag_messages_max is not None:
+            if lag_records_max is not None:
                 behind = status.last.index - status.match_index.get(peer, Index(-1))
-                if behind >= lag_messages_max:
+                if behind >= lag_records_max:
                     continue
             found.add(peer)
         return frozenset(found)

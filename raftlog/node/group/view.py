@@ -149,10 +149,10 @@ class GroupView:
         known = [peer for peer in sorted(candidates) if peer in match and peer in voters - {self.node_id}]
         return max(known, key=match.__getitem__, default=None)
 
-    def in_sync(self, lag_messages_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
+    def in_sync(self, lag_records_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
         """Voters that keep up, as the leader sees it; empty elsewhere."""
         if not self.is_leader:
             return frozenset()
         if self._core.is_quiescent:
             return self._core.membership.voters - self._core.unreachable
-        return self._health.in_sync(self._core, lag_messages_max, lag_ms_max)
+        return self._health.in_sync(self._core, lag_records_max, lag_ms_max)

@@ -145,7 +145,7 @@ def over_http(it: Past) -> list[int]:
 
 def by_group_over_http(it: Past) -> list[int]:
     """The offsets that a member gets in ten polls, each of which acknowledges the one before."""
-    found, wanted = list[int](), {"topics": ["orders"], "wait": "200ms", "max_records": 20}
+    found, wanted = list[int](), {"topics": ["orders"], "wait": "200ms", "limit": 20}
     for _ in range(10):
         request = urllib.request.Request(
             f"{it.url}/v1/groups/h/members/m:poll", json.dumps(wanted).encode(), {"Content-Type": JSON}
@@ -400,6 +400,6 @@ def test_a_job_that_only_the_archive_has_is_not_delivered_and_stops_no_queue(
     if is_damaged:
         (file,) = it.folder.rglob("*.parquet")
         file.write_bytes(file.read_bytes()[:-1])
-    assert min(one.message.offset for one in queue.poll(max=10, wait="5s")) >= 8
+    assert min(one.message.offset for one in queue.poll(limit=10, wait="5s")) >= 8
     (part, _) = queue.describe().partitions
     assert part.waiting == 0

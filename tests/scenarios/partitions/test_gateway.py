@@ -338,7 +338,7 @@ async def test_without_a_leader_any_broker_describes_a_partition(cluster: Partit
     follower = cluster.followers(leader)[0]
     await eventually(lambda: follower.orders.group.leader is None)
     (status,) = await follower.gateway.describe("orders")
-    assert (status.leader, status.in_sync, status.end_offset) == (None, (), 2)
+    assert (status.leader, status.in_sync, status.log_end_offset) == (None, (), 2)
     others = {*cluster.replicas} - {follower.node_id}
     assert status.awaited == tuple(sorted(others))
     assert dict(status.offline) == dict.fromkeys(others, "its broker does not answer")

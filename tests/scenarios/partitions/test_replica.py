@@ -257,7 +257,7 @@ async def test_a_retry_finishes_a_request_that_is_stored_in_part(cluster: Partit
 
 async def test_the_status_shows_a_lagging_replica_out_of_sync() -> None:
     # requirement: RP3
-    config: dict[str, int | str] = {"replica.lag.max.messages": 4}
+    config: dict[str, int | str] = {"replica.lag.max.records": 4}
     async with PartitionCluster(config=config) as cluster:
         leader = await cluster.leader()
         slow = cluster.followers(leader)[0]
@@ -271,7 +271,7 @@ async def test_the_status_shows_a_lagging_replica_out_of_sync() -> None:
         slow.disk.set()
         await eventually(lambda: slow.node_id in replica.status().in_sync)
         status = replica.status()
-        assert (status.commit_index, status.high_watermark, status.end_offset) == (3, 4, 4)
+        assert (status.commit_index, status.high_watermark, status.log_end_offset) == (3, 4, 4)
         assert status.replicas == (1, 2, 3)
 
 

@@ -26,7 +26,7 @@ from raftlog.records.batch import split_batches
 from raftlog.records.builder import with_producer
 from raftlog.records.control import Marker
 from raftlog.types import Offset
-from raftlog.wire.bodies import PartitionBody
+from raftlog.wire.bodies import PartitionDescription
 from raftlog.wire.limits import TRANSACTION_MS_MAX
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
@@ -534,7 +534,7 @@ def test_a_transaction_that_should_have_ended_is_a_problem() -> None:
     for number, held_ms in enumerate((TRANSACTION_MS_MAX, 20 * 60_000)):
         health.add(
             "orders",
-            PartitionBody(
+            PartitionDescription(
                 number, 1, 1, [1], [], [1], 9, 0, 10, 10, 0, last_stable_offset=4, readers_held_ms=held_ms
             ),
         )

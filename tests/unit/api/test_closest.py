@@ -1,4 +1,4 @@
-"""``from=closest`` over HTTP: the parameters, and what the gateway gets."""
+"""``read_from=closest`` over HTTP: the parameters, and what the gateway gets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def watched() -> AsyncIterator[tuple[HttpServer, list[FetchRequest]]]:
 async def test_the_default_is_the_leader() -> None:
     async with watched() as (server, asked):
         assert (await server.get(f"{PATH}?offset=0")).status == 200
-        assert (await server.get(f"{PATH}?offset=0&from=leader&min_offset=1")).status == 200
+        assert (await server.get(f"{PATH}?offset=0&read_from=leader&min_offset=1")).status == 200
         assert [one.max_staleness_ms for one in asked] == [0, 0]
         assert [one.min_offset for one in asked] == [0, 1]
 
@@ -46,19 +46,19 @@ async def test_the_default_is_the_leader() -> None:
 @pytest.mark.parametrize("accept", [media_types.JSON, media_types.BATCH])
 async def test_the_bounds_come_to_the_gateway_and_the_response_names_the_broker(accept: str) -> None:
     async with watched() as (server, asked):
-        query = "offset=0&from=closest&rack=east&max_staleness=2s&min_offset=1"
+        query = "offset=0&read_from=closest&rack=east&max_staleness=2s&min_offset=1"
         reply = await server.get(f"{PATH}?{query}", Accept=accept)
         assert (reply.status, reply.headers["raftlog-served-by"]) == (200, "2")
         (request,) = asked
         assert (request.max_staleness_ms, request.rack, request.min_offset) == (2_000, "east", 1)
         assert not request.is_local
-        await server.get(f"{PATH}?from=closest&route=none", Accept=accept)
+        await server.get(f"{PATH}?read_from=closest&route=none", Accept=accept)
         assert (asked[-1].max_staleness_ms, asked[-1].rack, asked[-1].is_local) == (10_000, None, True)
 
 
 async def test_an_event_stream_may_come_from_any_replica() -> None:
     async with watched() as (server, asked):
-        async with stream(server, "?from=closest&max_staleness=1s") as reading:
+        async with stream(server, "?read_from=closest&max_staleness=1s") as reading:
             assert b"event: record" in await reading.until(rb"event: record.*\n\n")
         assert {one.max_staleness_ms for one in asked} == {1_000}
 
@@ -66,21 +66,21 @@ async def test_an_event_stream_may_come_from_any_replica() -> None:
 @pytest.mark.parametrize(
     ("query", "field"),
     [
-        ("from=follower", "from"),
-        ("from=closest&max_staleness=-5s", "max_staleness"),
-        ("from=closest&max_staleness=0", "max_staleness"),
-        ("from=closest&max_staleness=499ms", "max_staleness"),
-        ("from=closest&max_staleness=25h", "max_staleness"),
-        ("from=closest&max_staleness=soon", "max_staleness"),
-        ("from=closest&rack=", "rack"),
-        (f"from=closest&rack={'x' * 256}", "rack"),
-        ("from=closest&route=redirect", "route"),
-        ("from=closest&min_offset=-1", "min_offset"),
+        ("read_from=follower", "read_from"),
+        ("read_from=closest&max_staleness=-5s", "max_staleness"),
+        ("read_from=closest&max_staleness=0", "max_staleness"),
+        ("read_from=closest&max_staleness=499ms", "max_staleness"),
+        ("read_from=closest&max_staleness=25h", "max_staleness"),
+        ("read_from=closest&max_staleness=soon", "max_staleness"),
+        ("read_from=closest&rack=", "rack"),
+        (f"read_from=closest&rack={'x' * 256}", "rack"),
+        ("read_from=closest&route=redirect", "route"),
+        ("read_from=closest&min_offset=-1", "min_offset"),
         ("min_offset=x", "min_offset"),
         ("min_offset=9223372036854775808", "min_offset"),
         ("rack=a", "rack"),
         ("max_staleness=5s", "max_staleness"),
-        ("from=leader&max_staleness=5s", "max_staleness"),
+        ("read_from=leader&max_staleness=5s", "max_staleness"),
     ],
 )
 async def test_wrong_parameters_are_refused_by_name(query: str, field: str) -> None:
@@ -98,7 +98,7 @@ async def test_a_replica_that_cannot_serve_names_the_leader(server: HttpServer, 
     await fill(server, "a")
     target = TopicPartition("orders", 0)
     server.cluster.gateway.faults[target] = error
-    reply = await server.get(f"{PATH}?from=closest&route=none")
+    reply = await server.get(f"{PATH}?read_from=closest&route=none")
     assert (reply.status, reply.code) == (421, error.code)
     assert reply.json["leader"] == server.cluster.gateway.leader_of(target)
     assert reply.json["leader_http"]

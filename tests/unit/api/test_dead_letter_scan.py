@@ -182,7 +182,7 @@ def test_records_are_not_wrapped_in_cursor_text_that_no_broker_sent() -> None:
     for text in ("", "x", "AAAA", "é", "\ud800", str(Cursor(0))[:-1], str(Cursor(0, end=-2)), nested):
         with pytest.raises(InvalidRequest) as refused:
             Cursor.parse(text)
-        assert refused.value.details["field"] == "cursor"
+        assert refused.value.details["field"] == "page_token"
 
 
 def test_a_selection_has_ids_a_part_of_the_reason_and_a_key() -> None:

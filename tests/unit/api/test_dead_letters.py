@@ -75,7 +75,7 @@ async def test_a_dead_letter_is_shown_with_what_failed_and_why(server: HttpServe
         "key": "u1",
         "headers": {"h": "x"},
         "tags": ["t"],
-        "size": shown["size"],
+        "size_bytes": shown["size_bytes"],
         "value": {"a": 1},
         "encoding": "json",
     }
@@ -111,13 +111,13 @@ async def test_a_request_reads_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -
         for number in range(0, 40, 2):
             await add(server, tombstone(str(Origin("orders", 0, number)), "discarded"))
         first = await server.get(f"{PATH}?limit=3")
-        assert (rows(first), first.json["next"] is None) == ([], False)
+        assert (rows(first), first.json["next_page_token"] is None) == ([], False)
         assert await open_offsets(server, "limit=3") == list(range(1, 40, 2))
         settled, cursor = list[int](), None
         while True:
-            reply = await server.post(REDRIVE, {"all": True, "limit": 3, "cursor": cursor})
+            reply = await server.post(REDRIVE, {"all": True, "limit": 3, "page_token": cursor})
             settled += offsets_of(reply)
-            if (cursor := reply.json["next"]) is None:
+            if (cursor := reply.json["next_page_token"]) is None:
                 break
         assert settled == list(range(1, 40, 2))
         assert await open_offsets(server) == []
@@ -289,7 +289,7 @@ async def test_a_failure_after_the_first_partition_ends_the_request_there(server
     server.cluster.gateway.faults[TopicPartition(DEAD, 1)] = NoLeader("electing")
     reply = await server.post(REDRIVE, {"all": True})
     assert offsets_of(reply) == [1]
-    body = {"all": True, "cursor": reply.json["next"]}
+    body = {"all": True, "page_token": reply.json["next_page_token"]}
     assert (await server.post(REDRIVE, body)).code == "no_leader"
     server.cluster.gateway.faults.clear()
     assert offsets_of(await server.post(REDRIVE, body)) == [2]
@@ -316,12 +316,12 @@ async def test_a_long_answer_continues_and_a_longer_value_is_left_out(server: Ht
         await add(server, letter(number, value=bytes(size_bytes)))
     first = await server.get(f"{PATH}?format=base64")
     assert offsets_of(first) == [0, 1]
-    assert offsets_of(await server.get(f"{PATH}?cursor={first.json['next']}")) == [2]
+    assert offsets_of(await server.get(f"{PATH}?page_token={first.json['next_page_token']}")) == [2]
     await server.call("PATCH", f"/v1/topics/{DEAD}/config", {"config": {"max.message.bytes": 2 << 20}})
     await add(server, letter(9, value=bytes(1200 << 10)))
     (row,) = rows(await server.get(f"{PATH}?id=orders/0/9"))
     assert "value" not in row
-    assert int(str(row["size"])) > 1 << 20
+    assert int(str(row["size_bytes"])) > 1 << 20
     refused = await server.post(REDRIVE, {"ids": ids([9])})
     assert (refused.status, refused.code) == (413, "record_too_large")
     assert RETRY in str(refused.json["detail"])
@@ -345,7 +345,7 @@ async def test_a_missing_topic_has_a_remedy(server: HttpServer) -> None:
         ("limit=0", "limit"),
         ("limit=1001", "limit"),
         ("id=orders", "id"),
-        ("cursor=x", "cursor"),
+        ("page_token=x", "page_token"),
         ("format=json", "format"),
         ("key=a&key=b", "key"),
         ("topic=a", "topic"),
@@ -367,7 +367,7 @@ async def test_a_wrong_parameter_is_named(server: HttpServer, query: str, field:
         ({"ids": ["orders"]}, "ids"),
         ({"reason": ""}, "/reason"),
         ({"all": True, "limit": 0}, "/limit"),
-        ({"all": True, "cursor": "x"}, "cursor"),
+        ({"all": True, "page_token": "x"}, "page_token"),
         ({"al": True}, "/al"),
     ],
 )
@@ -384,11 +384,11 @@ async def test_a_wrong_field_settles_nothing(server: HttpServer, body: Json, fie
 async def test_a_cursor_of_another_topic_is_refused(server: HttpServer) -> None:
     await make_topics(server, 3)
     await add(server, letter(1), letter(2), partition=2)
-    cursor = (await server.get(f"{PATH}?limit=1")).json["next"]
-    assert offsets_of(await server.get(f"{PATH}?cursor={cursor}")) == [2]
-    other = await server.get(f"/v1/dead-letters/orders/other?cursor={cursor}")
+    cursor = (await server.get(f"{PATH}?limit=1")).json["next_page_token"]
+    assert offsets_of(await server.get(f"{PATH}?page_token={cursor}")) == [2]
+    other = await server.get(f"/v1/dead-letters/orders/other?page_token={cursor}")
     assert other.status == 404
     await server.topic("orders.other.dlq", 1)
-    other = await server.get(f"/v1/dead-letters/orders/other?cursor={cursor}")
-    assert (other.status, other.json["field"]) == (422, "cursor")
+    other = await server.get(f"/v1/dead-letters/orders/other?page_token={cursor}")
+    assert (other.status, other.json["field"]) == (422, "page_token")
     assert (await server.get("/v1/dead-letters/orders/a%20b")).json["field"] == "group"

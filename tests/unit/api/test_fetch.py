@@ -67,14 +67,14 @@ async def test_every_field_of_a_record_is_shown(server: HttpServer) -> None:
     got = await server.get(PATH)
     (shown,) = records_of(got)
     (batch,) = server.cluster.gateway.log(ORDERS_0).batches
-    size = shown.pop("size")
+    size = shown.pop("size_bytes")
     assert isinstance(size, int)
     assert 0 < size < len(batch.data)
     as_stored = {**shown, "value": '{"id":1}'}
     assert shown == {
         "offset": 0,
         "timestamp": 1767225600000,
-        "timestamp_type": "create",
+        "timestamp_type": "CreateTime",
         "key": "k",
         "value": {"id": 1},
         "encoding": "json",

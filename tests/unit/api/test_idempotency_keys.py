@@ -199,7 +199,7 @@ async def test_a_key_is_visible_ascii(server: HttpServer, key: str) -> None:
         (
             PARTITION,
             {"records": [{"value": 1}]},
-            {"Producer-Id": "1", "Producer-Epoch": "0", "Producer-Seq": "0"},
+            {"Raftlog-Producer-Id": "1", "Raftlog-Producer-Epoch": "0", "Raftlog-Producer-Sequence": "0"},
         ),
     ],
 )

@@ -50,7 +50,7 @@ BODIES: dict[str, Schema] = {
         "member_id": "m",
         "instance_id": "i",
     },
-    "SyncGroup": {"generation": 1, "plan": {"m": [SOME]}},
+    "SyncGroup": {"generation": 1, "assignments": {"m": [SOME]}},
     "HeartbeatGroup": {"generation": 1},
     "PollGroup": {
         "topics": ["orders"],
@@ -74,9 +74,9 @@ BODIES: dict[str, Schema] = {
         "records": [{"topic": "orders", **RECORD}],
         "group_offsets": {"group": "g", "offsets": [PLACE]},
     },
-    "BeginRun": {"key": "a", "owner": "query", "run": "run", "sequence": 0},
-    "CommitBatch": {"key": "a", "sequence": 0, "transactions": ["a~1@1.0"]},
-    "AbortBatch": {"key": "a", "transactions": ["a~1@1.0"]},
+    "BeginRun": {"sink_key": "a", "owner": "query", "run": "run", "sequence": 0},
+    "CommitBatch": {"sink_key": "a", "sequence": 0, "transactions": ["a~1@1.0"]},
+    "AbortBatch": {"sink_key": "a", "transactions": ["a~1@1.0"]},
     "RescheduleMessage": {"delay": "1s"},
     "AdmitBroker": {
         "token": "a",

@@ -142,7 +142,7 @@ async def test_a_raw_body_is_one_record(server: HttpServer) -> None:
     (receipt,) = records_of(sent)
     assert receipt["partition"] == partition_for_key(b"k", 3)
     (got,) = records_of(await server.get(f"/v1/topics/orders/partitions/{receipt['partition']}/records"))
-    assert (got["value"], got["encoding"], got["size"]) == ("AAH/", "base64", got["size"])
+    assert (got["value"], got["encoding"], got["size_bytes"]) == ("AAH/", "base64", got["size_bytes"])
     assert (got["key"], got["tags"], got["headers"]) == ("k", ["a", "b"], {"source": "web"})
 
 
@@ -310,8 +310,12 @@ async def test_what_was_sent_is_stored_although_its_client_hangs_up(server: Http
 @served(partitions=3)
 async def test_a_retry_with_the_same_sequence_is_stored_once(server: HttpServer) -> None:
     identity = (await server.post("/v1/producers")).json
-    assert identity["epoch"] == 0
-    sent = {"Producer-Id": str(identity["producer_id"]), "Producer-Epoch": "0", "Producer-Seq": "0"}
+    assert identity["producer_epoch"] == 0
+    sent = {
+        "Raftlog-Producer-Id": str(identity["producer_id"]),
+        "Raftlog-Producer-Epoch": "0",
+        "Raftlog-Producer-Sequence": "0",
+    }
     body = {"records": [{"value": 1}, {"value": 2}]}
     first = await server.call("POST", PARTITION, body, sent)
     again = await server.call("POST", PARTITION, body, sent)
@@ -334,13 +338,17 @@ async def test_a_retry_is_known_though_the_topic_takes_less_now(
 ) -> None:
     # requirement: D2
     identity = (await server.post("/v1/producers")).json
-    sent = {"Producer-Id": str(identity["producer_id"]), "Producer-Epoch": "0", "Content-Type": content_type}
-    first = await server.call("POST", PARTITION, body, sent | {"Producer-Seq": "0"})
+    sent = {
+        "Raftlog-Producer-Id": str(identity["producer_id"]),
+        "Raftlog-Producer-Epoch": "0",
+        "Content-Type": content_type,
+    }
+    first = await server.call("POST", PARTITION, body, sent | {"Raftlog-Producer-Sequence": "0"})
     config = {"config": {"max.message.bytes": 1_024}}
     assert (await server.call("PATCH", "/v1/topics/orders/config", config)).status == 200
-    again = await server.call("POST", PARTITION, body, sent | {"Producer-Seq": "0"})
+    again = await server.call("POST", PARTITION, body, sent | {"Raftlog-Producer-Sequence": "0"})
     assert (again.status, again.json) == (200, first.json)
-    refused = await server.call("POST", PARTITION, body, sent | {"Producer-Seq": "2"})
+    refused = await server.call("POST", PARTITION, body, sent | {"Raftlog-Producer-Sequence": "2"})
     assert (refused.code, refused.json["limit_bytes"]) == ("record_too_large", 1_024)
 
 
@@ -348,15 +356,19 @@ async def test_a_retry_is_known_though_the_topic_takes_less_now(
 async def test_the_producer_headers_come_together_and_to_one_partition(server: HttpServer) -> None:
     await server.topic(max_message_bytes=1024)
     body: object = {"records": [{"value": 1}]}
-    whole = {"Producer-Id": "1", "Producer-Epoch": "0", "Producer-Seq": "0"}
+    whole = {"Raftlog-Producer-Id": "1", "Raftlog-Producer-Epoch": "0", "Raftlog-Producer-Sequence": "0"}
     for name in whole:
         part = {other: value for other, value in whole.items() if other != name}
         refused = await server.call("POST", PARTITION, body, part)
         assert (refused.status, refused.json["field"]) == (422, name)
     assert (await server.call("POST", TOPIC, body, whole)).status == 422
     assert (await server.call("POST", PARTITION, one_batch(b"a"), whole | BINARY)).status == 422
-    assert (await server.call("POST", PARTITION, body, whole | {"Producer-Epoch": "-1"})).status == 422
-    assert (await server.call("POST", PARTITION, body, whole | {"Producer-Seq": "2147483648"})).status == 422
+    assert (
+        await server.call("POST", PARTITION, body, whole | {"Raftlog-Producer-Epoch": "-1"})
+    ).status == 422
+    assert (
+        await server.call("POST", PARTITION, body, whole | {"Raftlog-Producer-Sequence": "2147483648"})
+    ).status == 422
     large = {"records": [{"value": "x" * 300}] * 10}  # does not fit into one batch
     assert (await server.call("POST", PARTITION, large, whole)).code == "record_too_large"
 
@@ -418,7 +430,7 @@ async def test_a_client_produces_consumes_and_is_a_member_of_a_group(server: Htt
         check_batch(batch)
     joined = await server.post(f"{GROUP}/members", {"topics": ["orders"], "member_id": "a"})
     generation = {"generation": joined.json["generation"]}
-    synced = await server.post(f"{MEMBER}:sync", {**generation, "plan": "auto"})
+    synced = await server.post(f"{MEMBER}:sync", {**generation, "assignments": "auto"})
     assert synced.json["assignment"] == [{"topic": "orders", "partitions": [0]}]
     beat = await server.post(f"{MEMBER}:heartbeat", generation)
     assert beat.json["action"] == "continue"

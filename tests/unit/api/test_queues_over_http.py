@@ -37,7 +37,7 @@ async def receive(server: HttpServer, query: str = "", **wanted: object) -> list
     """The jobs of an answer."""
     reply = await server.post(f"{QUEUE}:receive{query}", wanted)
     assert reply.status == 200, reply
-    found = reply.json["messages"]
+    found = reply.json["items"]
     assert isinstance(found, list)
     return found
 
@@ -78,7 +78,7 @@ async def parts(server: HttpServer) -> list[dict[str, Any]]:
 async def test_a_job_is_received_and_acknowledged(server: HttpServer) -> None:
     await given(server, {"id": 1}, key="u1", headers={"a": "b"}, tags=["new"])
     earliest_ms = server.cluster.services.clock.wall_ms() + 30_000
-    (job,) = await receive(server, max=10)
+    (job,) = await receive(server, limit=10)
     assert earliest_ms <= job["lease_until"] <= server.cluster.services.clock.wall_ms() + 30_000
     assert (job["topic"], job["partition"], job["offset"]) == ("mail", 0, 0)
     assert (job["key"], job["value"], job["headers"], job["tags"]) == ("u1", {"id": 1}, {"a": "b"}, ["new"])
@@ -101,7 +101,7 @@ async def test_values_come_as_they_are(server: HttpServer) -> None:
     raw = {"Content-Type": "application/octet-stream"}
     for value in (b"\xff\x00", b"text"):
         await server.call("POST", "/v1/topics/mail/records", value, raw)
-    jobs = await receive(server, "?format=base64", max=10)
+    jobs = await receive(server, "?format=base64", limit=10)
     assert [base64.b64decode(job["value"]) for job in jobs] == [b"\xff\x00", b"text"]
     refused = await server.post(f"{QUEUE}:receive?format=utf8", {})
     assert (refused.status, refused.json["field"]) == (422, "format")
@@ -163,12 +163,12 @@ async def test_a_dead_letter_has_the_whole_record(server: HttpServer) -> None:
 @pytest.mark.parametrize(
     ("action", "wanted", "field"),
     [
-        ("receive", {"visibility": "7d"}, "visibility"),
-        ("receive", {"visibility": "0s"}, "visibility"),
-        ("receive", {"visibility": -1}, "visibility"),
+        ("receive", {"lease": "7d"}, "lease"),
+        ("receive", {"lease": "0s"}, "lease"),
+        ("receive", {"lease": -1}, "lease"),
         ("receive", {"wait": "1h"}, "wait"),
-        ("receive", {"max": 0}, None),
-        ("receive", {"max": 101}, None),
+        ("receive", {"limit": 0}, None),
+        ("receive", {"limit": 101}, None),
         ("receive", {"max_deliveries": 0}, None),
         ("receive", {"order_by_key": True}, None),
         ("receive", {"tags": ["a"], "tags_none": ["a"]}, "tags_none"),
@@ -182,7 +182,7 @@ async def test_a_dead_letter_has_the_whole_record(server: HttpServer) -> None:
         ("nack", {"receipts": ["A" * 32], "reason": "x" * 1_001}, None),
         ("nack", {"receipts": ["A" * 32], "undelivered": True, "delay": "1s"}, "undelivered"),
         ("nack", {"receipts": ["A" * 32], "undelivered": True, "reason": "busy"}, "undelivered"),
-        ("extend", {"receipts": ["A" * 32], "visibility": "7d"}, "visibility"),
+        ("extend", {"receipts": ["A" * 32], "lease": "7d"}, "lease"),
     ],
 )
 @served()
@@ -243,11 +243,11 @@ async def test_without_any_group_there_is_no_queue(server: HttpServer) -> None:
 @served()
 async def test_a_job_whose_record_was_deleted_is_done(server: HttpServer) -> None:
     await given(server, "a", "b", "c")
-    first, *_ = await receive(server, max=3)
+    first, *_ = await receive(server, limit=3)
     for job in (first,):
         await settle(server, "nack", job["receipt"])
     server.cluster.gateway.cut(TopicPartition("mail", 0), 1)
-    assert await receive(server, max=3) == []
+    assert await receive(server, limit=3) == []
     assert (await parts(server))[0]["start_offset"] == 1
 
 
@@ -262,7 +262,7 @@ async def test_what_a_response_has_no_room_for_is_given_back(server: HttpServer)
     assert [(job["offset"], job["deliveries"]) for job in found] == [(n, 1) for n in range(4)]
     await settle(server, "nack", *(job["receipt"] for job in found))
     for expected in ([(0, 2), (1, 2)], [(2, 2), (3, 2)]):
-        jobs = await receive(server, "?format=base64", max=10)
+        jobs = await receive(server, "?format=base64", limit=10)
         assert [(job["offset"], job["deliveries"]) for job in jobs] == expected
 
 
@@ -279,7 +279,7 @@ async def test_an_undecodable_batch_is_a_dead_letter_as_it_is(server: HttpServer
     assert stored.status == 200, stored
     await server.post("/v1/topics/mail/records", {"records": [{"value": "behind"}]})
     readable = ["value"] if at == SECOND_RECORD else []
-    jobs = await receive(server, max=10)
+    jobs = await receive(server, limit=10)
     assert [job["value"] for job in jobs] == ["before", *readable, "behind"]
     assert (await settle(server, "ack", *(job["receipt"] for job in jobs))).status == 200
     (letter,) = await letters(server, "?format=base64")
@@ -296,16 +296,16 @@ async def test_an_undecodable_batch_is_a_dead_letter_as_it_is(server: HttpServer
 async def test_a_leader_that_lacks_a_job_neither_closes_nor_buries_it(server: HttpServer) -> None:
     """It is deposed and does not know it: others have delivered the job, and have its record."""
     await given(server, "a", "b")
-    first, second = await receive(server, max=2)
+    first, second = await receive(server, limit=2)
     log = server.cluster.gateway.log(TopicPartition("mail", 0))
     whole, log.batches, log.end = log.batches, [], 0
     assert (await settle(server, "nack", first["receipt"])).status == 200
     assert (await settle(server, "dead-letter", second["receipt"], reason="poison")).status == 200
-    refused = await server.post(f"{QUEUE}:receive", {"max": 2})
+    refused = await server.post(f"{QUEUE}:receive", {"limit": 2})
     assert (refused.status, refused.code) == (503, "no_leader")
     assert (await parts(server))[0]["dead"] == 1
     log.batches, log.end = whole, 2
-    (again,) = await receive(server, max=2)
+    (again,) = await receive(server, limit=2)
     assert (again["value"], again["deliveries"]) == ("a", 2)
     assert [letter["id"] for letter in await letters(server)] == ["mail/0/1"]
 
@@ -313,17 +313,17 @@ async def test_a_leader_that_lacks_a_job_neither_closes_nor_buries_it(server: Ht
 @served()
 async def test_dead_letters_of_a_queue_are_redriven_without_a_retry_topic(server: HttpServer) -> None:
     await given(server, "a", "b", "c", key="u1")
-    jobs = await receive(server, max=3)
+    jobs = await receive(server, limit=3)
     receipts = [job["receipt"] for job in jobs]
     assert (await settle(server, "dead-letter", *receipts, reason="poison")).status == 200
     assert len(await letters(server)) == 3
     shown = await server.post(f"{DLQ}:redrive", {"all": True, "dry_run": True})
     assert (shown.json["count"], shown.json["dry_run"]) == (3, True)
-    assert await receive(server, max=3) == []
+    assert await receive(server, limit=3) == []
     server.cluster.gateway.cut(TopicPartition("mail", 0), 1)  # retention has deleted the first
     redriven = await server.post(f"{DLQ}:redrive", {"all": True})
     assert (redriven.status, redriven.json["count"], redriven.json["left"]) == (200, 2, 1)
-    again = await receive(server, max=3)
+    again = await receive(server, limit=3)
     assert [(job["value"], job["deliveries"]) for job in again] == [("b", 1), ("c", 1)]
     await settle(server, "dead-letter", again[0]["receipt"], reason="worse")
     await settle(server, "ack", again[1]["receipt"])

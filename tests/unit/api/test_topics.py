@@ -137,7 +137,7 @@ async def test_config_is_complete_and_says_what_was_set(server: HttpServer) -> N
     assert got.json["config"]["max.message.bytes"] == 1114112  # type: ignore[index]
     changed = await server.call("PATCH", path, {"config": {"retention.ms": None, "segment.bytes": 4096}})
     assert changed.json["overrides"] == {"segment.bytes": 4096}
-    whole = await server.call("PATCH", "/v1/topics/orders", {"config": {"retention.bytes": 1}})
+    whole = await server.call("PATCH", path, {"config": {"retention.bytes": 1}})
     assert whole.json["config"]["retention.bytes"] == 1  # type: ignore[index]
     assert whole.json["config"]["segment.bytes"] == 4096  # type: ignore[index]
 
@@ -149,7 +149,7 @@ async def test_a_preset_stands_for_settings_that_the_body_does_not_name(server: 
     path, lag = "/v1/topics/orders/config", "replica.lag.max.ms"
     assert (await server.get(path)).json["overrides"] == {lag: 2000}
     for body, overrides in (
-        ({"preset": "throughput"}, {"validate.records": "false"}),
+        ({"preset": "throughput"}, {"validate.records": False}),
         ({"preset": "latency", "config": {lag: 5}}, {lag: 5}),
         ({"preset": "throughput", "config": {"validate.records": None}}, {}),
     ):
@@ -284,7 +284,10 @@ def admin(server: HttpServer) -> FakeAdmin:
 @served(partitions=3)
 async def test_leadership_moves_to_the_broker_named_or_to_any(server: HttpServer) -> None:
     moved = await server.post(f"{ORDERS}:transfer-leadership", {"to": 3})
-    assert (moved.status, moved.json) == (200, {"topic": "orders", "partition": 0, "leader": 3, "term": 8})
+    assert (moved.status, moved.json) == (
+        200,
+        {"topic": "orders", "partition": 0, "leader": 3, "leader_epoch": 8},
+    )
     for body in ({}, None):
         assert (await server.post(f"{ORDERS}:transfer-leadership", body)).status == 200
     assert (await server.get(ORDERS)).json["leader"] != 3
@@ -292,10 +295,10 @@ async def test_leadership_moves_to_the_broker_named_or_to_any(server: HttpServer
 
 @served(partitions=3)
 async def test_a_transfer_out_of_a_term_is_done_once_however_often_it_is_sent(server: HttpServer) -> None:
-    sent = [await server.post(f"{ORDERS}:transfer-leadership", {"term": 7}) for _ in range(3)]
+    sent = [await server.post(f"{ORDERS}:transfer-leadership", {"leader_epoch": 7}) for _ in range(3)]
     assert [reply.status for reply in sent] == [200] * 3
-    assert len({(reply.json["leader"], reply.json["term"]) for reply in sent}) == 1
-    again = await server.post(f"{ORDERS}:transfer-leadership", {"term": 8})
+    assert len({(reply.json["leader"], reply.json["leader_epoch"]) for reply in sent}) == 1
+    again = await server.post(f"{ORDERS}:transfer-leadership", {"leader_epoch": 8})
     assert again.json["leader"] != sent[0].json["leader"]
 
 
@@ -382,7 +385,7 @@ async def test_the_last_resort_estimates_first_and_takes_its_phrase_only(server:
     done = await server.post(RECOVER, {"confirm": phrase})
     assert (done.status, done.json["replicas"]) == (200, [1])
     assert done.json["unsafe_recoveries"] == [
-        {"survivor": 1, "lost": [2, 3], "last_offset": 41, "committed_offset": 40, "at": 1000}
+        {"survivor": 1, "lost": [2, 3], "last_offset": 41, "committed_offset": 40, "recovered_at": 1000}
     ]
     assert partition_operations.UNSAFE_RECOVER.at(topic="orders", partition=0) == RECOVER
 

@@ -92,7 +92,7 @@ async def test_open_transactions_are_listed_and_aborted_by_operators(server: Htt
     (shown,) = items(page)
     assert (shown["id"], shown["state"]) == (first["id"], "ongoing")
     assert shown["partitions"] == [{"topic": "orders", "partitions": [0]}]
-    assert shown["changed"] == shown["began"], "with its first record"
+    assert shown["changed_at"] == shown["began_at"], "with its first record"
     token = page.json["next_page_token"]
     rest = await server.get(f"{TRANSACTIONS}?limit=1&page_token={token}")
     assert [each["transactional_id"] for each in items(rest)] == ["b"]
@@ -138,10 +138,10 @@ async def test_a_change_that_cannot_be_shown_is_an_unknown_outcome(
 # requirement: D3
 @served()
 async def test_a_run_of_a_sink_registers_and_fences_the_run_before(server: HttpServer) -> None:
-    first = {"key": "sink", "owner": "q", "run": "r1", "sequence": 0}
+    first = {"sink_key": "sink", "owner": "q", "run": "r1", "sequence": 0}
     for _ in range(2):
         begun = await server.post(f"{TRANSACTIONS}:begin-run", first)
-        assert begun.json == {"key": "sink", "run_epoch": 1, "committed": False}
+        assert begun.json == {"sink_key": "sink", "run_epoch": 1, "committed": False}
     ask = {"transactional_id": "sink~1", "run_epoch": 1}
     one = (await server.post(TRANSACTIONS, ask)).json
     await joined(server, one)
@@ -149,13 +149,13 @@ async def test_a_run_of_a_sink_registers_and_fences_the_run_before(server: HttpS
     assert second.json["run_epoch"] == 2
     assert (await server.get(f"{TRANSACTIONS}/{one['id']}")).json["state"] == "aborted"
     assert (await server.post(TRANSACTIONS, ask)).code == "producer_fenced"
-    batch = {"key": "sink", "sequence": 0, "transactions": [], "run": "r1", "run_epoch": 1}
+    batch = {"sink_key": "sink", "sequence": 0, "transactions": [], "run": "r1", "run_epoch": 1}
     assert (await server.post(f"{TRANSACTIONS}:commit-batch", batch)).code == "producer_fenced"
     batch |= {"run": "r2", "run_epoch": 2}
     assert (await server.post(f"{TRANSACTIONS}:commit-batch", batch)).json["outcome"] == "committed"
     third = await server.post(f"{TRANSACTIONS}:begin-run", {**first, "run": "r3"})
-    assert third.json == {"key": "sink", "run_epoch": None, "committed": True}
-    rest = {"key": "sink", "transactions": [], "run_epoch": 2}
+    assert third.json == {"sink_key": "sink", "run_epoch": None, "committed": True}
+    rest = {"sink_key": "sink", "transactions": [], "run_epoch": 2}
     assert (await server.post(f"{TRANSACTIONS}:abort-batch", rest)).json["outcome"] == "aborted"
 
 
@@ -180,8 +180,12 @@ async def test_binary_batches_have_the_producer_of_their_transaction(server: Htt
         (f"{TRANSACTIONS}/copy-1:commit", None, "transaction"),
         (f"{TRANSACTIONS}/a@b.c:abort", None, "transaction"),
         (f"{TRANSACTIONS}/a@1.0:prepare", {"timeout": "61m"}, "timeout"),  # its readers wait so long
-        (f"{TRANSACTIONS}:commit-batch", {"key": "k", "sequence": 1, "transactions": []}, "transactions"),
-        (f"{TRANSACTIONS}:abort-batch", {"key": "k", "transactions": ["k"]}, "transactions"),
+        (
+            f"{TRANSACTIONS}:commit-batch",
+            {"sink_key": "k", "sequence": 1, "transactions": []},
+            "transactions",
+        ),
+        (f"{TRANSACTIONS}:abort-batch", {"sink_key": "k", "transactions": ["k"]}, "transactions"),
     ],
 )
 @served()
@@ -194,8 +198,8 @@ async def test_a_refusal_names_the_field(server: HttpServer, path: str, body: ob
     ("added", "field"),
     [
         ({"Raftlog-Transaction": "nonsense"}, "Raftlog-Transaction"),
-        ({"Raftlog-Transaction": "a@1.0", "Producer-Id": "1"}, "Producer-Id"),
-        ({"Raftlog-Transaction": "a@1.0", "Producer-Seq": "-1"}, "Producer-Seq"),
+        ({"Raftlog-Transaction": "a@1.0", "Raftlog-Producer-Id": "1"}, "Raftlog-Producer-Id"),
+        ({"Raftlog-Transaction": "a@1.0", "Raftlog-Producer-Sequence": "-1"}, "Raftlog-Producer-Sequence"),
     ],
 )
 @served(partitions=3)
@@ -269,7 +273,7 @@ async def member(server: HttpServer) -> int:
     """``m-1`` joins and gets all partitions; its generation."""
     joined = await server.post("/v1/groups/copiers/members", {"topics": ["orders"], "member_id": "m-1"})
     generation = joined.json["generation"]
-    body = {"generation": generation, "plan": "auto"}
+    body = {"generation": generation, "assignments": "auto"}
     assert (await server.post("/v1/groups/copiers/members/m-1:sync", body)).status == 200
     return int(str(generation))
 
@@ -350,9 +354,9 @@ async def test_a_batch_of_a_sink_commits_offsets(server: HttpServer) -> None:
     assert (prepared["state"], prepared["groups"]) == ("prepared", ["copiers"])
     late = await added(server, one, 4)
     assert (late.status, late.code) == (403, "producer_fenced")
-    body = {"key": "sink", "sequence": 1, "transactions": [one]}
+    body = {"sink_key": "sink", "sequence": 1, "transactions": [one]}
     ended = await server.post(f"{TRANSACTIONS}:commit-batch", body)
-    assert ended.json == {"key": "sink", "outcome": "committed", "transactions": [one]}
+    assert ended.json == {"sink_key": "sink", "outcome": "committed", "transactions": [one]}
     assert await committed(server) == [(0, 3)]
 
 

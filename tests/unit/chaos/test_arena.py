@@ -31,14 +31,14 @@ def partition(**changed: object) -> dict[str, Any]:
     return {
         "partition": 0,
         "leader": 1,
-        "term": 1,
+        "leader_epoch": 1,
         "replicas": [*BROKERS],
         "learners": [],
         "in_sync": [*BROKERS],
         "commit_index": 0,
         "log_start_offset": 0,
         "high_watermark": 0,
-        "end_offset": 0,
+        "log_end_offset": 0,
         "size_bytes": 0,
     } | changed
 

@@ -67,16 +67,16 @@ def test_a_queue_is_worked_off(raftlog: Commands) -> None:
     table = raftlog("queue receive orders").stdout
     assert "letter 0" in table
     receipt = table.splitlines()[1].split()[0]
-    assert "leased until" in raftlog(f"queue extend orders {receipt} --visibility 10m").stderr
+    assert "leased until" in raftlog(f"queue extend orders {receipt} --lease 10m").stderr
     assert "done: 1 job" in raftlog(f"queue ack orders {receipt}").stderr
-    assert "letter 1" in raftlog("queue receive orders --max 1 --ack -o json").stdout
+    assert "letter 1" in raftlog("queue receive orders --limit 1 --ack -o json").stdout
     receipt = raftlog("queue receive orders").stdout.splitlines()[1].split()[0]
     assert "given back" in raftlog(f"queue nack orders {receipt} --delay 1h").stderr
     shown = raftlog("queue describe orders")
     assert "not ordered" in shown.stderr
     assert shown.stdout.split("\n")[1].split() == ["0", "2", "3", "0", "1", "0"]
     assert "lease_lost" in raftlog(f"queue dead-letter orders {receipt}", code=1).stderr
-    raftlog("queue receive orders --visibility soon", code=2)
+    raftlog("queue receive orders --lease soon", code=2)
     assert "there are no jobs" in raftlog("queue receive orders -g refunds --tags paid", code=1).stderr
     assert "records with any of paid" in raftlog("queue describe orders -g refunds").stderr
     assert "this request asks for all records" in raftlog("queue receive orders -g refunds", code=1).stderr
@@ -84,7 +84,7 @@ def test_a_queue_is_worked_off(raftlog: Commands) -> None:
         "--tags-none: 'paid' is in --tags"
         in raftlog("queue receive orders --tags paid --tags-none paid", code=2).stderr
     )
-    assert "invalid_request" in raftlog("queue receive orders --visibility 7d", code=1).stderr
+    assert "invalid_request" in raftlog("queue receive orders --lease 7d", code=1).stderr
     assert "deleted" in raftlog("queue delete orders").stderr
 
 
@@ -136,7 +136,7 @@ def test_a_group_is_shown_with_the_owners_of_partitions_and_both_offsets(raftlog
     joined = call(raftlog.url, "POST", "/v1/groups/mail/members", {"topics": ["orders"], "member_id": "m"})
     generation = {"generation": joined.json["generation"]}
     path = "/v1/groups/mail/members/m:sync"
-    assert call(raftlog.url, "POST", path, {**generation, "plan": "auto"}).status == 200
+    assert call(raftlog.url, "POST", path, {**generation, "assignments": "auto"}).status == 200
     place = {"topic": "orders", "partition": 0, "offset": 2}
     commit = {**generation, "member_id": "m", "offsets": [place]}
     assert call(raftlog.url, "PUT", "/v1/groups/mail/offsets", commit).status == 204

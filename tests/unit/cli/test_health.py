@@ -10,37 +10,39 @@ from msgspec.structs import replace
 
 from api.cli.health import Health
 from raftlog.wire.bodies import (
-    BrokerStateBody,
-    HealthBody,
-    PartitionBody,
-    ReassignmentBody,
-    RefusedReplicaBody,
+    BrokerHealth,
+    BrokerState,
+    PartitionDescription,
+    Reassignment,
+    RefusedReplica,
 )
 from tests.helpers.async_tests import beside
 from tests.helpers.command_line import invoke
 from tests.helpers.http_server import HttpServer, serve
 
 
-def partition(replicas: list[int], in_sync: list[int], target: list[int] | None = None) -> PartitionBody:
-    return PartitionBody(
+def partition(
+    replicas: list[int], in_sync: list[int], target: list[int] | None = None
+) -> PartitionDescription:
+    return PartitionDescription(
         partition=0,
         leader=in_sync[0] if in_sync else None,
-        term=1,
+        leader_epoch=1,
         replicas=replicas,
         learners=[],
         in_sync=in_sync,
         commit_index=0,
         log_start_offset=0,
         high_watermark=0,
-        end_offset=0,
+        log_end_offset=0,
         size_bytes=0,
         reassignment=None
         if target is None
-        else ReassignmentBody(target=target, state="learning", caught_up_percent=None),
+        else Reassignment(target=target, state="learning", caught_up_percent=None),
     )
 
 
-def examined(one: PartitionBody, *, down: Iterable[int], spare: Iterable[int]) -> Health:
+def examined(one: PartitionDescription, *, down: Iterable[int], spare: Iterable[int]) -> Health:
     found = Health([], list(down), spare=frozenset(spare))
     found.add("orders", one)
     return found
@@ -88,7 +90,7 @@ def test_without_a_controller_brokers_that_do_not_answer_count_as_down() -> None
     ],
 )
 def test_says_why_replicas_cannot_be_restored(
-    one: PartitionBody, down: list[int], spare: list[int], told: str
+    one: PartitionDescription, down: list[int], spare: list[int], told: str
 ) -> None:
     found = examined(one, down=down, spare=spare)
     assert found.problems == [told]
@@ -105,7 +107,7 @@ def test_says_why_replicas_cannot_be_restored(
         pytest.param(partition([1, 2, 3], [1, 2, 3]), [5], id="another broker is down"),
     ],
 )
-def test_restorable_replicas_have_no_obstacle(one: PartitionBody, down: list[int]) -> None:
+def test_restorable_replicas_have_no_obstacle(one: PartitionDescription, down: list[int]) -> None:
     found = examined(one, down=down, spare=[1, 2, 4])
     assert found.not_restorable == []
     assert not any("restored" in problem or "can take" in problem for problem in found.problems)
@@ -115,7 +117,7 @@ def test_restorable_replicas_have_no_obstacle(one: PartitionBody, down: list[int
 def test_names_brokers_that_do_not_open_new_replicas_once() -> None:
     found = Health([], [])
     found.add_refused(
-        RefusedReplicaBody(broker, "orders", partition, "no room")
+        RefusedReplica(broker, "orders", partition, "no room")
         for broker, partition in ((4, 0), (4, 1), (5, 2))
     )
     assert found.refused == ["orders/0 on broker 4", "orders/1 on broker 4", "orders/2 on broker 5"]
@@ -127,14 +129,14 @@ def test_names_brokers_that_do_not_open_new_replicas_once() -> None:
 
 def test_names_what_users_cannot_do_at_a_broker() -> None:
     found = Health([], [])
-    room = BrokerStateBody(True, 500_000_000, 1_000_000_000, 0)
-    found.add_broker(1, "http://one", HealthBody("ok", {}, room))
-    found.add_broker(2, "http://two", HealthBody("ok", {"controller": True}))
+    room = BrokerState(True, 500_000_000, 1_000_000_000, 0)
+    found.add_broker(1, "http://one", BrokerHealth("ok", {}, room))
+    found.add_broker(2, "http://two", BrokerHealth("ok", {"controller": True}))
     assert found.is_healthy
-    found.add_broker(3, "http://three", HealthBody("ok", {}, replace(room, takes_records=False)))
+    found.add_broker(3, "http://three", BrokerHealth("ok", {}, replace(room, takes_records=False)))
     found.add_broker(4, "http://four", None)
     failed = replace(room, failed_replicas=1)
-    found.add_broker(5, "http://five", HealthBody("unavailable", {"controller": False}, failed))
+    found.add_broker(5, "http://five", BrokerHealth("unavailable", {"controller": False}, failed))
     assert found.as_json()["brokers_without_room"] == [3]
     assert found.problems == [
         "broker 3 has no room and takes no records: 500000000 bytes of its disk are free, 1000000000 are "
@@ -157,7 +159,7 @@ def test_names_what_users_cannot_do_at_a_broker() -> None:
     ],
 )
 def test_internal_topics_that_wait_for_replicas_are_named(
-    one: PartitionBody, in_use: int, missing: int
+    one: PartitionDescription, in_use: int, missing: int
 ) -> None:
     found = Health([], [], spare=frozenset({1, 2, 3, 4}), in_use=in_use)
     found.add("orders", one)

@@ -19,7 +19,7 @@ from api.cli.output import note, problem, write_json, write_json_line, write_tab
 from api.cli.restarts import _asker
 from api.cli.tables import duration_text, setting_text, size_text, table_lines
 from raftlog.units import duration_ms, size_bytes
-from raftlog.wire.bodies import ReassignmentBody
+from raftlog.wire.bodies import Reassignment
 from raftlog.wire.limits import INT64_MAX
 from tests.helpers.async_tests import beside
 from tests.helpers.command_line import RAFTLOG, Commands, invoke
@@ -79,7 +79,7 @@ def test_columns_stay_aligned_beside_wide_and_combining_characters() -> None:
     assert list(table_lines(rows)) == ["key    value", "订单   x", "e\u0301t     x", "plain  x"]
 
 
-MOVE = ReassignmentBody(target=[1, 2], state="learning", caught_up_percent=None)
+MOVE = Reassignment(target=[1, 2], state="learning", caught_up_percent=None)
 ESCAPES = "\x1b]0;owned\x07\x1b[31m"
 
 

@@ -17,12 +17,12 @@ from api.cli.local import _is_ready
 from api.cli.reading import Reading, answer_of, opened
 from api.cli.samples import group_lags
 from raftlog.errors import Draining, NoLeader, NotSent, RaftlogError
-from raftlog.wire.bodies import BrokerBody, ClusterBody
+from raftlog.wire.bodies import BrokerDescription, ClusterDescription
 from tests.helpers.async_tests import beside
 from tests.helpers.command_line import invoke
 from tests.helpers.no_brokers import frozen_broker
 
-INFO = ClusterBody(cluster_id="c", controller=1, metadata_version=4, brokers=3, version="0.1.0")
+INFO = ClusterDescription(cluster_id="c", controller=1, metadata_version=4, brokers=3, version="0.1.0")
 BODY = msgspec.json.encode(INFO)
 CLOSE = "Connection: close\r\n"
 
@@ -111,7 +111,7 @@ def test_a_lag_is_that_of_all_partitions(
     metrics: bytes, lags: dict[str, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with beside(scripted(answer(metrics))) as url:
-        assert group_lags([BrokerBody(1, url, None, alive=True, draining=False)]) == lags
+        assert group_lags([BrokerDescription(1, url, None, alive=True, draining=False)]) == lags
     assert capsys.readouterr().err == ""
 
 

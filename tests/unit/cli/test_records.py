@@ -95,7 +95,7 @@ def test_what_goes_in_comes_out_byte_by_byte(raftlog: Records) -> None:
     assert told.startswith("2002 records, ")
     assert "p99" in told
     assert raftlog.consume("bytes") == data
-    assert raftlog.consume("bytes", "--from", "-2", "--max", "1") == data.split(b"\n")[-3] + b"\n"
+    assert raftlog.consume("bytes", "--from", "-2", "--limit", "1") == data.split(b"\n")[-3] + b"\n"
 
 
 def test_records_pass_through_json_unchanged(raftlog: Records) -> None:
@@ -295,7 +295,7 @@ def test_undecodable_batch_ends_consume_behind_what_precedes_it(raftlog: Records
 
 def test_undecodable_batches_are_skipped_and_counted_on_request(raftlog: Records) -> None:
     raftlog.store_undecodable("skipped")
-    for more, shown in (((), b"one\nvalue\ntwo\n"), (("--follow", "--from", "-4", "--max", "2"), b"two\n")):
+    for more, shown in (((), b"one\nvalue\ntwo\n"), (("--follow", "--from", "-4", "--limit", "2"), b"two\n")):
         if more:
             raftlog.produce("skipped", b"three\n")
             shown += b"three\n"
@@ -305,7 +305,7 @@ def test_undecodable_batches_are_skipped_and_counted_on_request(raftlog: Records
             "skipped offsets 2 to 3 of skipped/0: they cannot be decoded",
             "skipped 2 offsets that cannot be decoded",
         ]
-    enough = raftlog.ended("skipped", "--skip-undecodable", "--max", "2")
+    enough = raftlog.ended("skipped", "--skip-undecodable", "--limit", "2")
     assert (enough.stdout_bytes, enough.stderr) == (b"one\nvalue\n", "")
 
 
@@ -405,7 +405,7 @@ def test_commands_of_a_group_continue_where_the_last_one_ended(raftlog: Records)
     def printed(*arguments: str) -> list[int]:
         return sorted(map(int, raftlog.consume("shared", *arguments).split()))
 
-    first = printed("--group", "readers", "--max", "10")
+    first = printed("--group", "readers", "--limit", "10")
     assert sorted(first + printed("--group", "readers")) == list(range(30))
     assert printed("-g", "readers") == []
     assert printed("-g", "late", "--from", "latest") == []
@@ -422,7 +422,7 @@ def test_options_of_partitions_are_refused_with_a_group(raftlog: Records, option
 
 
 # requirement: N6
-@pytest.mark.parametrize("option", [(), ("--group", "g"), ("--follow", "--max", "2")])
+@pytest.mark.parametrize("option", [(), ("--group", "g"), ("--follow", "--limit", "2")])
 def test_a_preset_is_chosen_by_its_name(raftlog: Records, option: tuple[str, ...]) -> None:
     topic = f"preset{len(option)}"
     raftlog.topic(topic)
@@ -455,7 +455,7 @@ def test_a_message_is_committed_before_it_is_printed_at_most_once(raftlog: Recor
     raftlog.topic("printed")
     raftlog.produce("printed", b"a\nb\nc\n")
     once = ("--group", "printers", "--delivery", "at_most_once")
-    assert raftlog.consume("printed", *once, "--max", "2") == b"a\nb\n"
+    assert raftlog.consume("printed", *once, "--limit", "2") == b"a\nb\n"
     assert raftlog.consume("printed", *once) == b"c\n"
     exactly = raftlog.ended("printed", "--group", "g", "--delivery", "exactly_once", code=2).stderr
     assert "standard output is in no transaction" in exactly

@@ -54,8 +54,8 @@ def test_a_preset_is_chosen_when_a_topic_is_made_or_changed(raftlog: Commands) -
         found = json.loads(raftlog(f"topic {command} -o json").stdout)["config"]
         return found["validate.records"], found["replica.lag.max.ms"]
 
-    assert config("create clicks --preset throughput") == ("false", 10_000)
-    assert config("alter clicks --preset latency --config replica.lag.max.ms=3s") == ("true", 3_000)
+    assert config("create clicks --preset throughput") == (False, 10_000)
+    assert config("alter clicks --preset latency --config replica.lag.max.ms=3s") == (True, 3_000)
     assert "choose 'latency', 'throughput'" in raftlog("topic alter clicks --preset fast", code=2).stderr
     raftlog("topic delete clicks --yes")
 

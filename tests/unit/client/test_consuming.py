@@ -50,10 +50,10 @@ async def polled(taken: Consumer) -> Message:
     return message
 
 
-async def group_polled(client: Client, body: wire.PollGroup) -> wire.PolledBody:
+async def group_polled(client: Client, body: wire.PollGroup) -> wire.PolledGroup:
     """What a member of ``h`` gets whose broker makes the plan."""
     reply = await client._session.ask_any("POST", "/v1/groups/h/members/a:poll", body=body)
-    return reply.read(wire.PolledBody)
+    return reply.read(wire.PolledGroup)
 
 
 async def until_shared(*members: Consumer) -> None:
@@ -209,7 +209,7 @@ async def test_the_records_of_a_cancelled_batch_come_with_the_next_one() -> None
         first = anext(taken.batches())
         await cancelled(first, lambda: taken.lag == {TopicPartition(TOPIC, 0): 0})
         async with asyncio.timeout(20):
-            batch = await anext(taken.batches(max_records=2))
+            batch = await anext(taken.batches(limit=2))
         assert [message.offset for message in batch] == [0, 1, 2, 3, 4]  # in one transaction
 
 
@@ -218,7 +218,7 @@ async def test_batches_begin_with_what_poll_has_left() -> None:
     async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
         assert (await polled(taken)).offset == 0
         offsets: list[list[int]] = []
-        async for batch in taken.batches(max_records=3):
+        async for batch in taken.batches(limit=3):
             offsets.append([message.offset for message in batch])
             if offsets[-1][-1] == 4:
                 break

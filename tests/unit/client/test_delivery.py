@@ -70,7 +70,7 @@ async def test_a_receipt_says_where_the_record_is_and_what_the_acknowledgement_s
         assert (receipt.topic, receipt.partition, receipt.offset) == ("orders", 0, 0)
         assert receipt.timestamp_ms == 1_700_000_000_000 + 86_400_000 + 7
         durability = receipt.durability
-        assert (durability.acks, durability.committed, durability.replicas, durability.term) == (
+        assert (durability.acks, durability.committed, durability.replicas, durability.leader_epoch) == (
             "every",
             True,
             2,

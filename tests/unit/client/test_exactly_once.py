@@ -38,7 +38,7 @@ async def consumer(client: Client, group: str = "g", **options: object) -> Consu
     """A member that handles batches in transactions."""
     merged: dict[str, object] = {
         "delivery": "exactly_once",
-        "max_records": 7,
+        "limit": 7,
         "session_timeout": "3s",
         "rebalance_timeout": "1s",
         "transaction_timeout": "60s",
@@ -139,7 +139,7 @@ async def test_an_aborted_batch_may_be_handled_again_at_once() -> None:
 @pytest.mark.parametrize("seed", range(3))
 async def test_each_record_has_one_result_whatever_is_lost(seed: int) -> None:
     rng = random.Random(seed)
-    async with filled() as (broker, client), await consumer(client, max_records=3) as taken:
+    async with filled() as (broker, client), await consumer(client, limit=3) as taken:
         left = COUNT
         async with asyncio.timeout(30):
             async for batch in taken.batches():
@@ -321,7 +321,7 @@ async def test_the_blocking_client_handles_batches_likewise() -> None:
             left = COUNT
             with (
                 BlockingClient(broker.url) as blocking,
-                blocking.consumer("g", "orders", delivery=Delivery.EXACTLY_ONCE, max_records=9) as taken,
+                blocking.consumer("g", "orders", delivery=Delivery.EXACTLY_ONCE, limit=9) as taken,
             ):
                 for batch in taken.batches():
                     with batch.transaction() as tx:

@@ -119,18 +119,20 @@ async def test_the_error_of_a_read_is_not_raised_in_the_next_assignment() -> Non
 MEMBERS, COMMITTED = "/v1/groups/g/members", "/v1/groups/g/offsets"
 
 
-async def polled(client: Client, body: wire.PollGroup) -> wire.PolledBody:
+async def polled(client: Client, body: wire.PollGroup) -> wire.PolledGroup:
     """By member ``z``."""
-    return (await client._session.ask_any("POST", f"{MEMBERS}/z:poll", body=body)).read(wire.PolledBody)
+    return (await client._session.ask_any("POST", f"{MEMBERS}/z:poll", body=body)).read(wire.PolledGroup)
 
 
 async def joined(client: Client) -> int:
     """Member ``b`` joins and gets the partition; its generation."""
     ask = client._session.ask_any
     body = wire.JoinGroup(topics=[TOPIC], member_id="b")
-    generation = (await ask("POST", MEMBERS, body=body)).read(wire.JoinedBody).generation
-    reply = await ask("POST", f"{MEMBERS}/b:sync", body=wire.SyncGroup(generation=generation, plan="auto"))
-    assert reply.read(wire.SyncedBody).assignment == [wire.TopicPartitions(TOPIC, [0])]
+    generation = (await ask("POST", MEMBERS, body=body)).read(wire.JoinedGroup).generation
+    reply = await ask(
+        "POST", f"{MEMBERS}/b:sync", body=wire.SyncGroup(generation=generation, assignments="auto")
+    )
+    assert reply.read(wire.SyncedGroup).assignment == [wire.TopicPartitions(TOPIC, [0])]
     return generation
 
 
@@ -139,11 +141,11 @@ async def test_an_acknowledgement_of_an_earlier_generation_takes_nothing_back() 
     async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
         await send_numbers(client, 10)
         first = await polled(client, wire.PollGroup(topics=[TOPIC], wait="0s"))
-        body = wire.PollGroup(generation=first.generation, ack=first.positions, wait="20s", max_records=5)
+        body = wire.PollGroup(generation=first.generation, ack=first.positions, wait="20s", limit=5)
         waiting = asyncio.create_task(polled(client, body))
         generation = await joined(client)  # once that poll has joined again
         await send_numbers(client, 40)
-        offset = wire.OffsetCommitBody(TOPIC, 0, 45)
+        offset = wire.OffsetCommit(TOPIC, 0, 45)
         commit = wire.CommitOffsets(offsets=[offset], member_id="b", generation=generation)
         await client._session.ask_any("PUT", COMMITTED, body=commit)
         await client._session.ask_any("DELETE", f"{MEMBERS}/b")
@@ -157,8 +159,8 @@ async def test_an_acknowledgement_of_an_earlier_generation_takes_nothing_back() 
 async def test_a_repeated_poll_reads_what_its_lost_answer_had() -> None:
     async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
         await send_numbers(client, 10)
-        first = await polled(client, wire.PollGroup(topics=[TOPIC], wait="0s", max_records=3))
-        body = wire.PollGroup(generation=1, ack=first.positions, wait="0s", max_records=3)
+        first = await polled(client, wire.PollGroup(topics=[TOPIC], wait="0s", limit=3))
+        body = wire.PollGroup(generation=1, ack=first.positions, wait="0s", limit=3)
         second = await polled(client, body)
         await polled(client, wire.PollGroup(generation=1, ack=second.positions, wait="0s"))
         again = await polled(client, body)

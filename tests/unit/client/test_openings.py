@@ -10,7 +10,7 @@ import pytest
 from raftlog.client.incarnation import Incarnation
 from raftlog.client.session import Session
 from raftlog.errors import ConnectionLost
-from raftlog.wire.transactions import OpenedBody, OpenTransaction
+from raftlog.wire.transactions import OpenedTransaction, OpenTransaction
 
 
 class Losing:
@@ -25,7 +25,7 @@ class Losing:
         self.names.append(body.incarnation)
         if self._lost.pop(0):
             raise ConnectionLost("no answer")
-        opened = OpenedBody("copy@7.0", "copy", 7, 0, 1_000)
+        opened = OpenedTransaction("copy@7.0", "copy", 7, 0, 1_000)
         return SimpleNamespace(read=lambda kind: opened)
 
 

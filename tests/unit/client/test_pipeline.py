@@ -138,7 +138,7 @@ def test_a_broker_that_lost_track_gets_a_new_epoch_and_nothing_is_given_up() -> 
     pipeline.delivered(first)
     second = pipeline.next_to_send(source.take)
     assert second is not None
-    pipeline.failed(second, OutOfOrderSequence(expected_seq=0))
+    pipeline.failed(second, OutOfOrderSequence(expected_sequence=0))
     decision = pipeline.settle(now=0.0)
     assert (decision.given_up, decision.retry_after) == ([], None)
     assert pipeline.next_to_send(source.take) is second
@@ -156,7 +156,7 @@ def test_a_long_wait_for_a_leader_does_not_cost_the_right_to_a_new_number() -> N
         pipeline.failed(second, NoLeader())
         pipeline.settle(now=0.0)
         assert pipeline.next_to_send(source.take) is second
-    pipeline.failed(second, OutOfOrderSequence(expected_seq=0))
+    pipeline.failed(second, OutOfOrderSequence(expected_sequence=0))
     assert pipeline.settle(now=0.0).given_up == []
     assert pipeline.next_to_send(source.take) is second
     assert (second.sequence, pipeline.epoch) == (0, 1)

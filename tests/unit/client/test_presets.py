@@ -98,14 +98,14 @@ async def test_presets_choose_between_small_and_large_pieces(reader: str) -> Non
 
 # requirement: N6
 @pytest.mark.parametrize("preset", READER_PRESETS)
-@pytest.mark.parametrize("option", [{"max_records": 7}, {"prefetch_bytes": 9}, {"linger": "3ms"}])
+@pytest.mark.parametrize("option", [{"limit": 7}, {"prefetch_bytes": 9}, {"linger": "3ms"}])
 def test_a_preset_yields_to_what_is_said(preset: str, option: dict[str, Any]) -> None:
     for make in (consumer_options, worker_options):
         given = {"topics": TOPIC, "group": "g", "preset": preset}
         found, base = make(**given, **option), make(**given)
         found, base = getattr(found, "consumer", found), getattr(base, "consumer", base)
         told = consumer_options(TOPIC, TOPIC, **option)
-        for name in ("max_records", "prefetch_bytes", "linger_s"):
+        for name in ("limit", "prefetch_bytes", "linger_s"):
             source = told if name.startswith(next(iter(option))) else base
             assert getattr(found, name) == getattr(source, name)
 

@@ -74,7 +74,7 @@ async def test_a_message_has_all_that_is_stored_of_it() -> None:
         assert message.tags == ("new",)
         assert message.size_bytes == 2 + 8 + 1 + 1 + len("raftlog.tag") + 3
         assert message.crc == cluster.partition().batches[0].header.crc
-        assert message.timestamp_type == "create"
+        assert message.timestamp_type == "CreateTime"
 
 
 async def test_positions_are_offsets_names_times_and_counts_from_the_end() -> None:
@@ -364,7 +364,7 @@ async def test_the_replica_in_the_rack_is_read_with_the_bound_of_the_client() ->
         assert [message.value for message in chunk] == [b"x"]
         ((broker, query),) = cluster.closest_reads
         assert broker == 2
-        assert (query["from"], query["route"], query["max_staleness"]) == ("closest", "none", "5000ms")
+        assert (query["read_from"], query["route"], query["max_staleness"]) == ("closest", "none", "5000ms")
         assert query["min_offset"] == "1"
 
 
@@ -385,7 +385,7 @@ async def test_the_leader_is_read_if_no_replica_is_closer(rack: str | None, in_s
     "error",
     [
         LAGS,
-        InvalidRequest("there is no query parameter 'from'; this path has isolation", field="from"),
+        InvalidRequest("there is no query parameter 'read_from'; this path has isolation", field="from"),
         OffsetOutOfRange("not there", start=7, end=9),
         TopicNotFound("its metadata lags", topic="orders"),
     ],

@@ -282,7 +282,9 @@ REPEATED: dict[str, Callable[[Client], Awaitable[object]]] = {
     "add partitions": lambda client: client.topics.add_partitions("orders", 1, expected=1),
     "delete before": lambda client: client.partitions.delete_before("orders", 0, 1),
     "forget": lambda client: client.brokers.forget(4),
-    "transfer out of a term": lambda client: client.partitions.transfer_leadership("orders", 0, term=7),
+    "transfer out of a term": lambda client: client.partitions.transfer_leadership(
+        "orders", 0, leader_epoch=7
+    ),
 }
 RAISED: dict[str, Callable[[Client], Awaitable[object]]] = {
     "create": lambda client: client.topics.create("orders"),
@@ -321,7 +323,7 @@ async def test_a_transfer_to_any_broker_names_the_term_of_now_in_each_attempt() 
 
     async def answer(request: web.Request) -> web.Response:
         if request.method == "GET":
-            shown = bodies.PartitionBody(0, 1, 7, [1, 2], [], [1, 2], 0, 0, 0, 0, 0)
+            shown = bodies.PartitionDescription(0, 1, 7, [1, 2], [], [1, 2], 0, 0, 0, 0, 0)
             return web.Response(body=msgspec.json.encode(shown), content_type="application/json")
         sent.append(await request.json())
         if len(sent) == 1:

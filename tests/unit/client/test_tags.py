@@ -138,7 +138,7 @@ async def test_combined_tags_give_exactly_the_messages_that_match(seed: int) -> 
 async def worked_off(client: Client, group: str, **options: Sequence[str] | None) -> list[int]:
     """The offsets of all jobs of a queue, by a worker that acknowledges each."""
     queue, found = client.queue(TOPIC, group=group), list[int]()
-    while jobs := await queue.poll(max=40, **options):
+    while jobs := await queue.poll(limit=40, **options):
         await queue.ack(*(job.receipt for job in jobs))
         found += sorted(job.message.offset for job in jobs)
     return found
@@ -263,9 +263,9 @@ async def test_a_poll_over_http_reads_and_commits_by_tags() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 25)
 
-        async def poll(body: wire.PollGroup) -> wire.PolledBody:
+        async def poll(body: wire.PollGroup) -> wire.PolledGroup:
             path = "/v1/groups/g/members/m-1:poll"
-            return (await client._session.ask_any("POST", path, body=body)).read(wire.PolledBody)
+            return (await client._session.ask_any("POST", path, body=body)).read(wire.PolledGroup)
 
         first = await poll(wire.PollGroup(topics=[TOPIC], tags=["paid"], wait="0s"))
         assert [record.offset for record in first.records] == [3, 13, 23]
@@ -282,7 +282,7 @@ async def test_a_poll_over_http_reads_and_commits_by_tags() -> None:
         third = await waiting
         assert [record.offset for record in third.records] == [26]
         await poll(wire.PollGroup(wait="0s"))  # it joins again, with what is known of it
-        members = (await client._session.ask_any("GET", "/v1/groups/g")).read(wire.GroupBody).members
+        members = (await client._session.ask_any("GET", "/v1/groups/g")).read(wire.GroupDescription).members
         assert members[0].tags == ["paid"]
 
 
@@ -300,10 +300,14 @@ async def test_members_read_and_commit_by_combined_tags() -> None:
         path = "/v1/groups/polling/members/m-1:poll"
         body = wire.PollGroup(topics=[TOPIC], wait="0s", **lists)
         for _ in range(2):  # the second one says nothing of tags
-            polled = (await client._session.ask_any("POST", path, body=body)).read(wire.PolledBody)
+            polled = (await client._session.ask_any("POST", path, body=body)).read(wire.PolledGroup)
             assert [record.offset for record in polled.records] == expected
             body = wire.PollGroup(generation=polled.generation, wait="0s")
-        shown = (await client._session.ask_any("GET", "/v1/groups/polling")).read(wire.GroupBody).members[0]
+        shown = (
+            (await client._session.ask_any("GET", "/v1/groups/polling"))
+            .read(wire.GroupDescription)
+            .members[0]
+        )
         assert (shown.tags, shown.tags_all, shown.tags_none) == ([], ["new", "vip"], ["paid"])
 
 
@@ -312,7 +316,7 @@ async def test_a_queue_of_some_tags() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 30)
         queue, paid = client.queue(TOPIC, group="crew"), {"tags": ["paid"], "tags_none": ["vip"]}
-        first, second = await queue.poll(max=10, **paid)
+        first, second = await queue.poll(limit=10, **paid)
         assert [first.message.offset, second.message.offset] == [13, 23]
         shown = await queue.describe()
         assert (shown.tags, shown.tags_all, shown.tags_none) == (["paid"], [], ["vip"])
@@ -332,7 +336,7 @@ async def test_a_queue_of_some_tags() -> None:
         with pytest.raises(Conflict, match="other tags than the queue"):
             await client._session.ask_any("POST", f"{letters}:redrive", body=SettleDeadLetters(all=True))
         await queue.delete()
-        assert [job.message.offset for job in await queue.poll(max=10, **paid)] == [23]
+        assert [job.message.offset for job in await queue.poll(limit=10, **paid)] == [23]
 
 
 async def test_a_look_for_jobs_says_whether_it_has_seen_the_end() -> None:

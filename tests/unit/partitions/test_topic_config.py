@@ -72,7 +72,7 @@ def test_truths_may_come_as_text_or_not(value: object) -> None:
         ("min.cleanable.dirty.ratio", True),
         ("cleanup.policy", "shred"),
         ("replica.lag.max.ms", 0),
-        ("replica.lag.max.messages", 0),
+        ("replica.lag.max.records", 0),
         ("validate.records", "yes"),
         ("retention.minutes", 5),
     ],

@@ -306,10 +306,10 @@ def test_each_batch_is_a_row() -> None:
     assert rows[1].cells() == {
         "position": 65,
         "offsets": "8..8",
-        "epoch": 7,
+        "leader_epoch": 7,
         "codec": 0,
         "records": 1,
-        "bytes": 65,
+        "size_bytes": 65,
         "timestamps": "8..8",
         "producer": "-",
         "kind": "data",

@@ -18,8 +18,8 @@ def test_a_request_refuses_fields_that_it_does_not_know(kind: type[msgspec.Struc
 
 
 def test_an_answer_may_have_fields_from_the_future() -> None:
-    text = b'{"producer_id":7,"epoch":0,"from_the_future":[1]}'
-    assert msgspec.json.decode(text, type=bodies.ProducerBody) == bodies.ProducerBody(7, 0)
+    text = b'{"producer_id":7,"producer_epoch":0,"from_the_future":[1]}'
+    assert msgspec.json.decode(text, type=bodies.ProducerIdentity) == bodies.ProducerIdentity(7, 0)
 
 
 def test_a_receipt_has_either_a_place_or_a_problem() -> None:
@@ -32,19 +32,19 @@ def test_a_fetched_record_has_the_fields_of_the_contract() -> None:
     record = bodies.FetchedRecord(
         offset=42,
         timestamp=1,
-        timestamp_type="append",
+        timestamp_type="LogAppendTime",
         key="u1",
         value=msgspec.Raw(b'{"id":1}'),
         encoding="json",
         headers={"source": "web"},
         tags=["created"],
-        size=31,
+        size_bytes=31,
         crc=7,
     )
     encoded = msgspec.json.encode(record)
     assert encoded == (
-        b'{"offset":42,"timestamp":1,"timestamp_type":"append","key":"u1","value":{"id":1},"encoding":"json",'
-        b'"headers":{"source":"web"},"tags":["created"],"size":31,"crc":7}'
+        b'{"offset":42,"timestamp":1,"timestamp_type":"LogAppendTime","key":"u1","value":{"id":1},"encoding":"json",'
+        b'"headers":{"source":"web"},"tags":["created"],"size_bytes":31,"crc":7}'
     )
     assert bytes(msgspec.json.decode(encoded, type=bodies.FetchedRecord).value) == b'{"id":1}'
 
