@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from broker.settings import Timing, load_settings
+from broker.ports import Limits as HttpLimits
+from broker.settings import Limits, Timing, load_settings
 from raftlog.errors import InvalidRequest
 
 
@@ -142,3 +144,16 @@ def test_a_wrong_value_in_the_environment_is_told_apart_from_the_file(
     monkeypatch.setenv(variable, value)
     with pytest.raises(InvalidRequest, match=r"RAFTLOG_HTTP__PORT: |environment: .*http"):
         load_settings(settings_file(tmp_path, ""))
+
+
+def test_limits_of_http_have_names_and_defaults_of_settings() -> None:
+    limits, settings = asdict(HttpLimits()), Limits().model_dump()
+    shared = limits.keys() & settings.keys()
+    assert shared == {
+        "body_bytes_max",
+        "fetch_bytes_max",
+        "request_bytes_in_flight_max",
+        "response_bytes_in_flight_max",
+        "wait_ms_max",
+    }
+    assert {name: limits[name] for name in shared} == {name: settings[name] for name in shared}
