@@ -19,7 +19,7 @@ from raftlog.records.builder import Record, build_batch
 
 TOPIC = "bench"
 FETCH_BYTES: Final = 16 << 20  # the most that a broker sends at once by default
-FAST_RETENTION: Final[Mapping[str, str]] = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "2000"}
+FAST_RETENTION: Final[Mapping[str, str]] = {"RAFTLOG_BROKER__TIMING__RETENTION_CHECK_INTERVAL_MS": "2000"}
 """So that long rounds do not fill the disk."""
 
 

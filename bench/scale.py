@@ -140,7 +140,7 @@ def decisions(image: MetadataImage) -> dict[str, Callable[[], object]]:
             image, voters, (), heard, ()
         ),
         "liveness, four times a second on the controller": lambda: decide(
-            image, silent, heard, dead_timeout_ms=3000
+            image, silent, heard, broker_timeout_ms=3000
         ),
         "missing brokers, each second on every broker": lambda: missing_brokers(image),
         "replicas of a lost broker planned, each time the metadata change": lambda: plan_healing(

@@ -195,6 +195,7 @@ class Broker:
         return BrokerGroups(
             self.node_id,
             self.settings.groups,
+            self.settings.queues,
             self.controller,
             self.gateway,
             self.host.clock,
@@ -272,11 +273,11 @@ class Broker:
             self._registration(),
             ControllerSettings(
                 cluster_id=self.settings.cluster_id,
-                dead_timeout_ms=self.settings.timing.dead_timeout_ms,
-                broker_dead_ms=self.settings.timing.broker_dead_ms,
-                healing_moves_max=self.settings.limits.healing_moves_max,
+                broker_timeout_ms=self.settings.timing.broker_timeout_ms,
+                restore_after_ms=self.settings.timing.restore_after_ms,
+                restore_moves_max=self.settings.limits.restore_moves_max,
                 limits=PlannerLimits(
-                    replicas_per_broker_max=self.settings.limits.partitions_max,
+                    replicas_per_broker_max=self.settings.limits.broker_replicas_max,
                     partitions_max=self.settings.limits.cluster_partitions_max,
                 ),
                 balancing=BalancingSettings(
@@ -350,15 +351,15 @@ class Broker:
         begin = self.host.begin_duty
         self._background = [
             begin(self._addresses.run),
-            begin(self.disks.run, self.settings.timing.disk_age_ms),
-            begin(self._progress.run, self.settings.timing.disk_age_ms),
+            begin(self.disks.run, self.settings.timing.disk_age_interval_ms),
+            begin(self._progress.run, self.settings.timing.disk_age_interval_ms),
         ]
         self.supervisor.host(self._hosted_metadata())
         await self.supervisor.start()
         await self.supervisor.serving(METADATA_GROUP)
         await self.manager.start()
         await self.reassigner.start()
-        check_ms = self.settings.timing.retention_check_ms
+        check_ms = self.settings.timing.retention_check_interval_ms
         self._background += [
             begin(self.scrubber.run),
             begin(self.retention.run, check_ms),
@@ -437,10 +438,10 @@ def _host_settings(settings: BrokerSettings, frame_limits: FrameLimits) -> HostS
         tick_ms=timing.tick_ms,
         heartbeat_ticks=timing.heartbeat_ticks,
         election_ticks=timing.election_ticks,
-        quiet_ticks=timing.quiet_ticks,
+        quiesce_ticks=timing.quiesce_ticks,
         catch_up_bytes_per_s=limits.catch_up_bytes_per_s,
         uncommitted_bytes_max=limits.uncommitted_bytes_max,
         clock_bounds=ClockBounds(jump_ms_max=timing.clock_jump_ms_max, pause_ms=timing.clock_pause_ms),
-        dead_timeout_ms=timing.dead_timeout_ms,
+        broker_timeout_ms=timing.broker_timeout_ms,
         frame_limits=frame_limits,
     )

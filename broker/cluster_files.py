@@ -174,21 +174,21 @@ def _settings(
     peers: Mapping[int, tuple[str, int]],
 ) -> str:
     tables = "\n".join(f'[peers.{n}]\nhost = "{host}"\nport = {port}\n' for n, (host, port) in peers.items())
+    insecure, advertised = _beyond_loopback(machine)
     return (
         f'cluster_id = "{cluster_id}"\nbroker_id = {broker_id}\n'
-        f'secret_file = "{secret_file}"\ndata_directory = "data"\n{_beyond_loopback(machine)}\n'
-        f'[http]\nhost = "{machine.listen_host}"\nport = {machine.http_port}\n\n'
+        f'secret_file = "{secret_file}"\ndata_directory = "data"\n{insecure}\n'
+        f'[http]\nhost = "{machine.listen_host}"\nport = {machine.http_port}\n{advertised}\n'
         f'[rpc]\nhost = "{machine.listen_host}"\nport = {machine.rpc_port}\n\n{tables}'
     )
 
 
-def _beyond_loopback(machine: Machine) -> str:
-    """The settings of a broker that other machines can reach."""
+def _beyond_loopback(machine: Machine) -> tuple[str, str]:
+    """The settings of a broker that other machines can reach: its own, and those of its section ``http``."""
     if is_loopback(machine.host):
-        return ""
-    return (
-        f'advertised_http = "{machine.url}"\ninsecure = true  # neither TLS nor users: for trusted networks\n'
-    )
+        return "", ""
+    insecure = "insecure = true  # neither TLS nor users: for trusted networks\n"
+    return insecure, f'advertised_url = "{machine.url}"\n'
 
 
 def read_secret(path: Path) -> bytes:

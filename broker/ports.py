@@ -14,6 +14,8 @@ from typing import Final, Protocol
 from prometheus_client import CollectorRegistry
 
 from broker.join_tokens import JoinTokens
+from broker.settings import Limits as LimitSettings
+from broker.settings import TransactionSettings
 from delayed.service import DelayedService
 from groups.offsets import GroupOffsets
 from groups.service import GroupService
@@ -237,25 +239,31 @@ class HealthProbes:
     state: Callable[[], BrokerState | None] = lambda: None  # what the broker says of itself
 
 
+_SETTINGS: Final = LimitSettings()
+_TRANSACTIONS: Final = TransactionSettings()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds that are checked before memory is allocated."""
+    """Bounds that are checked before memory is allocated, with the defaults of settings of the same name."""
 
-    body_bytes_max: int = 64 << 20  # one request, after decompression
-    bodies_bytes_max: int = 256 << 20  # all requests being handled
-    bodies_bytes_client_max: int = 192 << 20  # those of one client address
-    untaken_bytes_max: int = 256 << 20  # responses that clients have not read yet
+    body_bytes_max: int = _SETTINGS.body_bytes_max  # one request, after decompression
+    request_bytes_in_flight_max: int = _SETTINGS.request_bytes_in_flight_max  # all requests being handled
+    request_bytes_in_flight_client_max: int = 192 << 20  # those of one client address
+    # responses that clients have not read yet
+    response_bytes_in_flight_max: int = _SETTINGS.response_bytes_in_flight_max
     parked_max: int = 20_000  # long polls and event streams
     parked_client_max: int = 10_000
     records_per_request_max: int = RECORDS_MAX
     fetch_bytes_default: int = 1 << 20
-    fetch_bytes_max: int = 64 << 20  # of binary batches
+    fetch_bytes_max: int = _SETTINGS.fetch_bytes_max  # of binary batches
     fetch_json_bytes_max: int = 8 << 20  # converting them to JSON blocks the loop
-    wait_ms_max: int = 55_000  # below the idle time-outs of usual load balancers
+    wait_ms_max: int = _SETTINGS.wait_ms_max  # below the idle time-outs of usual load balancers
     produce_timeout_ms_default: int = 30_000
     produce_timeout_ms_max: int = 300_000
     control_timeout_ms: int = 10_000  # topics, configuration, producer ids
-    prepared_ms_max: int = 3_600_000  # the longest wait of a prepared transaction, which holds back readers
+    # the longest wait of a prepared transaction, which holds back readers
+    prepared_ms_max: int = _TRANSACTIONS.prepared_ms_max
     body_timeout_s: float = 60.0  # a body must have arrived
     body_grace_s: float = 5.0  # after this time, the minimum rate
     body_rate_min: int = 16 << 10  # of received bytes per second

@@ -11,9 +11,11 @@ from pydantic_core import ErrorDetails
 
 from raftlog.errors import InvalidRequest
 
-PREFIX = "RAFTLOG_"
 NESTED = "__"
-OF_CLIENTS = frozenset(("RAFTLOG_URL",))  # not settings of a broker, but often set in its environment
+PREFIX = f"RAFTLOG_BROKER{NESTED}"
+OF_RAFTLOG = "RAFTLOG_"
+# not settings of a broker, but often set in its environment
+OF_CLIENTS = frozenset(("RAFTLOG_URL", "RAFTLOG_RACK", "RAFTLOG_CONTEXT"))
 
 
 def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -27,13 +29,16 @@ def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def refuse_unknown_variables(variables: Iterable[str], model: type[BaseModel]) -> None:
-    """Raise ``InvalidRequest`` for an environment variable that looks like a setting but is none."""
+    """Raise ``InvalidRequest`` for an environment variable that looks like a setting but is none.
+
+    Every variable that begins with ``RAFTLOG_`` does, except those of clients.
+    """
     known = set(setting_names(model))
     for variable in variables:
         name = variable.upper()
-        if name.startswith(PREFIX) and name not in OF_CLIENTS:
-            setting = name.removeprefix(PREFIX).lower().replace(NESTED, ".")
-            if _numberless(setting) not in known:
+        if name.startswith(OF_RAFTLOG) and name not in OF_CLIENTS:
+            setting = name.removeprefix(PREFIX).removeprefix(OF_RAFTLOG).lower().replace(NESTED, ".")
+            if not name.startswith(PREFIX) or _numberless(setting) not in known:
                 meant = " or ".join(map(_variable, _meant(setting, known)))
                 hint = f"; did you mean {meant}?" if meant else "; unset it"
                 raise InvalidRequest(f"{variable} in the environment is not a setting{hint}", field=variable)
@@ -59,8 +64,11 @@ def _numberless(setting: str) -> str:
 
 
 def _meant(setting: str, known: Iterable[str]) -> list[str]:
-    """Settings with the same ending, else the most similar one."""
+    """The setting itself, settings with the same ending, or the most similar one."""
     names = sorted(known)
+    for given in (_numberless(setting), _numberless(setting.removeprefix("broker_"))):
+        if given in names:  # only the beginning of the variable is wrong
+            return [given]
     last = setting.rpartition(".")[2]
     same = [name for name in names if name.rpartition(".")[2] == last and "<id>" not in name]
     return same[:3] or difflib.get_close_matches(setting, names, 1)

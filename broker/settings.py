@@ -1,8 +1,8 @@
 """A broker's settings: one TOML file, overridden by environment variables, validated before anything starts.
 
 Decides: names, defaults, units and bounds of every setting. Environment variables are named
-``RAFTLOG_`` plus the setting, with two underscores before a nested one: ``RAFTLOG_HTTP__PORT``.
-Unknown settings are refused, so that misspelt ones are not ignored.
+``RAFTLOG_BROKER__`` plus the setting, with two underscores before a nested one:
+``RAFTLOG_BROKER__HTTP__PORT``. Unknown settings are refused, so that misspelt ones are not ignored.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from broker.addresses import PORT_MAX, http_url, is_loopback, is_unspecified
 from broker.process.memory import LEAST, part_of_memory
 from broker.setting_names import NESTED, PREFIX, described, refuse_unknown_variables
 from partitions.metadata.features import FIRST, NEWEST
-from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIET_TICKS
+from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIESCE_TICKS
 from raftlog.errors import InvalidRequest
 from raftlog.node.group_host import TICK_MS
 from raftlog.node.peer_disks import AGES_MS
 from raftlog.wire.limits import BROKER_ID_MAX, RACK_CHARACTERS_MAX
 
-BROKER_DEAD_MS_MAX = 30 * 86_400_000
+RESTORE_AFTER_MS_MAX = 30 * 86_400_000
 
 Port = Annotated[int, Field(ge=0, le=PORT_MAX)]
 
@@ -60,7 +60,17 @@ class Listener(BaseModel):
 class HttpSettings(Listener):
     """The address for HTTP clients, and the host names that they may use."""
 
+    advertised_url: str | None = None  # the URL for clients; default: http://<host>:<port>
     allowed_hosts: tuple[str, ...] = ()  # besides its own; names, or name:port; "*" for all
+
+    @field_validator("advertised_url")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is not None and not _URL.fullmatch(value):
+            raise ValueError(f'{value!r} is not a URL such as "http://log.example:7070"')
+        if value is not None and is_unspecified(urlsplit(value).hostname or ""):
+            raise ValueError(f"{value!r} is not the address of a machine; use one that clients can reach")
+        return value
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -126,7 +136,7 @@ class Limits(BaseModel):
     wait_ms_max: Annotated[int, Field(ge=0)] = 55_000
     peer_queue_bytes_max: Annotated[int, Field(ge=QUEUE_BYTES_MIN)] = 64 << 20
     disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 << 20
-    partitions_max: Annotated[int, Field(ge=1)] = 4_000  # replicas of one broker
+    broker_replicas_max: Annotated[int, Field(ge=1)] = 4_000  # placed on one broker
     cluster_partitions_max: Annotated[int, Field(ge=1)] = 20_000  # whose metadata every broker keeps
     partition_metrics_max: Annotated[int, Field(ge=0)] = 1000  # replicas listed individually by /metrics
     group_metrics_max: Annotated[int, Field(ge=0)] = 1000  # groups, and offsets of groups, that it lists
@@ -136,7 +146,7 @@ class Limits(BaseModel):
     producers_max: Annotated[int, Field(ge=1)] = 500_000
     scrub_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # scrubbed; 0 for never
     compaction_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # read by compaction; 0 for never
-    healing_moves_max: Annotated[int, Field(ge=0, le=1000)] = 10  # partitions being restored; 0 for never
+    restore_moves_max: Annotated[int, Field(ge=0, le=1000)] = 10  # partitions being restored; 0 for never
     # replicas that a plan moves at a time; 0 for no plan but those of operators, and leaders stay
     balancing_moves_max: Annotated[int, Field(ge=0, le=1000)] = 2
     catch_up_bytes_per_s: Annotated[int, Field(ge=0)] = 100 << 20  # to replicas far behind; 0 for no limit
@@ -151,33 +161,34 @@ class Timing(BaseModel):
     tick_ms: Annotated[int, Field(ge=5, le=1000)] = TICK_MS
     heartbeat_ticks: Annotated[int, Field(ge=1, le=50)] = HEARTBEAT_TICKS
     election_ticks: Annotated[int, Field(ge=3, le=500)] = ELECTION_TICKS
-    quiet_ticks: Annotated[int, Field(ge=1)] = QUIET_TICKS
-    dead_timeout_ms: Annotated[int, Field(ge=500)] = 3000
+    quiesce_ticks: Annotated[int, Field(ge=1)] = QUIESCE_TICKS
+    broker_timeout_ms: Annotated[int, Field(ge=500)] = 3000
     # after this silence the replicas of a broker are restored on others
-    broker_dead_ms: Annotated[int, Field(ge=1000, le=BROKER_DEAD_MS_MAX)] = 300_000
+    restore_after_ms: Annotated[int, Field(ge=1000, le=RESTORE_AFTER_MS_MAX)] = 300_000
     # replicas and leaders are balanced when the brokers have been the same for so long
-    balance_after_ms: Annotated[int, Field(ge=100, le=BROKER_DEAD_MS_MAX)] = 120_000
-    retention_check_ms: Annotated[int, Field(ge=100)] = 60_000
+    balance_after_ms: Annotated[int, Field(ge=100, le=RESTORE_AFTER_MS_MAX)] = 120_000
+    retention_check_interval_ms: Annotated[int, Field(ge=100)] = 60_000
     # a clock with a larger difference deletes nothing by age
     clock_jump_ms_max: Annotated[int, Field(ge=1000)] = 600_000
     # after this time a jump of a majority is accepted
     clock_pause_ms: Annotated[int, Field(ge=1000)] = 3_600_000
     trash_delay_ms: Annotated[int, Field(ge=0)] = 3_600_000
     # brokers tell each other so often how old their disks are
-    disk_age_ms: Annotated[int, Field(ge=100)] = AGES_MS
+    disk_age_interval_ms: Annotated[int, Field(ge=100)] = AGES_MS
 
     @model_validator(mode="after")
     def _times_fit_together(self) -> Timing:
         if self.election_ticks < 3 * self.heartbeat_ticks:
             raise ValueError("election_ticks must be at least three times heartbeat_ticks")
-        if self.quiet_ticks < self.election_ticks:
+        if self.quiesce_ticks < self.election_ticks:
             raise ValueError(
-                f"quiet_ticks is {self.quiet_ticks}: choose election_ticks ({self.election_ticks}) or more"
+                f"quiesce_ticks is {self.quiesce_ticks}: "
+                f"choose election_ticks ({self.election_ticks}) or more"
             )
-        if self.broker_dead_ms < self.dead_timeout_ms:
+        if self.restore_after_ms < self.broker_timeout_ms:
             raise ValueError(
-                f"broker_dead_ms is {self.broker_dead_ms}: "
-                f"choose dead_timeout_ms ({self.dead_timeout_ms}) or more"
+                f"restore_after_ms is {self.restore_after_ms}: "
+                f"choose broker_timeout_ms ({self.broker_timeout_ms}) or more"
             )
         return self
 
@@ -187,12 +198,19 @@ class Groups(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    offsets_partitions: Annotated[int, Field(ge=1, le=1000)] = 16
+    partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     offsets_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of groups without members
     # of groups and their offsets, in the partitions of ``__offsets`` together; a quarter for one client
     state_bytes_max: Annotated[int, Field(ge=LEAST)] = Field(
         default_factory=partial(part_of_memory, 256 << 20, 16)
     )
+
+
+class QueueSettings(BaseModel):
+    """Queues, whose jobs are in the partitions of ``__offsets``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     open_jobs_max: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000  # of one partition of ``__offsets``
     open_jobs_queue_max: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000  # of one queue
     # of these jobs, in the partitions of ``__offsets`` together
@@ -258,7 +276,6 @@ class BrokerSettings(BaseSettings):
     http: HttpSettings = HttpSettings()
     cors: CorsSettings = CorsSettings()
     rpc: Listener = Listener()
-    advertised_http: str | None = None  # the URL for clients; default: http://<host>:<port>
     # the brokers that the cluster begins with; for one that has joined it those of that time, and itself
     peers: dict[int, Peer] = Field(default_factory=dict)
     # this broker says that it understands no higher level, so that the release before can come back
@@ -272,18 +289,10 @@ class BrokerSettings(BaseSettings):
     limits: Limits = Limits()
     timing: Timing = Timing()
     groups: Groups = Groups()
+    queues: QueueSettings = QueueSettings()
     transactions: TransactionSettings = TransactionSettings()
     delayed: DelaySettings = DelaySettings()
     archive: ArchiveSettings = ArchiveSettings()
-
-    @field_validator("advertised_http")
-    @classmethod
-    def _is_url(cls, value: str | None) -> str | None:
-        if value is not None and not _URL.fullmatch(value):
-            raise ValueError(f'{value!r} is not a URL such as "http://log.example:7070"')
-        if value is not None and is_unspecified(urlsplit(value).hostname or ""):
-            raise ValueError(f"{value!r} is not the address of a machine; use one that clients can reach")
-        return value
 
     @field_validator("log_level")
     @classmethod
@@ -305,10 +314,10 @@ class BrokerSettings(BaseSettings):
                     "TLS nor authentication for clients; use 127.0.0.1, or set insecure = true "
                     "in a network you trust"
                 )
-        if self.advertised_http is None and is_unspecified(self.http.host):
+        if self.http.advertised_url is None and is_unspecified(self.http.host):
             raise ValueError(
                 f"http.host {self.http.host!r} listens on all addresses, and clients need one: set "
-                f'advertised_http to the URL by which they reach this broker, such as "http://log1.example:'
+                f'http.advertised_url to the URL by which they reach this broker, such as "http://log1.example:'
                 f'{self.http.port}"'
             )
         return self
@@ -316,7 +325,7 @@ class BrokerSettings(BaseSettings):
     @property
     def http_url(self) -> str:
         """The URL for clients."""
-        return self.advertised_http or self.http.url
+        return self.http.advertised_url or self.http.url
 
     @classmethod
     def settings_customise_sources(

@@ -124,9 +124,9 @@ class Cluster(ClusterView):
         weakref.finalize(self, release, port, 1)
         own = {
             **self._own_environments.get(broker, {}),
-            "RAFTLOG_DATA_DIRECTORY": str(data),
-            "RAFTLOG_HTTP__PORT": str(port),
-            "RAFTLOG_RPC__PORT": str(port + RPC_PORT_STEP),
+            "RAFTLOG_BROKER__DATA_DIRECTORY": str(data),
+            "RAFTLOG_BROKER__HTTP__PORT": str(port),
+            "RAFTLOG_BROKER__RPC__PORT": str(port + RPC_PORT_STEP),
         }
         log = data.with_suffix(".log")
         return self._process(broker, own, log), log

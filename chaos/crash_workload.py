@@ -34,7 +34,7 @@ FADING, PASSING, MOVING = "fading", "passing", "moving"
 SEED: Final = 1
 STEP_TIMEOUT_S: Final = 15.0
 
-ODDS: Final = replace(CALM, retention_check_ms=200, transactions=TransactionOdds.calm())
+ODDS: Final = replace(CALM, retention_check_interval_ms=200, transactions=TransactionOdds.calm())
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def no_room(group: str, topic: str, queue_open: int) -> Overloaded:
     """What somebody is told for whom there is no room."""
     return Overloaded(
         f"queue {topic} of group {group} has {queue_open} open jobs, and no more may be leased; "
-        "acknowledge some, or raise groups.open_jobs_queue_max, groups.open_jobs_max or "
-        "groups.open_jobs_bytes_max",
+        "acknowledge some, or raise queues.open_jobs_queue_max, queues.open_jobs_max or "
+        "queues.open_jobs_bytes_max",
         retry_after_ms=RETRY_AFTER_MS,
     )

@@ -101,6 +101,8 @@ class Admission:
     """The budgets of one broker."""
 
     def __init__(self, limits: Limits) -> None:
-        self.bodies = Budget("bytes of bodies", limits.bodies_bytes_max, limits.bodies_bytes_client_max)
-        self.answers = AnswersInFlight(limits.untaken_bytes_max)
+        self.bodies = Budget(
+            "bytes of bodies", limits.request_bytes_in_flight_max, limits.request_bytes_in_flight_client_max
+        )
+        self.answers = AnswersInFlight(limits.response_bytes_in_flight_max)
         self.parked = Budget("waiting requests", limits.parked_max, limits.parked_client_max)

@@ -12,7 +12,7 @@ from typing import Final
 from broker.coordinators.jobs import BrokerJobs
 from broker.internal_topics import CreatedTopic
 from broker.ports import CONFIRM_MS, ArchivePort, ControllerPort, GatewayPort, NoArchive
-from broker.settings import Groups
+from broker.settings import Groups, QueueSettings
 from groups.coordination import SWEEP_MS
 from groups.coordinator import GroupCoordinator
 from groups.lag_samples import LagSamples
@@ -46,6 +46,7 @@ class BrokerGroups:
         self,
         node_id: NodeId,
         settings: Groups,
+        queue_settings: QueueSettings,
         controller: Controller,
         gateway: Gateway,
         clock: TrustedClock,
@@ -57,6 +58,7 @@ class BrokerGroups:
         self._check_open = check_open
         self._has_reserve = has_reserve
         self._settings = settings
+        self._queue_settings = queue_settings
         self._frame_limits = frame_limits
         self._clock = clock
         self.coordinators: dict[int, GroupCoordinator] = {}  # by partition of ``__offsets``
@@ -67,7 +69,7 @@ class BrokerGroups:
             "consumer groups",
             controller,
             gateway,
-            partitions=settings.offsets_partitions,
+            partitions=settings.partitions,
         )
         self.service = GroupService(node_id, offsets_topic, self.coordinators, gateway.relay)
         self.offsets = GroupOffsets(self.service, self._topics, clock)
@@ -78,7 +80,7 @@ class BrokerGroups:
         """The coordinator of a partition of ``__offsets`` whose replica is being opened here."""
         if target.topic != TOPIC:
             return None
-        count = self._offsets_topic.partition_count or self._settings.offsets_partitions
+        count = self._offsets_topic.partition_count or self._settings.partitions
         coordinator = GroupCoordinator(
             str(target),
             self._clock,
@@ -87,9 +89,9 @@ class BrokerGroups:
             self._check_open,
             offsets_retention_ms=self._settings.offsets_retention_ms,
             queue_limits=QueueLimits(
-                queue_max=self._settings.open_jobs_queue_max,
-                total_max=self._settings.open_jobs_max,
-                bytes_max=self._settings.open_jobs_bytes_max // count,
+                queue_max=self._queue_settings.open_jobs_queue_max,
+                total_max=self._queue_settings.open_jobs_max,
+                bytes_max=self._queue_settings.open_jobs_bytes_max // count,
             ),
             state_bytes_max=self._settings.state_bytes_max // count,
             sweep_every_ms=min(SWEEP_MS, self._settings.offsets_retention_ms),

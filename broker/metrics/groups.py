@@ -118,7 +118,7 @@ def _queue_metrics(coordinators: Sequence[GroupCoordinator]) -> Iterator[Metric]
     )
     yield GaugeMetricFamily(
         "raftlog_queue_open_job_bytes",
-        "Bytes that these jobs count towards groups.open_jobs_bytes_max.",
+        "Bytes that these jobs count towards queues.open_jobs_bytes_max.",
         sum(each.queues.open_bytes for each in led),
     )
 

@@ -32,7 +32,8 @@ from raftlog import Client
 
 REPLICATION: Final = 3
 DISK_MB: Final = 4_000  # at most; files are sparse
-DISKS_AGE: Final = {"RAFTLOG_TIMING__DISK_AGE_MS": "250"}  # copies are made and restored within seconds
+# copies are made and restored within seconds
+DISKS_AGE: Final = {"RAFTLOG_BROKER__TIMING__DISK_AGE_INTERVAL_MS": "250"}
 
 
 class CannotInject(Exception):
@@ -152,7 +153,8 @@ def _addresses(broker: int, brokers: Sequence[int], proxies: Links) -> Mapping[s
     peers = {}
     for other in brokers:
         if other != broker:
-            peers[f"RAFTLOG_PEERS__{other}__HOST"] = proxies.host
-            peers[f"RAFTLOG_PEERS__{other}__PORT"] = str(proxies.port(Link(broker, other)))
-            peers[f"RAFTLOG_PEERS__{other}__PINNED"] = "true"  # or the metadata would lead past the proxy
-    return {**peers, "RAFTLOG_ADVERTISED_HTTP": proxies.url(broker)}
+            peer = f"RAFTLOG_BROKER__PEERS__{other}"
+            peers[f"{peer}__HOST"] = proxies.host
+            peers[f"{peer}__PORT"] = str(proxies.port(Link(broker, other)))
+            peers[f"{peer}__PINNED"] = "true"  # or the metadata would lead past the proxy
+    return {**peers, "RAFTLOG_BROKER__HTTP__ADVERTISED_URL": proxies.url(broker)}

@@ -30,7 +30,7 @@ ALONE: Final = Timing(
     tick_ms=5,
     heartbeat_ticks=1,
     election_ticks=3,
-    retention_check_ms=100,
+    retention_check_interval_ms=100,
     clock_jump_ms_max=1 << 50,  # a clock that a test moves is right
 )
 """A broker without peers elects itself at once."""

@@ -36,7 +36,7 @@ HEARD: Final = ("transfer", "lead again", "slow disk", "full disk")
 class HealingOdds:
     """One run's deaths. With racks each broker has one, and each rack has two brokers."""
 
-    broker_dead_ms: int
+    restore_after_ms: int
     moves_max: int
     dead_for_good: int  # brokers, at most
     has_racks: bool
@@ -49,7 +49,7 @@ class HealingOdds:
         """Few moves at a time in half of the runs."""
         has_racks = rng.random() < 0.3
         return cls(
-            broker_dead_ms=rng.choice((3_500, 4_000, 5_000)),
+            restore_after_ms=rng.choice((3_500, 4_000, 5_000)),
             moves_max=rng.choice((1, 2, 10, 10)),
             dead_for_good=rng.choice((1, 1, 2)),
             has_racks=has_racks,

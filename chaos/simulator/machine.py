@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 DATA_DIRECTORY = "/data"
 LOCALHOST = "127.0.0.1"
-DISK_AGE_MS = 250  # where files are lost
+DISK_AGE_INTERVAL_MS = 250  # where files are lost
 SECRET = b"of the simulated cluster"
 CLUSTER_ID = "c" * 32
 WALL_MS_AT_START = 1_700_000_000_000
@@ -338,7 +338,7 @@ class Machine:
 
 
 _NOBODY_DIES: Final = HealingOdds(
-    broker_dead_ms=300_000, moves_max=10, dead_for_good=0, has_racks=False
+    restore_after_ms=300_000, moves_max=10, dead_for_good=0, has_racks=False
 )  # no run takes that long
 _settings_made: dict[tuple[object, ...], BrokerSettings] = {}
 
@@ -366,8 +366,8 @@ def _settings(machine: Machine, run: Run) -> BrokerSettings:
         odds.brokers,
         odds.tick_ms,
         odds.election_ticks,
-        odds.quiet_ticks,
-        odds.retention_check_ms,
+        odds.quiesce_ticks,
+        odds.retention_check_interval_ms,
         odds.trash_delay_ms,
         odds.offsets_partitions,
         coordinators,
@@ -389,7 +389,7 @@ def _settings(machine: Machine, run: Run) -> BrokerSettings:
             rack=healing.rack(node),
             limits=Limits(
                 disk_reserve_bytes=0,
-                healing_moves_max=healing.moves_max,
+                restore_moves_max=healing.moves_max,
                 balancing_moves_max=healing.balancing_moves_max,
             ),
             groups=_groups(odds.offsets_partitions, odds.expiry),
@@ -399,13 +399,13 @@ def _settings(machine: Machine, run: Run) -> BrokerSettings:
                 tick_ms=odds.tick_ms,
                 heartbeat_ticks=1,
                 election_ticks=odds.election_ticks,
-                quiet_ticks=odds.quiet_ticks,
-                dead_timeout_ms=3000,
-                broker_dead_ms=healing.broker_dead_ms,
+                quiesce_ticks=odds.quiesce_ticks,
+                broker_timeout_ms=3000,
+                restore_after_ms=healing.restore_after_ms,
                 balance_after_ms=healing.balance_after_ms,
-                retention_check_ms=odds.retention_check_ms,
+                retention_check_interval_ms=odds.retention_check_interval_ms,
                 trash_delay_ms=odds.trash_delay_ms,
-                disk_age_ms=DISK_AGE_MS if odds.has_copies else 60_000,
+                disk_age_interval_ms=DISK_AGE_INTERVAL_MS if odds.has_copies else 60_000,
             ),
         )
     return _settings_made[key]
@@ -413,7 +413,7 @@ def _settings(machine: Machine, run: Run) -> BrokerSettings:
 
 def _groups(partitions: int, expiry: ExpiryOdds | None) -> Groups:
     """Retention may be shorter than an operator may set it: a run is short."""
-    groups = Groups(offsets_partitions=partitions)
+    groups = Groups(partitions=partitions)
     if expiry is None:
         return groups
     return groups.model_copy(update={"offsets_retention_ms": expiry.retention_ms})

@@ -108,7 +108,7 @@ class Odds:
     replicas: int
     tick_ms: int
     election_ticks: int
-    quiet_ticks: int
+    quiesce_ticks: int
     sync_s: float
     network: NetworkOdds
     rates: tuple[float, ...]  # of the brokers' clocks
@@ -126,7 +126,7 @@ class Odds:
     retention_bytes: int = -1  # of each partition that clients use; -1: everything is kept
     retention_ms: int = -1  # likewise
     uses_create_times: bool = False
-    retention_check_ms: int = 60_000
+    retention_check_interval_ms: int = 60_000
     administrators: int = 0  # that use the same names
     deletes_on_request: bool = False  # a client deletes the oldest records of the others
     recovers: bool = False  # and recover unsafely
@@ -174,7 +174,7 @@ class Odds:
             replicas=rng.choice((3, 3, 3, 3, 3, 1)),
             tick_ms=rng.choice((50, 100)),
             election_ticks=rng.choice((5, 8)),
-            quiet_ticks=rng.choice((15, 60)),
+            quiesce_ticks=rng.choice((15, 60)),
             sync_s=rng.choice((0.0005, 0.003, 0.02)),
             network=NetworkOdds(
                 latency_s=rng.choice((0.0005, 0.005)),
@@ -217,13 +217,13 @@ class Odds:
     def drawn_deleting(cls, rng: random.Random) -> Odds:
         """Like any other run without administrators, with a client that deletes records."""
         drawn = replace(cls.drawn(rng), administrators=0, recovers=False, deletes_on_request=True)
-        return replace(drawn, retention_check_ms=rng.choice((100, 500)))
+        return replace(drawn, retention_check_interval_ms=rng.choice((100, 500)))
 
     @classmethod
     def drawn_with_fewer_partitions(cls, rng: random.Random) -> Odds:
         """Like any other run without administrators, with partitions that are decommissioned."""
         drawn = replace(cls.drawn(rng), administrators=0, recovers=False, has_fewer_partitions=True)
-        return replace(drawn, retention_check_ms=rng.choice((100, 500)), producers=1, consumers=0)
+        return replace(drawn, retention_check_interval_ms=rng.choice((100, 500)), producers=1, consumers=0)
 
     @classmethod
     def drawn_http(cls, rng: random.Random) -> Odds:
@@ -237,7 +237,7 @@ class Odds:
     def drawn_healing(cls, rng: random.Random) -> Odds:
         """Brokers die one after the other, in a long run with few other faults and with brokers to spare.
 
-        Messages are not delayed by an election timeout: no controller would lead for ``broker_dead_ms``.
+        Messages are not delayed by an election timeout: no controller would lead for ``restore_after_ms``.
         """
         drawn, healing = cls.drawn(rng)._with_few_clients(rng), HealingOdds.drawn(rng)
         brokers = 6 if healing.has_racks else rng.choice((4, 5, 5, 6))
@@ -296,7 +296,7 @@ class Odds:
             retention_ms=-1,
             joins=JoinOdds.drawn(rng),
             healing=HealingOdds(
-                broker_dead_ms=300_000,
+                restore_after_ms=300_000,
                 moves_max=10,
                 dead_for_good=0,
                 has_racks=False,
@@ -327,7 +327,7 @@ class Odds:
             replicas=3 if is_cut else drawn.replicas,
             timed=(*others, *chosen, *(() if is_cut else (JOIN,) * 2)),
             joins=None if is_cut else drawn.joins,
-            healing=HealingOdds(broker_dead_ms=4_000, moves_max=10, dead_for_good=1, has_racks=False)
+            healing=HealingOdds(restore_after_ms=4_000, moves_max=10, dead_for_good=1, has_racks=False)
             if odds.kills
             else drawn.healing,
             hosts=odds.with_restore(beside(rng)),
@@ -450,7 +450,7 @@ class Odds:
             timed=tuple(kind for kind in self.timed if kind in (*TIMED_FAULTS, *MOVES, AWAY, FORGET)),
             aimed={kind: self.aimed[kind] for kind in AIMED_FAULTS},
             faults_s=max(self.faults_s, 6.0),
-            retention_check_ms=min(self.retention_check_ms, rng.choice((100, 500))),
+            retention_check_interval_ms=min(self.retention_check_interval_ms, rng.choice((100, 500))),
         )
         if MOVES[0] not in fewer.timed and rng.random() < 0.5:
             fewer = fewer._with_moves(rng)
@@ -553,7 +553,7 @@ class Odds:
             segment_bytes=1024,
             padding_bytes=rng.choice((100, 300)),
             retention_bytes=rng.choice((0, 3000, 5000)),
-            retention_check_ms=rng.choice((100, 500)),
+            retention_check_interval_ms=rng.choice((100, 500)),
         )
         return drawn._with_age(rng) if rng.random() < 0.5 else drawn
 
@@ -580,7 +580,7 @@ CALM: Final = Odds(
     replicas=3,
     tick_ms=50,
     election_ticks=5,
-    quiet_ticks=15,
+    quiesce_ticks=15,
     sync_s=0.0005,
     network=NetworkOdds(latency_s=0.0005, jitter_s=0.0, refusal_odds=0.0, replay_odds=0.0),
     rates=(1.0, 1.0, 1.0),

@@ -69,9 +69,9 @@ class ControllerSettings:
     """Settings of a controller. Every broker of a cluster should have the same."""
 
     cluster_id: str
-    dead_timeout_ms: int = 3000  # after so much silence a broker gets no new replicas
-    broker_dead_ms: int = 300_000  # after so much silence its replicas are restored on other brokers
-    healing_moves_max: int = 10  # partitions that move at a time; 0: nothing is restored
+    broker_timeout_ms: int = 3000  # after so much silence a broker gets no new replicas
+    restore_after_ms: int = 300_000  # after so much silence its replicas are restored on other brokers
+    restore_moves_max: int = 10  # partitions that move at a time; 0: nothing is restored
     duty_interval_ms: int = 250  # how often silence is looked at
     command_timeout_ms: int = 5000  # for what the controller asks of itself
     retry_pause_ms: int = 50  # before a request is tried again
@@ -265,7 +265,7 @@ class ActiveController:
                 image,
                 self._silence.silent_ms,
                 self._silence.heard,
-                dead_timeout_ms=self._settings.dead_timeout_ms,
+                broker_timeout_ms=self._settings.broker_timeout_ms,
             )
         ]
 
@@ -303,7 +303,7 @@ class ActiveController:
             _log.warning(
                 "broker %s has been silent for %s ms: its replicas are restored on other brokers",
                 broker,
-                settings.broker_dead_ms,
+                settings.restore_after_ms,
             )
         self._leaving = leaving_brokers(image, self._dead)
         without_room = self._lacking_room()
@@ -316,7 +316,7 @@ class ActiveController:
             self._leaving,
             heard,
             without_room,
-            moves_max=settings.healing_moves_max,
+            moves_max=settings.restore_moves_max,
             replicas_per_broker_max=settings.limits.replicas_per_broker_max,
             refused=refused,
         )
@@ -366,9 +366,9 @@ class ActiveController:
     def _dead_now(self) -> frozenset[NodeId]:
         """The dead brokers whose replicas are restored."""
         settings = self._settings
-        if not self._group.is_ready or not settings.healing_moves_max:
+        if not self._group.is_ready or not settings.restore_moves_max:
             return frozenset()
-        return dead_brokers(self._machine.image, self._silence.silent_ms, settings.broker_dead_ms)
+        return dead_brokers(self._machine.image, self._silence.silent_ms, settings.restore_after_ms)
 
 
 def _answer(reply: Reply, image: MetadataImage) -> Answer:

@@ -56,7 +56,7 @@ def check_out_of_use(
     if image.is_in_use(broker_id) and broker_id not in dead:
         raise Conflict(
             f"broker {broker_id} is down, and it is neither decommissioned nor dead for "
-            "timing.broker_dead_ms; if it never comes back, decommission it with "
+            "timing.restore_after_ms; if it never comes back, decommission it with "
             f"`raftlog broker decommission {broker_id} --wait 10m`",
             broker_id=broker_id,
         )

@@ -7,10 +7,10 @@ to others: measuring silence (``silence``), moving (``partitions.reassignment``)
 metadata group (``voters``).
 
 - A broker leaves when it is dead or decommissioned. It is dead when it is fenced and has been silent for
-  ``broker_dead_ms``. The target of each of its partitions names another broker in its place, so the number of
-  replicas stays. A move towards a broker that leaves meanwhile gets another target for the same reason, and
-  so does one towards a live broker that has no room or does not open its new replica (``refusals``). Other
-  moves under way are left alone.
+  ``restore_after_ms``. The target of each of its partitions names another broker in its place, so the number
+  of replicas stays. A move towards a broker that leaves meanwhile gets another target for the same reason,
+  and so does one towards a live broker that has no room or does not open its new replica (``refusals``).
+  Other moves under way are left alone.
 - Partitions with the fewest live replicas come first. At most ``moves_max`` moves are under way at a time,
   those of operators included, without those that cannot end now.
 - A new replica goes to a broker that is alive, heard, not draining, with room, below its limit, without a
@@ -36,13 +36,13 @@ from raftlog.types import NodeId
 
 
 def dead_brokers(
-    image: MetadataImage, silent_ms: Mapping[NodeId, float], broker_dead_ms: float
+    image: MetadataImage, silent_ms: Mapping[NodeId, float], restore_after_ms: float
 ) -> frozenset[NodeId]:
     """The brokers that are not expected to come back."""
     return frozenset(
         broker.broker_id
         for broker in image.brokers.values()
-        if not broker.alive and silent_ms.get(broker.broker_id, 0.0) >= broker_dead_ms
+        if not broker.alive and silent_ms.get(broker.broker_id, 0.0) >= restore_after_ms
     )
 
 

@@ -320,7 +320,7 @@ def _checked(rows: Placement, image: MetadataImage, limits: PlannerLimits, *, fi
     if most > limits.replicas_per_broker_max and any(node in row for row in rows):
         raise InvalidRequest(
             f"broker {node} would have {most} replicas of at most {limits.replicas_per_broker_max} "
-            "(limits.partitions_max), although others have room: add a broker in its rack, balance the "
+            "(limits.broker_replicas_max), although others have room: add a broker in its rack, balance the "
             "cluster with `raftlog cluster plan`, or choose fewer partitions",
             field=field,
         )

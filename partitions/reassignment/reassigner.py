@@ -239,7 +239,7 @@ class Reassigner:
     async def _report_stuck(self, key: Key, info: PartitionInfo, nodes: frozenset[NodeId]) -> None:
         """Report brokers that are alive and have not opened the replica; a learner that is open is only slow.
 
-        A broker that is down may come back: ``broker_dead_ms`` decides about it.
+        A broker that is down may come back: ``restore_after_ms`` decides about it.
         """
         answers = await self._ask_prepared(key, info, nodes)
         image = self._metadata.image

@@ -149,7 +149,7 @@ class Session(Asking):
         if (why := self._detours.first_reason(leader)) is not None:
             _log.warning(
                 "%s. A broker advertises this address; its partitions are read and written through %s, which "
-                "is slower. Set advertised_http of that broker to an address that clients reach",
+                "is slower. Set http.advertised_url of that broker to an address that clients reach",
                 *(why, other),
             )
         return other

@@ -289,7 +289,7 @@ class Leader(RoleState):
         self._member.request_ready()
 
     def _mark_active(self) -> None:
-        """The group is active: it becomes quiescent only after ``quiet_ticks`` without this."""
+        """The group is active: it becomes quiescent only after ``quiesce_ticks`` without this."""
         self._active_tick = self._now
         self._active_round = self._round
 
@@ -301,7 +301,7 @@ class Leader(RoleState):
     def _beat(self) -> None:
         settings = self._member.settings
         self._heartbeat_tick = self._now + settings.heartbeat_ticks
-        quiesces = self._now - self._active_tick >= settings.quiet_ticks and self._may_quiesce()
+        quiesces = self._now - self._active_tick >= settings.quiesce_ticks and self._may_quiesce()
         self._broadcast(quiesces=quiesces)
         if quiesces:
             self._member.quiesce(map(_MATCH_INDEX, self._reachable()))

@@ -9,7 +9,7 @@ from raftlog.types import NodeId
 
 ELECTION_TICKS: Final = 9  # silence after which a leader is lost; elections start within twice as long
 HEARTBEAT_TICKS: Final = 2  # several fit into an election timeout, or one lost message causes an election
-QUIET_TICKS: Final = 40  # an idle group becomes quiescent after this time
+QUIESCE_TICKS: Final = 40  # an idle group becomes quiescent after this time
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class RaftSettings:
     election_ticks: int = ELECTION_TICKS
     heartbeat_ticks: int = HEARTBEAT_TICKS
     appends_in_flight_max: int = 16  # per peer; bounds the memory for a slow follower
-    quiet_ticks: int = QUIET_TICKS
+    quiesce_ticks: int = QUIESCE_TICKS
     announces_commits: bool = False  # to followers at once, not with the next append or heartbeat
     campaign_rank_offset: int = 0  # the same on all members: rotates their campaign ranks
 
@@ -33,7 +33,8 @@ class RaftSettings:
             )
         if self.appends_in_flight_max < 1:
             raise ValueError(f"appends_in_flight_max is {self.appends_in_flight_max}: choose 1 or more")
-        if self.quiet_ticks < self.election_ticks:
+        if self.quiesce_ticks < self.election_ticks:
             raise ValueError(
-                f"quiet_ticks is {self.quiet_ticks}: choose election_ticks ({self.election_ticks}) or more"
+                f"quiesce_ticks is {self.quiesce_ticks}: "
+                f"choose election_ticks ({self.election_ticks}) or more"
             )

@@ -23,7 +23,7 @@ from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.core.messages import Heartbeat, HeartbeatReply, Message, TimeoutNow
 from raftlog.core.raft import Raft, RaftSettings
-from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIET_TICKS
+from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIESCE_TICKS
 from raftlog.errors import InvariantViolated, LogCorrupt, MachineFailed
 from raftlog.exhaustion import exhaustion
 from raftlog.node.backlogs import Backlogs
@@ -77,12 +77,12 @@ class HostSettings:
     tick_ms: int = TICK_MS
     heartbeat_ticks: int = HEARTBEAT_TICKS  # 100 ms
     election_ticks: int = ELECTION_TICKS  # 450 to 900 ms, drawn for every election
-    quiet_ticks: int = QUIET_TICKS  # a group with nothing outstanding becomes quiescent after 2 s
+    quiesce_ticks: int = QUIESCE_TICKS  # a group with nothing outstanding becomes quiescent after 2 s
     transfer_s: float = 3.0  # how long a stop waits for other leaders
     catch_up_bytes_per_s: int = 100 << 20  # to members that are far behind; 0 for no limit
     uncommitted_bytes_max: int = 256 << 20  # of all groups; each has a bound of its own, too
     clock_bounds: ClockBounds = CLOCK_BOUNDS
-    dead_timeout_ms: int = 3000  # the active controller counts a broker as dead that it has not heard so long
+    broker_timeout_ms: int = 3000  # the active controller counts a broker as dead after so much silence
     frame_limits: FrameLimits = FRAME_LIMITS
 
 
@@ -148,7 +148,7 @@ class GroupHost:
         self._leaderless = LeaderlessGroups(self._groups, self.is_reachable)
         self._room = RoomWatch()
         look_ms = self.settings.tick_ms * self.settings.heartbeat_ticks
-        self._controller = ControllerWatch(2 * self.settings.dead_timeout_ms // look_ms)
+        self._controller = ControllerWatch(2 * self.settings.broker_timeout_ms // look_ms)
         self._heartbeats = Heartbeats(transport)
         self._fatal = False
         self.duties = Duties(lambda: self._fatal)
@@ -259,7 +259,7 @@ class GroupHost:
                 node_id=self.node_id,
                 election_ticks=self.settings.election_ticks,
                 heartbeat_ticks=self.settings.heartbeat_ticks,
-                quiet_ticks=self.settings.quiet_ticks,
+                quiesce_ticks=self.settings.quiesce_ticks,
                 announces_commits=announces_commits,
                 campaign_rank_offset=group_id,
             ),

@@ -85,8 +85,8 @@ FORGET = Operation(
     summary="Remove a broker for good",
     text=(
         "For a broker that is stopped, holds no replica and has no vote on metadata: decommissioned, dead "
-        "for `timing.broker_dead_ms`, or never started. It leaves all lists, its id is not given again, and "
-        "its process is refused if it starts again. Safe to repeat."
+        "for `timing.restore_after_ms`, or never started. It leaves all lists, its id is not given again, "
+        "and its process is refused if it starts again. Safe to repeat."
     ),
     leader=Leader.CONTROLLER,
     answer=bodies.BrokerForgotten,

@@ -15,7 +15,10 @@ from raftlog.node.group_host import TICK_MS
 from tests.helpers.pauses import with_pauses
 
 HERE = Path(__file__).parent
-PATIENT = {"RAFTLOG_TIMING__TICK_MS": str(2 * TICK_MS), "RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "10000"}
+PATIENT = {
+    "RAFTLOG_BROKER__TIMING__TICK_MS": str(2 * TICK_MS),
+    "RAFTLOG_BROKER__TIMING__BROKER_TIMEOUT_MS": "10000",
+}
 PAUSES_MS = float(os.environ.get("PAUSES_MS", "0"))  # brokers are paused at random, up to so long at a time
 
 TEST_S = (

@@ -106,7 +106,7 @@ def test_topics_are_archived_in_an_object_store(s3: str, unbroken: Cluster) -> N
 def test_brokers_read_below_the_log_start_from_an_object_store(s3: str, tmp_path: Path) -> None:
     address = s3.replace("topics", "past")
     with (
-        Cluster(tmp_path, environment={"RAFTLOG_ARCHIVE__LOCATION": address}) as brokers,
+        Cluster(tmp_path, environment={"RAFTLOG_BROKER__ARCHIVE__LOCATION": address}) as brokers,
         Client(brokers.bootstrap) as client,
     ):
         create_topic(brokers.urls[0], "orders", 1)

@@ -24,7 +24,7 @@ from tests.helpers.real_cluster import call, create_topic, eventually
 
 pytestmark = pytest.mark.e2e
 
-OFTEN = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "200"}
+OFTEN = {"RAFTLOG_BROKER__TIMING__RETENTION_CHECK_INTERVAL_MS": "200"}
 
 
 @pytest.fixture

@@ -15,13 +15,15 @@ from tests.helpers.real_cluster import create_topic, eventually, produce_surely,
 pytestmark = pytest.mark.e2e
 
 RETENTION_BYTES = 12_000
-NO_RETENTION = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "3600000"}
+NO_RETENTION = {"RAFTLOG_BROKER__TIMING__RETENTION_CHECK_INTERVAL_MS": "3600000"}
 
 
 @pytest.fixture
 def brokers(directory: Path) -> Iterator[Cluster]:
     """Three brokers that look after retention five times a second."""
-    with Cluster(directory, environment={"RAFTLOG_TIMING__RETENTION_CHECK_MS": "200"}) as cluster:
+    with Cluster(
+        directory, environment={"RAFTLOG_BROKER__TIMING__RETENTION_CHECK_INTERVAL_MS": "200"}
+    ) as cluster:
         yield cluster
 
 

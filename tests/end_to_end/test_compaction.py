@@ -114,7 +114,9 @@ def served_by_each_broker_in_turn(cluster: Cluster, last: int) -> None:
 
 
 def test_the_newest_value_of_each_key_survives_kills_and_a_new_disk(tmp_path: Path) -> None:
-    with Cluster(tmp_path, environment={"RAFTLOG_TIMING__RETENTION_CHECK_MS": "300"}) as cluster:
+    with Cluster(
+        tmp_path, environment={"RAFTLOG_BROKER__TIMING__RETENTION_CHECK_INTERVAL_MS": "300"}
+    ) as cluster:
         config = {"cleanup_policy": "compact", "segment_bytes": 2048}
         create_topic(cluster.urls[0], TOPIC, **config)
         body = {"records": [{"value": "v"}]}

@@ -56,7 +56,7 @@ def test_three_brokers_of_the_file_for_users_are_a_cluster_that_starts_again(dir
     services = compose_file("docker-compose.yml")["services"]
     local, brokers = Locally(directory), {name: services[name] for name in BROKERS[:3]}
     urls = [
-        local.text(service["environment"]["RAFTLOG_ADVERTISED_HTTP"], name)
+        local.text(service["environment"]["RAFTLOG_BROKER__HTTP__ADVERTISED_URL"], name)
         for name, service in brokers.items()
     ]
     for topics in (["first"], ["first", "second"]):

@@ -29,7 +29,7 @@ RECORDS = 60  # of 500 bytes: about eight in a segment
 @pytest.fixture
 def looking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three brokers that look at retention five times a second."""
-    often = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "200"}
+    often = {"RAFTLOG_BROKER__TIMING__RETENTION_CHECK_INTERVAL_MS": "200"}
     with Cluster(tmp_path_factory.mktemp("consumed"), environment=often) as made:
         yield made
 
@@ -134,7 +134,7 @@ def is_consumed(client: Client, offset: int) -> bool:
 
 @pytest.mark.slow
 def test_a_queue_of_a_million_messages_takes_two_segments(tmp_path: Path) -> None:
-    often = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "100"}
+    often = {"RAFTLOG_BROKER__TIMING__RETENTION_CHECK_INTERVAL_MS": "100"}
     with Cluster(tmp_path, brokers=1, environment=often) as cluster, Client(cluster.urls[0]) as client:
         config = {"retention.consumed.by": "workers", "segment.bytes": LARGE_SEGMENT}
         client.topics.create("jobs", replication=1, config=config)

@@ -35,7 +35,8 @@ OPEN_FILES_MAX = 256
 @pytest.fixture
 def narrow(directory: Path) -> Iterator[Cluster]:
     """One broker that may have 256 open files, softly and firmly."""
-    share = {"RAFTLOG_LIMITS__CONNECTIONS_CLIENT_MAX": str(OPEN_FILES_MAX)}  # all clients have one address
+    # all clients have one address
+    share = {"RAFTLOG_BROKER__LIMITS__CONNECTIONS_CLIENT_MAX": str(OPEN_FILES_MAX)}
     with Cluster(directory, brokers=1, open_files_max=OPEN_FILES_MAX, environment=share) as brokers:
         yield brokers
 

@@ -33,10 +33,10 @@ def test_a_command_has_its_environment_its_output_and_its_status(
 ) -> None:
     log = directory / "log"
     log.write_text("before\n")
-    process = start(command, {**os.environ, "RAFTLOG_TIMING__TICK_MS": "nonsense"}, log)
+    process = start(command, {**os.environ, "RAFTLOG_BROKER__TIMING__TICK_MS": "nonsense"}, log)
     assert (process.wait(LIMIT_S), process.poll()) == (1, 1)
     assert log.read_text().startswith("before\n")
-    assert "RAFTLOG_TIMING__TICK_MS" in log.read_text()
+    assert "RAFTLOG_BROKER__TIMING__TICK_MS" in log.read_text()
 
 
 @pytest.mark.parametrize("start", [as_fork, as_program])
@@ -85,7 +85,11 @@ def test_the_state_of_a_cluster_has_the_stacks_of_its_brokers(
 def test_a_variable_that_a_fork_would_read_too_late_needs_a_program(
     directory: Path, command: list[str]
 ) -> None:
-    for environment, is_fork in ({}, True), ({"LD_PRELOAD": ""}, False), ({"RAFTLOG_RACK": "a"}, True):
+    for environment, is_fork in (
+        ({}, True),
+        ({"LD_PRELOAD": ""}, False),
+        ({"RAFTLOG_BROKER__RACK": "a"}, True),
+    ):
         process = as_fork(command, {**os.environ, **environment}, directory / "log")
         process.kill()
         assert process.wait(LIMIT_S) == -signal.SIGKILL

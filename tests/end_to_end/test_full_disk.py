@@ -63,7 +63,7 @@ def cluster_on_small_disks(directory: Path, small: list[int], *, reserve_bytes: 
     with ExitStack() as stack:
         for broker in small:
             stack.enter_context(small_disk(directory / f"broker-{broker}" / "data"))
-        reserve = {"RAFTLOG_LIMITS__DISK_RESERVE_BYTES": str(reserve_bytes)}
+        reserve = {"RAFTLOG_BROKER__LIMITS__DISK_RESERVE_BYTES": str(reserve_bytes)}
         yield stack.enter_context(Cluster(directory, environment=reserve))
 
 

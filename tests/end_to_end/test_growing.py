@@ -16,7 +16,7 @@ from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import create_topic, eventually, read_all
 
 PARTITION = 2
-ENVIRONMENT = {"RAFTLOG_LIMITS__CATCH_UP_BYTES_PER_S": str(1 << 20)}
+ENVIRONMENT = {"RAFTLOG_BROKER__LIMITS__CATCH_UP_BYTES_PER_S": str(1 << 20)}
 PRELOADED = 24  # records of 512 KiB that compress badly: a copy takes twelve seconds, in which it is seen
 
 

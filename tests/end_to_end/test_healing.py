@@ -22,7 +22,7 @@ from tests.helpers.real_cluster import create_topic, eventually
 
 DEAD_S = 20.0  # a broker that is late on a busy machine is not dead for good
 LATE_S = 5.0  # a broker may be silent for so long before it is killed
-TIMING = {"RAFTLOG_TIMING__BROKER_DEAD_MS": f"{DEAD_S * 1000:.0f}"}
+TIMING = {"RAFTLOG_BROKER__TIMING__RESTORE_AFTER_MS": f"{DEAD_S * 1000:.0f}"}
 FILLED = 6  # partitions on broker 5, so that it is no choice while another broker will do
 
 

@@ -40,7 +40,7 @@ WAIT_S = 50  # of a request for records that do not come
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Cluster]:
     """Three brokers that look after retention five times a second."""
-    often = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "200"}
+    often = {"RAFTLOG_BROKER__TIMING__RETENTION_CHECK_INTERVAL_MS": "200"}
     with (
         tempfile.TemporaryDirectory(prefix="raftlog-e2e-") as name,
         Cluster(Path(name), environment=often) as cluster,

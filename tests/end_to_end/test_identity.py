@@ -58,7 +58,7 @@ def test_a_broker_with_another_secret_gets_no_connection(cluster: Cluster) -> No
     wrong = cluster.directory / "wrong.secret"
     wrong.write_text(secrets.token_hex(32))
     wrong.chmod(0o600)
-    cluster.launch(3, environment={"RAFTLOG_SECRET_FILE": str(wrong)})
+    cluster.launch(3, environment={"RAFTLOG_BROKER__SECRET_FILE": str(wrong)})
     url = cluster.url(3)
     eventually(lambda: "serving" in cluster.log_text(3).rpartition("stopping")[2], what="a start")
     for number in range(3):  # time enough for it to try

@@ -107,7 +107,9 @@ KINDS = (
 @pytest.fixture
 def brokers(directory: Path) -> Iterator[Cluster]:
     """Three brokers that keep a state of each small segment."""
-    with Cluster(directory, environment={"RAFTLOG_TIMING__DISK_AGE_MS": "3600000"}) as cluster:
+    with Cluster(
+        directory, environment={"RAFTLOG_BROKER__TIMING__DISK_AGE_INTERVAL_MS": "3600000"}
+    ) as cluster:
         yield cluster
 
 

@@ -21,7 +21,9 @@ def figures(url: str) -> dict[str, float]:
 
 
 def test_partitions_are_shown_one_by_one_up_to_the_limit(directory: Path) -> None:
-    with Cluster(directory, brokers=1, environment={"RAFTLOG_LIMITS__PARTITION_METRICS_MAX": "2"}) as cluster:
+    with Cluster(
+        directory, brokers=1, environment={"RAFTLOG_BROKER__LIMITS__PARTITION_METRICS_MAX": "2"}
+    ) as cluster:
         url = cluster.url(1)
         create_topic(url, "orders", 3, replication_factor=1)
         produce_surely([url], "orders", ["a", "b", "c"], partition=1)
@@ -72,7 +74,9 @@ def post(url: str, path: str, body: object, *, method: str = "POST") -> None:
 
 
 def test_groups_are_shown_by_their_coordinator_up_to_the_limit(directory: Path) -> None:
-    with Cluster(directory, brokers=1, environment={"RAFTLOG_LIMITS__GROUP_METRICS_MAX": "2"}) as cluster:
+    with Cluster(
+        directory, brokers=1, environment={"RAFTLOG_BROKER__LIMITS__GROUP_METRICS_MAX": "2"}
+    ) as cluster:
         url = cluster.url(1)
         create_topic(url, "orders", 1, replication_factor=1)
         produce_surely([url], "orders", ["a", "b", "c"], partition=0)

@@ -40,8 +40,8 @@ COPIED, BEHIND, OTHER = 1, 2, 3
 @pytest.fixture
 def brokers(directory: Path) -> Iterator[Cluster]:
     """Three brokers whose disks age fast. One that is down gets new replicas for as long as a test waits."""
-    timing = {"DISK_AGE_MS": 100, "DEAD_TIMEOUT_MS": round(LIMIT_S * 1000)}
-    environment = {f"RAFTLOG_TIMING__{name}": str(value) for name, value in timing.items()}
+    timing = {"DISK_AGE_INTERVAL_MS": 100, "BROKER_TIMEOUT_MS": round(LIMIT_S * 1000)}
+    environment = {f"RAFTLOG_BROKER__TIMING__{name}": str(value) for name, value in timing.items()}
     with Cluster(directory, environment=environment) as cluster:
         yield cluster
 
@@ -170,7 +170,9 @@ def test_copies_that_run_beside_their_cluster_do_it_no_harm(brokers: Cluster, tm
         for number, broker in enumerate((COPIED, BEHIND)):
             (tmp_path / f"copy/broker-{broker}/log").unlink()
             listens = {"HTTP": first + number, "RPC": first + 100 + number}
-            copies.launch(broker, environment={f"RAFTLOG_{k}__PORT": str(v) for k, v in listens.items()})
+            copies.launch(
+                broker, environment={f"RAFTLOG_BROKER__{k}__PORT": str(v) for k, v in listens.items()}
+            )
         for broker in (COPIED, BEHIND):
             refused = partial(
                 re.search, rf"another process runs as node {broker}, at 127.0.0.1:\d+; this one"

@@ -98,9 +98,9 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 def test_a_read_from_the_beginning_has_every_record_whatever_is_deleted_meanwhile(tmp_path: Path) -> None:
     folder, rng = tmp_path / "archive", random.Random(5)
     environment = {
-        "RAFTLOG_TIMING__RETENTION_CHECK_MS": "100",
-        "RAFTLOG_ARCHIVE__LOCATION": str(folder),
-        "RAFTLOG_ARCHIVE__DEADLINE_MS": str(round(1000 * LIMIT_S)),
+        "RAFTLOG_BROKER__TIMING__RETENTION_CHECK_INTERVAL_MS": "100",
+        "RAFTLOG_BROKER__ARCHIVE__LOCATION": str(folder),
+        "RAFTLOG_BROKER__ARCHIVE__DEADLINE_MS": str(round(1000 * LIMIT_S)),
     }
     patient = f"{2 * LIMIT_S:g}s"
     settings: dict[str, int | str] = {"segment_bytes": 4_096, "retention_bytes": 4_096}

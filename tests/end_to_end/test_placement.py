@@ -14,7 +14,7 @@ from tests.helpers.real_cluster import create_topic, eventually, partitions_of, 
 
 pytestmark = pytest.mark.e2e
 
-SOON = {"RAFTLOG_TIMING__BALANCE_AFTER_MS": "1000"}
+SOON = {"RAFTLOG_BROKER__TIMING__BALANCE_AFTER_MS": "1000"}
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def three(directory: Path) -> Iterator[Cluster]:
     """Three brokers, each in a rack of its own."""
     cluster = Cluster(directory, brokers=3)
     for broker, rack in RACKS.items():
-        cluster.add_environment(broker, {"RAFTLOG_RACK": rack})
+        cluster.add_environment(broker, {"RAFTLOG_BROKER__RACK": rack})
     with cluster:
         yield cluster
 

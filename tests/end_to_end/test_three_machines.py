@@ -66,7 +66,7 @@ def test_two_machines_go_on_and_the_third_comes_back_by_another_name(machines: l
     for url in urls[:2]:
         eventually(partial(is_ready, url), what="two brokers that go on")
         eventually(partial(has_lost_the_third, url), what="a dead broker")
-    machines[2].launch(3, environment={"RAFTLOG_ADVERTISED_HTTP": "http://log3.example:7070"})
+    machines[2].launch(3, environment={"RAFTLOG_BROKER__HTTP__ADVERTISED_URL": "http://log3.example:7070"})
     machines[2].wait_ready(3)
     assert [value for _, value in read_all(urls[2], "orders")] == ["without the third"]
     for url in urls:

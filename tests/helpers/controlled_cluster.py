@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from broker.coordinators.groups import BrokerGroups
 from broker.coordinators.transactions import BrokerTransactions
-from broker.settings import Groups, TransactionSettings
+from broker.settings import Groups, QueueSettings, TransactionSettings
 from groups.requests import AddOffsets
 from partitions.hosting.hosted_metadata import HostedMetadata
 from partitions.hosting.peer_addresses import PeerAddresses
@@ -38,14 +38,14 @@ from tests.helpers.simulated_brokers import Place, SimulatedBroker, SimulatedBro
 from tests.helpers.virtual_time import eventually
 
 SETTINGS = HostSettings(
-    tick_ms=4, heartbeat_ticks=3, election_ticks=12, quiet_ticks=1000, dead_timeout_ms=300
+    tick_ms=4, heartbeat_ticks=3, election_ticks=12, quiesce_ticks=1000, broker_timeout_ms=300
 )
 PRODUCER_IDS = ProducerIdCipher(b"of a cluster for tests")
 NUMBER = 7
 PRODUCER = PRODUCER_IDS.id_of(NUMBER)  # a ``PartitionCluster`` has allocated it
 CONTROLLER = ControllerSettings(
     cluster_id="c" * 32,
-    dead_timeout_ms=300,
+    broker_timeout_ms=300,
     duty_interval_ms=20,
     retry_pause_ms=5,
     attempt_timeout_ms=500,
@@ -56,8 +56,9 @@ CONTROLLER = ControllerSettings(
 class ControlledBroker(SimulatedBroker):
     """One broker with metadata and partitions; it does not repair them."""
 
-    group_settings = Groups(offsets_partitions=1)
+    group_settings = Groups(partitions=1)
 
+    why_offline = "it is not open"
     is_awaited = False  # whether the outcome of an append to any partition is awaited
 
     def __init__(
@@ -97,7 +98,6 @@ class ControlledBroker(SimulatedBroker):
         )
         self.controller.subscribe(self.addresses.image_changed)
         self.members = MetadataMembers(self.host, self.controller)
-        self.why_offline = "it is not open"
         self.gateway = Gateway(
             node_id,
             lambda: self.controller.image,
@@ -108,7 +108,8 @@ class ControlledBroker(SimulatedBroker):
         )
         self.controller.calls = self.gateway.relay
         parts = self.controller, self.gateway, self.clock
-        self.groups = BrokerGroups(node_id, self.group_settings, *parts, self._check_open, self._keeps_room)
+        of_groups = self.group_settings, QueueSettings(), *parts
+        self.groups = BrokerGroups(node_id, *of_groups, self._check_open, self._keeps_room)
         self.transactions = BrokerTransactions(
             node_id, TransactionSettings(partitions=1), *parts, PRODUCER_IDS, self.groups.service
         )

@@ -26,7 +26,7 @@ from tests.helpers.real_cluster import create_topic
 TOPIC: Final = "orders"
 LARGE: Final = 256 << 10  # bytes of one record whose copies are counted
 # Groups are quiescent after seconds, and a leader that is late by five seconds is not lost.
-TIMING: Final = {"TICK_MS": 500, "ELECTION_TICKS": 14, "QUIET_TICKS": 14}
+TIMING: Final = {"TICK_MS": 500, "ELECTION_TICKS": 14, "QUIESCE_TICKS": 14}
 _RECORDS: Final = f"/v1/topics/{TOPIC}/partitions/0/records"
 _PRODUCE: Final = {"Content-Type": media_types.BATCH}
 _FETCH: Final = {"Accept": media_types.BATCH}
@@ -96,7 +96,7 @@ def costed_brokers(directory: Path, processes: Processes) -> Iterator[CostedBrok
     cluster = Cluster(directory / "cluster", brokers=len(commands), commands=commands)
     for broker in commands:
         cluster.add_environment(
-            broker, {f"RAFTLOG_TIMING__{name}": str(value) for name, value in TIMING.items()}
+            broker, {f"RAFTLOG_BROKER__TIMING__{name}": str(value) for name, value in TIMING.items()}
         )
     with cluster:
         brokers = CostedBrokers(cluster)

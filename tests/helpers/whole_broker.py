@@ -203,7 +203,7 @@ def _broker(url: str, directory: Path | None, timing: Timing) -> Broker:
         data_directory=Path("/data"),
         peers={1: Peer(port=9001)},
         limits=Limits(disk_reserve_bytes=0),
-        groups=Groups(offsets_partitions=1),
+        groups=Groups(partitions=1),
         transactions=TransactionSettings(partitions=1),
         http=HttpSettings(allowed_hosts=(ALL,)),
         timing=timing,

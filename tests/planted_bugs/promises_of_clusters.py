@@ -181,7 +181,7 @@ PROMISES_OF_CLUSTERS = (
         "a broker is fenced while it is heard",
         "ST4",
         "partitions.metadata.liveness:decide",
-        "silent_ms.get(broker_id, 0.0) >= dead_timeout_ms",
+        "silent_ms.get(broker_id, 0.0) >= broker_timeout_ms",
         "silent_ms.get(broker_id, 0.0) >= 0",
         seen_by=(
             "tests/unit/partitions/metadata/test_liveness.py::"

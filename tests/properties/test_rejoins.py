@@ -26,7 +26,11 @@ ODDS = CoreOdds(
 @pytest.mark.parametrize("seed", range(40))
 def test_no_incarnation_counts_again_while_a_vote_that_it_forgot_may_decide(seed: int) -> None:
     heartbeat_ticks = 3 + seed % 8
-    settings = {"election_ticks": 4 * heartbeat_ticks, "heartbeat_ticks": heartbeat_ticks, "quiet_ticks": 60}
+    settings = {
+        "election_ticks": 4 * heartbeat_ticks,
+        "heartbeat_ticks": heartbeat_ticks,
+        "quiesce_ticks": 60,
+    }
     group = Group(3 + seed % 3, seed, ODDS, settings, spares=2)
     Requests(group, seed)
     faults = CoreFaults(group, seed, None)

@@ -82,7 +82,7 @@ def test_equal_seeds_give_equal_traces_in_every_shell_and_order_of_sets() -> Non
     # Only texts have another hash in each process: these levels have sets and dicts of them.
     names = ["core:40", "log:4", "groups:4", "http:0", "brokers-group:1", "brokers-compacted:1"]
     names += ["brokers-transactions:1", "brokers-delayed:1"]
-    processes = [summaries("1", names), summaries("2", names, RAFTLOG_TIMING__TICK_MS="500")]
+    processes = [summaries("1", names), summaries("2", names, RAFTLOG_BROKER__TIMING__TICK_MS="500")]
     lines = [process.communicate()[0].splitlines() for process in processes]
     assert dict(zip(names, lines[0], strict=True)) == dict(zip(names, lines[1], strict=True))
     assert all(LAST_LINE.fullmatch(line) for line in lines[0])

@@ -260,7 +260,7 @@ class Group:
             "election_ticks": rng.choice((4, 6, 15)) + 3 * (self.odds.delay_steps_max - 1),
             "heartbeat_ticks": 1,
             "appends_in_flight_max": rng.choice((1, 2, 16)),
-            "quiet_ticks": rng.choice((30, 60)),
+            "quiesce_ticks": rng.choice((30, 60)),
             "announces_commits": rng.random() < 0.3,
         }
 

@@ -41,8 +41,8 @@ def brokers() -> Iterator[Cluster]:
     A leader that is late by five seconds is not lost: an election takes an offset, and batches of Spark are
     counted in offsets.
     """
-    timing = {"RETENTION_CHECK_MS": 200, "ELECTION_TICKS": 60, "QUIET_TICKS": 60}
-    environment = {f"RAFTLOG_TIMING__{name}": str(value) for name, value in timing.items()}
+    timing = {"RETENTION_CHECK_INTERVAL_MS": 200, "ELECTION_TICKS": 60, "QUIESCE_TICKS": 60}
+    environment = {f"RAFTLOG_BROKER__TIMING__{name}": str(value) for name, value in timing.items()}
     with (
         tempfile.TemporaryDirectory(prefix="raftlog-e2e-") as name,
         Cluster(Path(name), environment=environment) as made,

@@ -299,7 +299,7 @@ async def test_a_peer_behind_a_cut_link_is_silent() -> None:
     await two.links.stop()
 
 
-SETTINGS = HostSettings(tick_ms=10, heartbeat_ticks=3, election_ticks=15, quiet_ticks=40)
+SETTINGS = HostSettings(tick_ms=10, heartbeat_ticks=3, election_ticks=15, quiesce_ticks=40)
 ELECTION_TICKS = 2 * SETTINGS.election_ticks  # the longest time-out that is drawn
 ELECTION_S = SETTINGS.tick_ms * ELECTION_TICKS / 1000
 LENGTH, WAITS = Service("length", CallClass.READ), Service("waits", CallClass.READ)

@@ -241,7 +241,7 @@ async def test_a_broker_that_is_slow_from_one_moment_on_keeps_its_next_link(
 
 
 # requirement: ST4
-@in_virtual_time_with(lambda: NodeCluster(7, nodes=4, voters=3, settings=HostSettings(quiet_ticks=20)))
+@in_virtual_time_with(lambda: NodeCluster(7, nodes=4, voters=3, settings=HostSettings(quiesce_ticks=20)))
 async def test_a_learner_that_missed_the_last_heartbeat_finds_its_leader_again(cluster: NodeCluster) -> None:
     leader, dropped = cluster.leading(), 0
     await leader.replicas[GROUP].append(batch_of(b"1"), acks=QUORUM, timeout_ms=1000)
@@ -266,7 +266,7 @@ async def test_a_learner_that_missed_the_last_heartbeat_finds_its_leader_again(c
 
 
 # requirement: ST4
-@in_virtual_time_with(lambda: NodeCluster(7, settings=HostSettings(quiet_ticks=20)))
+@in_virtual_time_with(lambda: NodeCluster(7, settings=HostSettings(quiesce_ticks=20)))
 async def test_a_replica_without_its_log_tells_a_quiescent_leader(cluster: NodeCluster) -> None:
     await cluster.leading().replicas[GROUP].append(batch_of(b"1"), acks=QUORUM, timeout_ms=1000)
     await cluster.quiescent()

@@ -220,7 +220,7 @@ async def test_a_broker_answers_while_hundreds_of_its_groups_cut_their_logs(tmp_
     """The tails of 250 groups conflict with their next leaders', and the disk completes only a few syncs."""
     files, wire, broken = SlowFilesystem(), Wire(), list[BaseException]()
     clock = SystemClock()
-    settings = HostSettings(tick_ms=50, election_ticks=1000, quiet_ticks=1000)
+    settings = HostSettings(tick_ms=50, election_ticks=1000, quiesce_ticks=1000)
     host = GroupHost(
         ME,
         cast("Transport", wire),

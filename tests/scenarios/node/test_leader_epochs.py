@@ -102,7 +102,7 @@ async def test_a_slow_follower_costs_its_leader_a_bounded_amount_of_memory(clust
     assert int(slow.groups[GROUP].last_index) == last
 
 
-@in_virtual_time_with(lambda: NodeCluster(5, settings=HostSettings(quiet_ticks=20)))
+@in_virtual_time_with(lambda: NodeCluster(5, settings=HostSettings(quiesce_ticks=20)))
 async def test_all_replicas_are_in_sync_when_a_group_wakes(cluster: NodeCluster) -> None:
     leader, silent = cluster.leading(), cluster.followers()[0]
     group = leader.groups[GROUP]
@@ -241,7 +241,7 @@ HEARTBEAT_S = 0.5
 
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_followers_know_of_an_announced_commit_before_the_next_heartbeat(at_once: bool) -> None:
-    settings = HostSettings(heartbeat_ticks=10, election_ticks=30, quiet_ticks=1000)
+    settings = HostSettings(heartbeat_ticks=10, election_ticks=30, quiesce_ticks=1000)
     cluster = NodeCluster(1, announces_commits=at_once, settings=settings)
     await cluster.start()
     leader = cluster.leading()

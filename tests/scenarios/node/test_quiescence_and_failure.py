@@ -26,7 +26,7 @@ ELECTED_WITHIN_S = 2.5  # silence, then the longest draw of an election time-out
 @asynccontextmanager
 async def quiescent(groups: int = 1) -> AsyncIterator[NodeCluster]:
     """Three brokers whose groups are quiescent; in the end all agree and are quiescent again."""
-    cluster = NodeCluster(7, groups=groups, settings=HostSettings(quiet_ticks=20))
+    cluster = NodeCluster(7, groups=groups, settings=HostSettings(quiesce_ticks=20))
     await cluster.start()
     for group in cluster.group_ids:
         await append(cluster, b"1", group)

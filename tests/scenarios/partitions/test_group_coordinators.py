@@ -47,7 +47,7 @@ Expected = TypeVar("Expected")
 class ManyOffsets(ControlledBroker):
     """A broker of a cluster in which several brokers coordinate groups."""
 
-    group_settings = Groups(offsets_partitions=PARTITIONS)
+    group_settings = Groups(partitions=PARTITIONS)
 
 
 class GroupCluster(ControlledCluster):

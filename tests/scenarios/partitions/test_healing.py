@@ -27,7 +27,7 @@ from tests.helpers.virtual_time import VirtualLoop, eventually
 
 DEAD_S = 4.0
 LOOK_S = CONTROLLER.duty_interval_ms / 1000  # the first look at which a broker is not heard counts whole
-HEALS = replace(CONTROLLER, broker_dead_ms=round(DEAD_S * 1000), healing_moves_max=2)
+HEALS = replace(CONTROLLER, restore_after_ms=round(DEAD_S * 1000), restore_moves_max=2)
 
 
 def healing(brokers: int) -> ControlledCluster:
@@ -90,7 +90,7 @@ async def test_replicas_of_a_dead_broker_are_restored_and_nothing_is_lost(cluste
 
     await eventually(done)
     assert leader.controller.healing == HealingCounts()
-    assert most == HEALS.healing_moves_max
+    assert most == HEALS.restore_moves_max
     assert all(len(set(one.replicas)) == 3 for one in partitions(cluster.any.controller.image))
     await produce(cluster, b"b")
     assert await values(cluster.any) == [b"a", b"b"]
@@ -204,7 +204,7 @@ async def test_a_controller_counts_silence_from_its_second_election(cluster: Con
 
 
 # requirement: F3
-@in_virtual_time_with(lambda: ControlledCluster(brokers=4, settings=replace(HEALS, healing_moves_max=0)))
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4, settings=replace(HEALS, restore_moves_max=0)))
 async def test_a_decommissioned_broker_gives_up_its_replicas(cluster: ControlledCluster) -> None:
     await cluster.create("orders", 4)
     leader = await cluster.controller_broker()
@@ -261,7 +261,7 @@ async def test_a_broker_that_cannot_open_replicas_does_not_stop_healing(cluster:
     refuses(cluster, unable)
     dead = next(node for node in cluster.nodes if node not in (unable, leader.node_id))
     await cluster.stop(dead)
-    await eventually(lambda: moving(cluster) == HEALS.healing_moves_max)
+    await eventually(lambda: moving(cluster) == HEALS.restore_moves_max)
     towards = [one.target for one in partitions(cluster.any.controller.image) if one.target]
     assert all(unable in target for target in towards), "it holds fewest"
     await eventually(lambda: is_restored(cluster, dead), within_s=60)
@@ -310,7 +310,7 @@ async def test_a_rack_burns_and_every_partition_goes_on(cluster: ControlledClust
 
 # requirement: RP11, F1
 async def test_replicas_of_a_dead_broker_are_restored_in_its_rack() -> None:
-    heals = replace(CONTROLLER, broker_dead_ms=2_000, healing_moves_max=4)
+    heals = replace(CONTROLLER, restore_after_ms=2_000, restore_moves_max=4)
     async with ControlledCluster(brokers=6, racks=RACKS, settings=heals) as cluster:
         await cluster.create("orders", PARTITIONS)
         dead = NodeId(next(iter(cluster)).node_id)
@@ -340,7 +340,7 @@ AFTER_S = 1.5
 
 def settings(moves_max: int = 2, **changes: object) -> ControllerSettings:
     balancing = BalancingSettings(moves_max=moves_max, after_ms=round(AFTER_S * 1000))
-    return replace(CONTROLLER, balancing=balancing, broker_dead_ms=20_000, **changes)  # type: ignore[arg-type]
+    return replace(CONTROLLER, balancing=balancing, restore_after_ms=20_000, **changes)  # type: ignore[arg-type]
 
 
 def newest(cluster: ControlledCluster) -> MetadataImage:
@@ -440,7 +440,7 @@ async def test_nothing_is_balanced_while_a_broker_is_missing_or_drained(cluster:
     await eventually(lambda: is_even(cluster), within_s=120)
 
 
-@in_virtual_time_with(lambda: ControlledCluster(brokers=4, settings=settings(healing_moves_max=1)))
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4, settings=settings(restore_moves_max=1)))
 async def test_healing_goes_before_balancing(cluster: ControlledCluster) -> None:
     await cluster.create("orders", 8)
     await cluster.join(5)

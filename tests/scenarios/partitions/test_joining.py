@@ -17,7 +17,7 @@ from tests.helpers.controlled_cluster import CONTROLLER, ControlledBroker, Contr
 from tests.helpers.moving import move, produce, values
 from tests.helpers.virtual_time import eventually
 
-HEALS = replace(CONTROLLER, broker_dead_ms=4000)
+HEALS = replace(CONTROLLER, restore_after_ms=4000)
 
 
 def members_of(broker: ControlledBroker) -> Membership:

@@ -27,7 +27,7 @@ ROUNDS: Final = 3
 class SmallState(ControlledBroker):
     """A broker with room for fewer rows of groups than one client names groups here."""
 
-    group_settings = Groups(offsets_partitions=1).model_copy(
+    group_settings = Groups(partitions=1).model_copy(
         update={"state_bytes_max": NAMES * ROUNDS * ROW_BYTES // 2}
     )
 

@@ -33,7 +33,7 @@ WAYS = {"plain": "", "aiohttp": "TE: trailers\r\n", "event stream": f"Accept: {m
 
 
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)
-@served(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX))
+@served(Limits(response_bytes_in_flight_max=UNTAKEN_BYTES_MAX))
 async def test_the_oldest_reader_that_does_not_read_gives_way(server: HttpServer, header: str) -> None:
     await _store_bombs(server, 1)
     answers = server.request_pipeline.admission.answers
@@ -49,7 +49,7 @@ async def test_the_oldest_reader_that_does_not_read_gives_way(server: HttpServer
 
 
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)
-@served(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX))
+@served(Limits(response_bytes_in_flight_max=UNTAKEN_BYTES_MAX))
 async def test_silent_readers_cost_what_they_leave_untaken(server: HttpServer, header: str) -> None:
     await _store_bombs(server, 2)
     with ExitStack() as stack, _traced():

@@ -335,7 +335,7 @@ async def test_a_body_that_trickles_ends_before_its_time(server: HttpServer) -> 
     writer.close()
 
 
-@served(Limits(bodies_bytes_max=2500, bodies_bytes_client_max=2000), partitions=1)
+@served(Limits(request_bytes_in_flight_max=2500, request_bytes_in_flight_client_max=2000), partitions=1)
 async def test_announced_bodies_that_do_not_come_take_no_room(server: HttpServer) -> None:
     # requirement: N2
     writers = []

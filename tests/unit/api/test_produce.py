@@ -373,7 +373,7 @@ async def test_the_producer_headers_come_together_and_to_one_partition(server: H
     assert (await server.call("POST", PARTITION, large, whole)).code == "record_too_large"
 
 
-@served(Limits(bodies_bytes_max=2500), partitions=1)
+@served(Limits(request_bytes_in_flight_max=2500), partitions=1)
 async def test_too_much_in_flight_is_refused_before_it_is_read(server: HttpServer) -> None:
     # requirement: N2
     server.cluster.gateway.append_delay_s = 0.2
@@ -390,8 +390,8 @@ async def test_too_much_in_flight_is_refused_before_it_is_read(server: HttpServe
 @pytest.mark.parametrize(
     ("limits", "code"),
     [
-        (Limits(bodies_bytes_client_max=1500, bodies_bytes_max=4000), "quota_exceeded"),
-        (Limits(bodies_bytes_client_max=4000, bodies_bytes_max=1500), "overloaded"),
+        (Limits(request_bytes_in_flight_client_max=1500, request_bytes_in_flight_max=4000), "quota_exceeded"),
+        (Limits(request_bytes_in_flight_client_max=4000, request_bytes_in_flight_max=1500), "overloaded"),
     ],
 )
 async def test_what_was_refused_takes_no_place(limits: Limits, code: str) -> None:
@@ -404,7 +404,7 @@ async def test_what_was_refused_takes_no_place(limits: Limits, code: str) -> Non
         assert (await server.call("POST", TOPIC, b"x" * 1000, raw)).status == 200
 
 
-@served(Limits(bodies_bytes_client_max=2500), partitions=1)
+@served(Limits(request_bytes_in_flight_client_max=2500), partitions=1)
 async def test_one_client_cannot_take_everything(server: HttpServer) -> None:
     server.cluster.gateway.append_delay_s = 0.2
     raw = {"Content-Type": "application/octet-stream"}

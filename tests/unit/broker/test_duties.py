@@ -18,7 +18,7 @@ from raftlog.types import GroupId
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import send_numbers, whole_broker
 
-TIMING: Final = Timing(disk_age_ms=1000, retention_check_ms=1000)
+TIMING: Final = Timing(disk_age_interval_ms=1000, retention_check_interval_ms=1000)
 PATIENCE_S: Final = 5.0
 DUTIES: Final = {
     "CompactionManager.run",

@@ -13,9 +13,9 @@ SHOW = """
 import resource
 resource.setrlimit(resource.RLIMIT_DATA, ({0}, {0}))
 from broker.process.memory import memory_bytes
-from broker.settings import Groups, TransactionSettings
-groups, transactions = Groups(), TransactionSettings(state_bytes_max=99 << 20)
-print(memory_bytes(), groups.state_bytes_max, groups.open_jobs_bytes_max, transactions.state_bytes_max,
+from broker.settings import Groups, QueueSettings, TransactionSettings
+groups, queues, transactions = Groups(), QueueSettings(), TransactionSettings(state_bytes_max=99 << 20)
+print(memory_bytes(), groups.state_bytes_max, queues.open_jobs_bytes_max, transactions.state_bytes_max,
       transactions.keys_bytes_max)
 """
 

@@ -18,7 +18,7 @@ from raftlog.core.ready import ReadConfirmed, Refused, Role
 from raftlog.types import BEFORE_LOG, Index, Term, Token
 from tests.helpers.raft_member import ELECTION_TICKS, THREE, TWO, MemberUnderTest, append, members, span
 
-QUIET_TICKS = 60
+QUIESCE_TICKS = 60
 
 
 def echo(member: MemberUnderTest, *peers: int) -> None:
@@ -40,7 +40,7 @@ def quiet(member: MemberUnderTest, ticks: int, *silent: int) -> None:
 def quiescent_leader() -> MemberUnderTest:
     member = MemberUnderTest()
     member.become_leader()
-    quiet(member, 2 * QUIET_TICKS)
+    quiet(member, 2 * QUIESCE_TICKS)
     assert member.core.is_quiescent
     return member
 
@@ -61,7 +61,7 @@ def test_a_leader_with_nothing_to_do_quiesces_and_says_so() -> None:
 def test_a_leader_stays_active_while_a_peer_has_not_heard_that_all_is_committed() -> None:
     member = MemberUnderTest()
     member.become_leader()
-    quiet(member, 5 * QUIET_TICKS, THREE)
+    quiet(member, 5 * QUIESCE_TICKS, THREE)
     assert not member.core.is_quiescent
     quiet(member, 6)
     assert member.core.is_quiescent
@@ -72,11 +72,11 @@ def test_a_leader_stays_active_while_an_entry_is_not_committed() -> None:
     member = MemberUnderTest()
     member.become_leader()
     member.feed(Propose(Token(1), 1))
-    quiet(member, 3 * QUIET_TICKS)
+    quiet(member, 3 * QUIESCE_TICKS)
     assert not member.core.is_quiescent
     member.acknowledge(TWO, 0)
     member.acknowledge(THREE, 0)
-    quiet(member, 2 * QUIET_TICKS)
+    quiet(member, 2 * QUIESCE_TICKS)
     assert member.core.is_quiescent
 
 
@@ -85,21 +85,21 @@ def test_a_leader_stays_active_while_a_peer_lacks_an_entry() -> None:
     member.become_leader()
     member.feed(Propose(Token(1), 1))
     member.acknowledge(TWO, 0)
-    quiet(member, 3 * QUIET_TICKS)
+    quiet(member, 3 * QUIESCE_TICKS)
     assert not member.core.is_quiescent
     member.acknowledge(THREE, 0)
-    quiet(member, 2 * QUIET_TICKS)
+    quiet(member, 2 * QUIESCE_TICKS)
     assert member.core.is_quiescent
 
 
 def test_a_leader_stays_active_while_a_peer_does_not_answer_since_its_last_entry() -> None:
     member = MemberUnderTest()
     member.become_leader()
-    quiet(member, QUIET_TICKS // 2)
+    quiet(member, QUIESCE_TICKS // 2)
     member.feed(Propose(Token(1), 1))
     member.acknowledge(TWO, 0)
     member.acknowledge(THREE, 0)
-    quiet(member, 5 * QUIET_TICKS, THREE)
+    quiet(member, 5 * QUIESCE_TICKS, THREE)
     assert not member.core.is_quiescent
     quiet(member, 6)
     assert member.core.is_quiescent
@@ -111,7 +111,7 @@ def leader_without_three() -> MemberUnderTest:
     member.become_leader()
     member.feed(PeerUnreachable(THREE), Propose(Token(1), 1))
     member.acknowledge(TWO, 0)
-    quiet(member, 2 * QUIET_TICKS, THREE)
+    quiet(member, 2 * QUIESCE_TICKS, THREE)
     assert member.core.is_quiescent
     return member
 
@@ -125,7 +125,7 @@ def test_a_leader_without_a_reachable_quorum_stays_active() -> None:
     member = MemberUnderTest()
     member.become_leader()
     member.feed(PeerUnreachable(THREE), PeerUnreachable(TWO))
-    quiet(member, 2 * QUIET_TICKS, TWO, THREE)
+    quiet(member, 2 * QUIESCE_TICKS, TWO, THREE)
     assert not member.core.is_quiescent
     assert member.core.role is not Role.LEADER
 
@@ -134,11 +134,11 @@ def test_a_leader_is_active_from_when_a_peer_is_reachable_again_until_it_has_eve
     member = leader_without_three()
     member.feed(PeerReachable(THREE))
     assert not member.core.is_quiescent
-    quiet(member, 2 * QUIET_TICKS, THREE)
+    quiet(member, 2 * QUIESCE_TICKS, THREE)
     assert not member.core.is_quiescent
     quiet(member, 3)
     member.acknowledge(THREE, 0)
-    quiet(member, 2 * QUIET_TICKS)
+    quiet(member, 2 * QUIESCE_TICKS)
     assert member.core.is_quiescent
 
 
@@ -163,13 +163,13 @@ def test_a_leader_quiesces_without_an_unreachable_peer_that_was_rejoining() -> N
     member.feed(Propose(Token(1), 1))
     member.acknowledge(TWO, 0)
     member.hear(THREE, HeartbeatReply(term=member.core.term, round=0, rejoining=7))
-    quiet(member, 2 * QUIET_TICKS, THREE)
+    quiet(member, 2 * QUIESCE_TICKS, THREE)
     assert not member.core.is_quiescent
     member.feed(PeerUnreachable(THREE))
-    quiet(member, 2 * QUIET_TICKS, THREE)
+    quiet(member, 2 * QUIESCE_TICKS, THREE)
     assert member.core.is_quiescent
     member.feed(PeerReachable(THREE))
-    quiet(member, 2 * QUIET_TICKS, THREE)
+    quiet(member, 2 * QUIESCE_TICKS, THREE)
     assert not member.core.is_quiescent
 
 
@@ -202,7 +202,7 @@ def test_a_leader_that_slept_makes_no_unreachable_peer_its_successor() -> None:
 def test_a_message_of_a_peer_says_that_it_is_reachable() -> None:
     member = leader_without_three()
     member.hear(THREE, HeartbeatReply(term=Term(1), round=1))
-    quiet(member, 2 * QUIET_TICKS, THREE)
+    quiet(member, 2 * QUIESCE_TICKS, THREE)
     assert not member.core.is_quiescent
 
 
@@ -212,7 +212,7 @@ def test_a_new_leader_knows_who_is_unreachable() -> None:
     member.feed(PeerUnreachable(THREE))
     member.hear(TWO, VoteReply(term=member.core.term, asked=member.core.term, granted=True))
     member.acknowledge(TWO, -1)
-    quiet(member, 2 * QUIET_TICKS, THREE)
+    quiet(member, 2 * QUIESCE_TICKS, THREE)
     assert member.core.is_quiescent
 
 
@@ -283,7 +283,7 @@ def test_a_late_echo_of_an_unreachable_peer_unquiesces_its_leader() -> None:
     """The leader became quiescent without it: it may lack entries."""
     member = quiescent_leader()
     member.feed(PeerUnreachable(TWO))
-    quiet(member, 2 * QUIET_TICKS, TWO)
+    quiet(member, 2 * QUIESCE_TICKS, TWO)
     assert member.core.is_quiescent
     member.hear(TWO, HeartbeatReply(term=Term(1), round=1))
     assert not member.core.is_quiescent
@@ -293,7 +293,7 @@ def test_a_late_echo_of_an_unreachable_peer_unquiesces_its_leader() -> None:
 def test_a_reminder_of_a_learner_that_missed_the_last_round_unquiesces_its_leader() -> None:
     leader = MemberUnderTest(membership=members(1, 2, learners=(3,)))
     leader.become_leader()
-    quiet(leader, 2 * QUIET_TICKS)
+    quiet(leader, 2 * QUIESCE_TICKS)
     last = leader.said(Heartbeat, THREE)[-1]
     assert leader.core.is_quiescent
     assert last.quiesces
@@ -310,7 +310,7 @@ def test_a_leader_unquiesced_by_nothing_becomes_quiescent_again() -> None:
     member = quiescent_leader()
     member.hear(TWO, HeartbeatReply(term=Term(1), round=member.said(Heartbeat)[-1].round))
     assert not member.core.is_quiescent
-    quiet(member, 2 * QUIET_TICKS)
+    quiet(member, 2 * QUIESCE_TICKS)
     assert member.core.is_quiescent
 
 

@@ -32,7 +32,7 @@ def restored(
         ({"heartbeat_ticks": 15}, "heartbeat_ticks"),
         ({"heartbeat_ticks": 0}, "heartbeat_ticks"),
         ({"appends_in_flight_max": 0}, "appends_in_flight_max"),
-        ({"quiet_ticks": 3}, "quiet_ticks"),
+        ({"quiesce_ticks": 3}, "quiesce_ticks"),
     ],
 )
 def test_settings_that_contradict_one_another_are_refused_by_name(

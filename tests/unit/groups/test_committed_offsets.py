@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.coordinators.groups import BrokerGroups
-from broker.settings import Groups
+from broker.settings import Groups, QueueSettings
 from groups.commits import PENDING_MAX
 from groups.coordination import DROPPED_MAX, SWEEP_MS
 from groups.ports import Extent, Place
@@ -563,7 +563,9 @@ async def test_a_broker_forgets_where_a_deleted_topic_ended() -> None:
     changed: list[Any] = []
     controller: Any = SimpleNamespace(image=before, subscribe=changed.append)
     gateway: Any = SimpleNamespace(offset_at=offset_at, relay=SimpleNamespace(serve=lambda *_: None))
-    groups = BrokerGroups(NodeId(1), Groups(), controller, gateway, SystemClock(), are_open, lambda: True)
+    groups = BrokerGroups(
+        NodeId(1), Groups(), QueueSettings(), controller, gateway, SystemClock(), are_open, lambda: True
+    )
     offsets = [groups.offsets.placed("orders", partition, 5, -1, "") for partition in (0, 1)]
     offsets.append(groups.offsets.placed("mails", 0, 5, -1, ""))
     for _ in range(2):

@@ -142,7 +142,7 @@ def test_what_the_metadata_do_not_show_is_checked_too() -> None:
 
 def test_a_broker_in_use_is_removed_once_it_is_dead() -> None:
     image = four(DOWN)
-    assert "neither decommissioned nor dead for timing.broker_dead_ms" in refused(image)
+    assert "neither decommissioned nor dead for timing.restore_after_ms" in refused(image)
     check_out_of_use(planned(image), image, voters=[], dead=[FOUR], is_heard=False)
 
 
@@ -366,7 +366,7 @@ def admitted(image: MetadataImage, request: AdmitBroker) -> tuple[MetadataImage,
 def test_an_admitted_broker_has_an_address_and_is_not_alive_until_it_registers() -> None:
     image, broker = admitted(cluster(), admit())
     assert (broker.broker_id, broker.rpc_port, broker.alive, broker.incarnation) == (4, 9900, False, "")
-    heard = liveness.decide(image, {}, frozenset({NodeId(4)}), dead_timeout_ms=1000)
+    heard = liveness.decide(image, {}, frozenset({NodeId(4)}), broker_timeout_ms=1000)
     assert heard == [], "being heard is not enough"
     image, reply = applied(register(4), to=image)
     assert isinstance(reply, BrokerInfo)

@@ -38,7 +38,7 @@ def decided(
     image, silence = image or cluster(), WatchedSilence(STEP_MS)
     for now_ms, heard in looks:
         silence.look(now_ms, {broker: broker in heard for broker in image.brokers})
-    return decide(image, silence.silent_ms, silence.heard, dead_timeout_ms=TIMEOUT_MS)
+    return decide(image, silence.silent_ms, silence.heard, broker_timeout_ms=TIMEOUT_MS)
 
 
 # requirement: ST4
