@@ -41,7 +41,7 @@ def _terms(cluster: Cluster) -> int:
     """The sum over all partitions."""
     rows = cluster.get(partitions.LIST.at(topic=_TOPIC))["items"]
     assert isinstance(rows, list)
-    return sum(int(row["term"]) for row in rows)
+    return sum(int(row["leader_epoch"]) for row in rows)
 
 
 def _produce(bootstrap: str, seconds: float) -> int:
