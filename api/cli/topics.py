@@ -277,8 +277,8 @@ def delete(
 
 def _show_dependents(found: TopicDependents) -> None:
     for each in found.groups[:GROUPS_SHOWN]:
-        what = "queue" if each.is_queue else "group"
-        jobs = f", {counted(each.open_jobs, 'open job')}" if each.is_queue else ""
+        what = "queue" if each.queue else "group"
+        jobs = f", {counted(each.open_jobs, 'open job')}" if each.queue else ""
         letters = f", dead letters in {each.dead_letter_topic}" if each.dead_letter_topic else ""
         members, partitions = counted(each.members, "member"), counted(each.partitions, "partition")
         note(f"{what} {each.group}: {members}, offsets in {partitions}{jobs}{letters}")

@@ -16,7 +16,7 @@ class DependentGroup(Answer):
     group: str
     members: int
     partitions: int
-    is_queue: bool
+    queue: bool
     open_jobs: int
     dead_letter_topic: str | None
 

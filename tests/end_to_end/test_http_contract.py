@@ -121,15 +121,20 @@ def test_a_producer_that_repeats_itself_writes_once(api: Api) -> None:
     # requirement: D3
     topic = api.topic("idempotent")
     made = api("POST", "/v1/producers")
-    names = ("Producer_Id", "Producer_Epoch")
+    names = ("Raftlog_Producer_Id", "Raftlog_Producer_Epoch")
     identity = {names[0]: str(made.number("producer_id")), names[1]: str(made.number("producer_epoch"))}
     body = {"records": [{"value": "a"}, {"value": "b"}]}
     offsets = [
-        [row["offset"] for row in api("POST", records_path(topic), body, Producer_Seq="0", **identity).rows()]
+        [
+            row["offset"]
+            for row in api(
+                "POST", records_path(topic), body, Raftlog_Producer_Sequence="0", **identity
+            ).rows()
+        ]
         for _ in range(4)
     ]
     assert offsets == [[0, 1]] * 4
-    gap = api("POST", records_path(topic), body, Producer_Seq="5", **identity)
+    gap = api("POST", records_path(topic), body, Raftlog_Producer_Sequence="5", **identity)
     assert (gap.status, gap.code, gap.number("expected_sequence")) == (409, "out_of_order_sequence", 2)
     assert [value for _, value in read_all(api.urls[0], topic)] == ["a", "b"]
 

@@ -56,8 +56,8 @@ async def test_a_topic_names_what_depends_on_it(server: HttpServer) -> None:
     found = (await server.get(f"{path}/dependents")).json
     counts = [found[name] for name in ("group_count", "schedules", "delayed", "delayed_failed")]
     assert counts == [4, 1, 1, 0]
-    mail = {"is_queue": True, "open_jobs": 1, "dead_letter_topic": "orders.mail.dlq"}
-    plain = {"is_queue": False, "open_jobs": 0, "dead_letter_topic": None}
+    mail = {"queue": True, "open_jobs": 1, "dead_letter_topic": "orders.mail.dlq"}
+    plain = {"queue": False, "open_jobs": 0, "dead_letter_topic": None}
     assert found["groups"] == [
         {"group": "audit", "members": 0, "partitions": 1, **plain},
         {"group": "billing", "members": 0, "partitions": 1, **plain},
