@@ -171,7 +171,7 @@ class Partition(SyncProxy[AsyncPartition]):
 class Client(SyncProxy[AsyncClient]):
     """A client of one cluster, for any number of threads. Use it as a ``with`` block, or ``close`` it.
 
-    ``bootstrap`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
+    ``url`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
     is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
 
     With a ``rack`` its readers (``partition``, ``consumer``, ``worker``) read from the replica in that rack,
@@ -179,10 +179,8 @@ class Client(SyncProxy[AsyncClient]):
     """
 
     @settings_of(ClientSettings, AsyncClient.__init__)
-    def __init__(
-        self, bootstrap: str | Sequence[str] = URL_DEFAULT, **settings: Unpack[ClientSettings]
-    ) -> None:
-        core = AsyncClient(bootstrap, **settings)
+    def __init__(self, url: str | Sequence[str] = URL_DEFAULT, **settings: Unpack[ClientSettings]) -> None:
+        core = AsyncClient(url, **settings)
         super().__init__(core, Portal())
         self._portal.call(core.open)
         # buffered records are not lost if the client is never closed

@@ -60,7 +60,7 @@ Handler = TypeVar("Handler", bound=Callable[[Message], Awaitable[object]])
 class AsyncClient:
     """A client of one cluster, for one event loop. Use it as an ``async with`` block.
 
-    ``bootstrap`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
+    ``url`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
     is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
     With a ``rack`` its readers read from the replica in that rack, as long as it knows what was committed
     ``max_staleness`` ago (10 s by default), and else from the leader. ``environment`` is for simulators: the
@@ -69,7 +69,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str] = URL_DEFAULT,
+        url: str | Sequence[str] = URL_DEFAULT,
         *,
         request_timeout: Duration = "10s",
         retry_timeout: Duration = "30s",
@@ -79,7 +79,7 @@ class AsyncClient:
     ) -> None:
         self._environment = environment or Environment()
         self._session = Session(
-            broker_urls(bootstrap),
+            broker_urls(url),
             environment=self._environment,
             request_timeout_s=positive_seconds("request_timeout", request_timeout),
             retry_timeout_s=positive_seconds("retry_timeout", retry_timeout),
@@ -110,7 +110,7 @@ class AsyncClient:
     @property
     def _addresses(self) -> str:
         """The addresses that it was given, separated by commas."""
-        return ",".join(self._session.bootstrap)
+        return ",".join(self._session.given_urls)
 
     @property
     def topics(self) -> AsyncTopics:
@@ -278,7 +278,7 @@ class AsyncClient:
         if self._portal is None or self._second is None:
             self._portal, place = self._environment.portal(), self._place
             self._second = AsyncClient(
-                self._session.bootstrap,
+                self._session.given_urls,
                 environment=self._environment,
                 request_timeout=timedelta(seconds=self._session.request_timeout_s),
                 retry_timeout=timedelta(seconds=self._session.retry_timeout_s),

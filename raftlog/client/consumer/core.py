@@ -344,7 +344,7 @@ class ConsumerCore:
     def described(self) -> str:
         """The group, the partitions, the addresses of the client, and the state, in a line."""
         state = "closed" if self.is_closed else "open"
-        urls = ",".join(self._session.bootstrap)
+        urls = ",".join(self._session.given_urls)
         return f"group={self.options.group!r} partitions={len(self.assignment)} {urls} {state}"
 
     @property

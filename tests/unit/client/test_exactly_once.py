@@ -216,7 +216,7 @@ async def test_the_next_owner_waits_for_the_transaction_of_the_one_before() -> N
 
 # requirement: D4 D3
 async def test_a_restart_with_the_same_instance_ends_what_it_left_open() -> None:
-    async with filled() as (_, client), VirtualClient(client._session.bootstrap) as killed:
+    async with filled() as (_, client), VirtualClient(client._session.given_urls) as killed:
         before = await consumer(killed, instance_id="copier-1")
         batch = await first_batch(before)
         core = batch._transaction._core
