@@ -475,7 +475,7 @@ async def test_the_blocking_client_has_the_same_transactions() -> None:
                     tx.send("1", topic="orders", partition=0, headers={"a": "b"})
                 assert tx.outcome == "committed"
                 with ended_by(ZeroDivisionError), made.transaction() as tx:
-                    tx.send("2", topic="orders", partition=0).result(LIMIT_S)
+                    tx.send("2", topic="orders", partition=0).result(f"{LIMIT_S:g}s")
                     raise ZeroDivisionError
                 with made.transaction() as tx:
                     tx.send("3", topic="orders", partition=0)
