@@ -80,7 +80,7 @@ _OPTIONS = {
     "id": "--id",
     "ids": "--id",
     "name": "NAME",
-    "replication_factor": "--replication",
+    "replication_factor": "--replication-factor",
 }
 
 

@@ -137,7 +137,7 @@ def test_a_queue_of_a_million_messages_takes_two_segments(tmp_path: Path) -> Non
     often = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "100"}
     with Cluster(tmp_path, brokers=1, environment=often) as cluster, Client(cluster.urls[0]) as client:
         config = {"retention.consumed.by": "workers", "segment.bytes": LARGE_SEGMENT}
-        client.topics.create("jobs", replication=1, config=config)
+        client.topics.create("jobs", replication_factor=1, config=config)
         with (
             largest(cluster.data_directory(1)) as most,
             client.producer("jobs", preset="throughput") as producer,

@@ -286,7 +286,7 @@ def test_a_topic_that_was_created_again_is_not_read_from_the_archive_of_the_earl
     trimmed: Past,
 ) -> None:
     trimmed.client.topics.delete("orders")
-    trimmed.client.topics.create("orders", partitions=2, replication=1)
+    trimmed.client.topics.create("orders", partitions=2, replication_factor=1)
     trimmed.send(65)
     trimmed.delete_before(30)
     with pytest.raises(OffsetOutOfRange) as caught:

@@ -191,8 +191,8 @@ async def test_a_consumer_says_once_that_a_topic_is_missing_or_raises(
                 await consumer.poll("20s")
         async with await client.consumer("waits", topics, topics_refresh="1s") as consumer:
             assert await consumer.poll("5s") is None
-            await client.topics.create("unlike", replication=1)
-            await client.topics.create(f"{TOPIC}x", replication=1)
+            await client.topics.create("unlike", replication_factor=1)
+            await client.topics.create(f"{TOPIC}x", replication_factor=1)
             await client.send(topics if isinstance(topics, str) else "unlike", "late")
             assert (await polled(consumer)).value == b"late"
         assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [

@@ -27,7 +27,7 @@ COMMIT, ADD_OFFSETS = ":commit", ":add-offsets"
 async def filled() -> AsyncIterator[tuple[WholeBroker, Client]]:
     """A broker with numbered records in ``orders`` and an empty topic ``clean``."""
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
-        await client.topics.create("clean", partitions=2, replication=1)
+        await client.topics.create("clean", partitions=2, replication_factor=1)
         async with client.producer("orders") as producer:
             for number in range(COUNT):
                 await producer.send(str(number), partition=number % 2)

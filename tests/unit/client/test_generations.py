@@ -53,7 +53,7 @@ async def read_on_in_the_new_topic(broker: WholeBroker, taken: Consumer, values:
     """Delete the topic, create it again with records, and read them with a member of the group."""
     async with VirtualClient(broker.url) as other:
         await other.topics.delete(TOPIC)
-        await other.topics.create(TOPIC, partitions=1, replication=1)
+        await other.topics.create(TOPIC, partitions=1, replication_factor=1)
         async with other.producer(TOPIC) as producer:
             for value in values:
                 await producer.send(value, partition=0)
@@ -91,7 +91,7 @@ async def test_a_handler_that_outlasts_its_assignment_acknowledges_nothing_in_th
             for _ in range(4):
                 assert await taken.poll("20s") is not None  # the last one is being handled
             await client.topics.delete(TOPIC)
-            await client.topics.create(TOPIC, partitions=1, replication=1)
+            await client.topics.create(TOPIC, partitions=1, replication_factor=1)
             async with VirtualClient(broker.url) as other, other.producer(TOPIC) as producer:
                 for number in range(6):
                     await producer.send(f"new {number}", partition=0)

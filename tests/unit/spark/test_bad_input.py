@@ -137,7 +137,7 @@ def test_a_topic_that_was_created_again_is_lost_data_and_no_silence(topics: Topi
     end = stream.latestOffset(begin, ALL)
     assert stream.latestOffset(end, ALL) == end, "all is read, and nothing is lost"
     topics.client.topics.delete("orders")
-    topics.client.topics.create("orders", partitions=2, replication=1)
+    topics.client.topics.create("orders", partitions=2, replication_factor=1)
     topics.fill(3)
     with pytest.raises(
         DataLoss, match="orders/0 was read up to offset 5, and ends at 3: the topic was deleted"
