@@ -154,18 +154,18 @@ class Partition(SyncProxy[AsyncPartition]):
     """One partition of one topic, read from its leader, or by a client with a rack from a replica nearby."""
 
     read = blocking(AsyncPartition.read)
-    offsets = blocking(AsyncPartition.offsets)
+    offset_at = blocking(AsyncPartition.offset_at)
 
     @settings_of(TailSettings, AsyncPartition.chunks)
-    def tail(self, offset: Position = "latest", **settings: Unpack[TailSettings]) -> Iterator[Message]:
+    def tail(self, position: Position = "latest", **settings: Unpack[TailSettings]) -> Iterator[Message]:
         """Every message from a position on, without end; by default new messages only."""
-        for chunk in self.chunks(offset, **settings):
+        for chunk in self.chunks(position, **settings):
             yield from chunk.messages
 
     @settings_of(TailSettings, AsyncPartition.chunks)
-    def chunks(self, offset: Position = "latest", **settings: Unpack[TailSettings]) -> Iterator[Chunk]:
+    def chunks(self, position: Position = "latest", **settings: Unpack[TailSettings]) -> Iterator[Chunk]:
         """The messages of ``tail`` in chunks, each with messages or with skipped offsets."""
-        yield from self._portal.iterated(self._core.chunks(offset, **settings))
+        yield from self._portal.iterated(self._core.chunks(position, **settings))
 
 
 class Client(SyncProxy[AsyncClient]):

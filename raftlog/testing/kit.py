@@ -108,13 +108,13 @@ class Raftlog:
     def _read_partition(self, topic: str, number: int) -> list[Message]:
         partition = self.client.partition(topic, number)
         found: list[Message] = []
-        offset, end = partition.offsets("earliest"), partition.offsets("latest")
+        offset, end = partition.offset_at("earliest"), partition.offset_at("latest")
         while offset < end:
             try:
                 chunk = partition.read(offset)
             except OffsetOutOfRange:  # deleted meanwhile
                 found.clear()
-                offset = partition.offsets("earliest")
+                offset = partition.offset_at("earliest")
                 continue
             found += chunk.messages
             offset = chunk.next_offset

@@ -297,7 +297,7 @@ class ConsumerCore:
             raise KeyError(f"{target} is not assigned to this consumer")
         offset = position if type(position) is int and position >= 0 else None
         if offset is None:
-            offset = await self._open_partition(target).offsets(position)
+            offset = await self._open_partition(target).offset_at(position)
         if self.options.is_exactly_once:  # at once: a later commit would set transactions back
             await self._member.commit({target: offset}, generation=self._assigned_in, rewinds=True)
             self._uncommitted.discard(target)
@@ -501,7 +501,7 @@ class ConsumerCore:
 
         async def first(target: TopicPartition) -> int:
             async with asking:
-                found = await self._open_partition(target).offsets(reset)
+                found = await self._open_partition(target).offset_at(reset)
             if self.options.group:  # perhaps records are left out, or come again
                 level = logging.WARNING if found else logging.INFO
                 _log.log(level, NO_OFFSET, self.options.group, target, found, reset)

@@ -85,7 +85,7 @@ class Past:
     def read(self, offset: int = 0) -> list[tuple[object, ...]]:
         """All messages from an offset on, read in small pieces."""
         found: list[tuple[object, ...]] = []
-        partition, end = self.client.partition("orders", 0), self.client.partition("orders", 0).offsets()
+        partition, end = self.client.partition("orders", 0), self.client.partition("orders", 0).offset_at()
         while offset < end:
             chunk = partition.read(offset, max_bytes=300)
             assert chunk.next_offset > offset
@@ -249,7 +249,7 @@ def test_what_is_archived_and_deleted_in_a_moment_is_read(it: Past) -> None:
     for _ in range(4):
         it.send(20)
         it.archive()
-        it.delete_before(it.client.partition("orders", 0).offsets() - 3)
+        it.delete_before(it.client.partition("orders", 0).offset_at() - 3)
         assert by_command(it) == [one[0] for one in it.read()]
     assert len(it.read()) == 60
 
@@ -271,7 +271,7 @@ def test_offsets_that_no_file_has(it: Past) -> None:
         it.client.partition("orders", 0).read(hole)
     assert caught.value.details["archived_from"] == lost
     assert (caught.value.details["start"], caught.value.nearest(hole)) == (end, lost)
-    assert it.client.partition("orders", 0).offsets("earliest") == lost, "from there nothing is missing"
+    assert it.client.partition("orders", 0).offset_at("earliest") == lost, "from there nothing is missing"
     consumer = it.client.consumer(None, assign=[("orders", 0)])
     assert (first := consumer.poll("5s")) is not None
     assert first.offset == lost

@@ -38,7 +38,7 @@ def test_the_blocking_client_does_what_the_async_one_does() -> None:
             assert pending[7].result(timeout=f"{LIMIT_S:g}s").offset == 7
         assert all(one.done() and one.exception() is None for one in pending)
         partition = client.partition("sales", 1)
-        assert partition.offsets() == 100
+        assert partition.offset_at() == 100
         assert len(partition.read(40, limit=10)) == 10
         found = []
         for message in partition.tail("earliest"):

@@ -219,7 +219,7 @@ async def test_a_client_that_never_had_an_answer_gives_up_soon_and_says_why() ->
             client.cluster.describe(),
             client.topics.create("x"),
             client.partition("orders", 0).read(0),
-            client.partition("orders", 0).offsets(),
+            client.partition("orders", 0).offset_at(),
             client.send("orders", "x"),
         ):
             with pytest.raises(NotSent) as caught:
