@@ -122,8 +122,8 @@ def test_nulls_and_repeated_headers_come_back_as_they_were_written(topics: Topic
             "headers": pa.array([pairs, None], _PAIRS),
         },
     )
-    assert written.handle is not None
-    topics.client.transactions.commit_batch("spark-q", 1, [written.handle])
+    assert written.transaction is not None
+    topics.client.transactions.commit_batch("spark-q", 1, [written.transaction])
     first, second = topics.rows(startingOffsets=offsets(5, 5))
     assert (first["key"], first["value"], first["headers"]) == (None, None, pairs)
     assert (second["key"], second["value"], second["headers"]) == (b"", b"", None)
