@@ -69,7 +69,7 @@ def receive(
     selection = selection_of(tags, tags_all, tags_none)
     with errors_reported(changing=True), connected(server) as client, options_checked():
         queue = client.queue(topic, group=group)
-        jobs = queue.poll(
+        jobs = queue.receive(
             max=max,
             wait=wait,
             visibility=visibility,

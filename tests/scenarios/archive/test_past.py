@@ -374,7 +374,7 @@ def until_buried(queue: Queue) -> None:
 def test_a_dead_letter_stays_open_while_only_the_archive_has_its_record(it: Past) -> None:
     it.send(10)
     queue = it.client.queue("orders", group="crew")
-    (job,) = queue.poll(wait="5s", max_deliveries=1)
+    (job,) = queue.receive(wait="5s", max_deliveries=1)
     job.nack(reason="first")
     until_buried(queue)
     it.archive()
@@ -393,13 +393,13 @@ def test_a_job_that_only_the_archive_has_is_not_delivered_and_stops_no_queue(
 ) -> None:
     it.send(10)
     queue = it.client.queue("orders", group="crew")
-    (job,) = queue.poll(wait="5s")
+    (job,) = queue.receive(wait="5s")
     job.nack()
     it.archive()
     it.delete_before(8)
     if is_damaged:
         (file,) = it.folder.rglob("*.parquet")
         file.write_bytes(file.read_bytes()[:-1])
-    assert min(one.message.offset for one in queue.poll(max=10, wait="5s")) >= 8
+    assert min(one.message.offset for one in queue.receive(max=10, wait="5s")) >= 8
     (part, _) = queue.describe().partitions
     assert part.waiting == 0

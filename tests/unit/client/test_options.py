@@ -262,8 +262,8 @@ def test_an_unknown_option_is_a_type_error() -> None:
         (Client.consumer, ConsumerSettings, consumer_options),
         (Client.worker, WorkerSettings, worker_options),
         (Partition.tail, TailSettings, AsyncPartition.chunks),
-        (Queue.poll, JobSettings, wanted_jobs),
         (Queue.receive, JobSettings, wanted_jobs),
+        (Queue.jobs, JobSettings, wanted_jobs),
     ],
 )
 def test_help_shows_each_option_with_its_default(
@@ -280,7 +280,7 @@ def test_help_shows_each_option_with_its_default(
 async def test_a_double_of_the_client_is_awaited_as_the_client_is() -> None:
     client, queue = create_autospec(AioClient, instance=True), create_autospec(AioQueue, instance=True)
     assert await client.consumer("g", "orders") is client.consumer.return_value
-    assert await queue.poll(max=2) is queue.poll.return_value
+    assert await queue.receive(max=2) is queue.receive.return_value
 
 
 def test_a_misspelt_option_is_refused_at_the_call_with_the_nearest_name() -> None:

@@ -138,7 +138,7 @@ async def test_combined_tags_give_exactly_the_messages_that_match(seed: int) -> 
 async def worked_off(client: Client, group: str, **options: Sequence[str] | None) -> list[int]:
     """The offsets of all jobs of a queue, by a worker that acknowledges each."""
     queue, found = client.queue(TOPIC, group=group), list[int]()
-    while jobs := await queue.poll(max=40, **options):
+    while jobs := await queue.receive(max=40, **options):
         await queue.ack(*(job.receipt for job in jobs))
         found += sorted(job.message.offset for job in jobs)
     return found
@@ -165,7 +165,7 @@ async def test_bad_tags_are_refused_before_anything_is_sent(tags: list[str]) -> 
         with pytest.raises(ValueError, match="tags"):
             await client.consumer("g", TOPIC, tags=tags)
         with pytest.raises(ValueError, match="tags"):
-            await client.queue(TOPIC).poll(tags=tags)
+            await client.queue(TOPIC).receive(tags=tags)
         with pytest.raises(ValueError, match="tags_none"):
             await client.partition(TOPIC, 0).read(0, tags_none=tags)
 
@@ -312,27 +312,27 @@ async def test_a_queue_of_some_tags() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 30)
         queue, paid = client.queue(TOPIC, group="crew"), {"tags": ["paid"], "tags_none": ["vip"]}
-        first, second = await queue.poll(max=10, **paid)
+        first, second = await queue.receive(max=10, **paid)
         assert [first.message.offset, second.message.offset] == [13, 23]
         shown = await queue.describe()
         assert (shown.tags, shown.tags_all, shown.tags_none) == (["paid"], [], ["vip"])
         with pytest.raises(
             Conflict, match=r"tags_none: .* none of vip, .* asks for records with any of paid;"
         ):
-            await queue.poll(tags=["paid"])
+            await queue.receive(tags=["paid"])
         await first.nack()
-        assert [(job.message.offset, job.deliveries) for job in await queue.poll(**paid)] == [(13, 2)]
+        assert [(job.message.offset, job.deliveries) for job in await queue.receive(**paid)] == [(13, 2)]
         await second.dead_letter(reason="poison")
         letters = f"/v1/dead-letters/{TOPIC}/crew"
         async with asyncio.timeout(10):
             while (await queue.describe()).partitions[0].dead:
                 await asyncio.sleep(0.02)
         await queue.delete()
-        await queue.poll(tags=["new"])  # another queue of this group, which skips 13
+        await queue.receive(tags=["new"])  # another queue of this group, which skips 13
         with pytest.raises(Conflict, match="other tags than the queue"):
             await client._session.ask_any("POST", f"{letters}:redrive", body=SettleDeadLetters(all=True))
         await queue.delete()
-        assert [job.message.offset for job in await queue.poll(max=10, **paid)] == [23]
+        assert [job.message.offset for job in await queue.receive(max=10, **paid)] == [23]
 
 
 async def test_a_look_for_jobs_says_whether_it_has_seen_the_end() -> None:
