@@ -15,8 +15,8 @@ from raftlog.client.admin import AsyncBrokers, AsyncCluster, AsyncTopics
 from raftlog.client.blocking_producer import Producer
 from raftlog.client.blocking_queue import Queue
 from raftlog.client.client import AsyncClient, rack_from, url_from
+from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import Consumer
-from raftlog.client.consumer.handing import Making
 from raftlog.client.consumer.options import ConsumerSettings, TopicNames, consumer_options
 from raftlog.client.dead_letters import AsyncDeadLetters
 from raftlog.client.delayed import AsyncDelayed
@@ -302,7 +302,7 @@ class Client(SyncProxy[AsyncClient]):
     def consumer(
         self, group: str | None, topics: TopicNames = (), **settings: Unpack[ConsumerSettings]
     ) -> Consumer:
-        """Join a group, in the background, and consume its topics.
+        """A member of a group, which joins at its first use: a ``with`` block, a loop, ``poll``.
 
         ``topics`` are names, or ``re.compile(...)`` for all that match. With ``missing="raise"`` one that
         does not exist is an error, else it is waited for. With ``assign=[("orders", 0)]`` these partitions
@@ -311,8 +311,11 @@ class Client(SyncProxy[AsyncClient]):
         ``strategies`` are names, or objects with ``name`` and ``assign``. Other tags raise ``Conflict``.
         """
         options = consumer_options(group, topics, **settings)
-        core = Making(lambda: self._core.consumer_core(options)).called(self._portal)
-        return Consumer(core, self._portal)
+
+        async def make() -> ConsumerCore:
+            return self._core.consumer_core(options)
+
+        return Consumer(self._portal.call(make), self._portal)
 
     @settings_of(WorkerSettings, worker_options, consumer_options)
     def worker(

@@ -282,7 +282,7 @@ async def test_a_group_reads_a_partition_to_its_end_and_then_its_successor() -> 
     async with (
         whole_broker(partitions=2) as whole,
         VirtualClient(whole.url) as client,
-        await client.consumer("readers", TOPIC, reset="earliest", commit_interval="50ms") as consumer,
+        client.consumer("readers", TOPIC, reset="earliest", commit_interval="50ms") as consumer,
         client.producer(TOPIC, linger=0) as producer,
         asyncio.timeout(60),
     ):

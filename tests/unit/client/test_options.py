@@ -74,7 +74,7 @@ async def test_a_decoder_that_is_no_function_is_refused_by_the_async_client(opti
         with refused:
             client.partition("orders", 0, **decoders)
         with refused:
-            await client.consumer("g", "orders", **decoders)
+            client.consumer("g", "orders", **decoders)
         with refused:
             client.worker("orders", group="g", **decoders)
 
@@ -279,7 +279,7 @@ def test_help_shows_each_option_with_its_default(
 
 async def test_a_double_of_the_client_is_awaited_as_the_client_is() -> None:
     client, queue = create_autospec(AioClient, instance=True), create_autospec(AioQueue, instance=True)
-    assert await client.consumer("g", "orders") is client.consumer.return_value
+    assert client.consumer("g", "orders") is client.consumer.return_value
     assert await queue.receive(max=2) is queue.receive.return_value
 
 

@@ -65,12 +65,6 @@ FAILURES: Final = {"sys.exit(3)": (3, ""), "1 / 0": (1, "ZeroDivisionError: divi
 ENDS: Final = {"break": (0, ""), **FAILURES}
 
 
-def asynchronous(iterator: str) -> str:
-    """The same iterator of the asynchronous client, whose consumers are awaited."""
-    made = "client.consumer(name, ['orders'])"
-    return iterator.replace(made, f"(await {made})")
-
-
 # requirement: P6
 @pytest.mark.parametrize(
     "program",
@@ -79,15 +73,13 @@ def asynchronous(iterator: str) -> str:
 )
 @pytest.mark.parametrize("end", ["break", *(pytest.param(end, marks=pytest.mark.slow) for end in FAILURES)])
 def test_a_program_ends_with_an_open_iterator(program: str, end: str) -> None:
-    is_asynchronous = "asyncio" in program
     code, last_line = ENDS[end]
     with beside(whole_broker(partitions=1)) as broker, ExitStack() as running:
         with Client(broker.url) as client:
             for number in range(8):
                 client.send(TOPIC, str(number))
         children = []
-        for name, blocking in ITERATORS.items():
-            iterator = asynchronous(blocking) if is_asynchronous else blocking
+        for name, iterator in ITERATORS.items():
             text = program.format(iterator=iterator, end=end)
             children.append(running.enter_context(started(text, broker.url, name)))
         for child in children:

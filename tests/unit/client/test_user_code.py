@@ -292,9 +292,9 @@ def assigned(behave: Misbehaviour) -> BaseException | None:
     async def run() -> BaseException | None:
         async with whole_broker(1) as whole, VirtualClient(whole.url) as client:
             await client.send(TOPIC, "v")
-            async with await client.consumer("g", TOPIC, strategies=[OwnAssignor(behave)]) as consumer:  # type: ignore[list-item]
+            async with client.consumer("g", TOPIC, strategies=[OwnAssignor(behave)]) as consumer:  # type: ignore[list-item]
                 error = await caught_in(consumer.poll("10s"))
-            async with await client.consumer("other", TOPIC) as consumer:
+            async with client.consumer("other", TOPIC) as consumer:
                 assert await consumer.poll("10s") is not None
             return error
 
