@@ -28,7 +28,7 @@ def spurious_elections(idle_s: float, busy_s: float) -> tuple[int, int, int]:
         Cluster(Path(name), brokers=3) as cluster,
         Client(cluster.bootstrap) as client,
     ):
-        client.topics.create(_TOPIC, partitions=PARTITIONS, replication=3)
+        client.topics.create(_TOPIC, partitions=PARTITIONS, replication_factor=3)
         time.sleep(SETTLE_S)
         at_first = _terms(cluster)
         time.sleep(idle_s)

@@ -62,7 +62,7 @@ async def _send_all_the_time(client: Client) -> None:
 async def _join_once(client: Client, group: str) -> float:
     first: dict[int, float] = {}
     have_all = asyncio.Event()
-    consumers = [await client.consumer(group, "joined") for _ in range(MEMBERS)]
+    consumers = [client.consumer(group, "joined") for _ in range(MEMBERS)]
     began = time.perf_counter()
     reads = [asyncio.create_task(_read_on(*each, first, have_all)) for each in enumerate(consumers)]
     try:
@@ -199,7 +199,7 @@ async def _fill(client: Client, topic: str, records: int) -> None:
 
 async def _read(client: Client, topic: str, group: str, records: int) -> Measured:
     found, counted, began = 0, 0, 0.0
-    async with await client.consumer(group, topic) as reader:
+    async with client.consumer(group, topic) as reader:
         async for batch in reader.batches():
             found += len(batch)
             if began:

@@ -115,11 +115,11 @@ async def _of_consumers(client: Client, system: RaftlogSystem) -> Presets:
     def measure(preset: str | None) -> Callable[[], Awaitable[Figures]]:
         async def one() -> Figures:
             group = f"{preset}-{time.monotonic_ns()}"
-            async with await client.consumer(group, "backlog", preset=preset) as consumer:
+            async with client.consumer(group, "backlog", preset=preset) as consumer:
                 rate = await _drained(consumer)
-            async with await client.consumer(group, "mixed", preset=preset) as consumer:
+            async with client.consumer(group, "mixed", preset=preset) as consumer:
                 fresh_s = await _fresh(client, consumer)
-            async with await client.consumer(
+            async with client.consumer(
                 None, assign=[("steady", 0)], reset="latest", preset=preset
             ) as consumer:
                 per_take, late_s = await _steady(client, consumer)

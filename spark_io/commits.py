@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from raftlog.client import Client
     from raftlog.client.blocking_producer import Producer, Transaction
 
-HANDLES_MAX: Final = 999  # of one batch
+TRANSACTIONS_MAX: Final = 999  # of one batch
 KEY_END: Final = "~"  # of a key in the names of its transactions
 _PAUSE_S: Final = 0.2
 _OPEN: Final = ("ongoing", "prepared")
@@ -65,28 +65,29 @@ def commit(
     client: Client,
     key: str,
     sequence: int,
-    handles: Sequence[str],
+    transactions: Sequence[str],
     *,
     timeout_s: float,
     run: Run | None = None,
 ) -> int:
     """Commit a batch; returns the newest sequence of the sink. Without a ``run`` an empty one is none.
 
-    If this batch or a later one was committed before, with other handles, then ``handles`` are aborted. After
-    ``CommitUnknown`` it asks again until ``timeout_s`` is over. Any other error has committed nothing.
+    If this batch or a later one was committed before, with other transactions, then ``transactions`` are
+    aborted. After ``CommitUnknown`` it asks again until ``timeout_s`` is over. Any other error has committed
+    nothing.
     """
-    if not handles and run is None:
+    if not transactions and run is None:
         return sequence
-    if len(handles) > HANDLES_MAX:
-        abandon(client, key, handles, run=run)
+    if len(transactions) > TRANSACTIONS_MAX:
+        abandon(client, key, transactions, run=run)
         raise InvalidRows(
-            f"{len(handles)} tasks have rows, and a batch has at most {HANDLES_MAX} of them; use "
-            f"df.coalesce({HANDLES_MAX})"
+            f"{len(transactions)} tasks have rows, and a batch has at most {TRANSACTIONS_MAX} of them; use "
+            f"df.coalesce({TRANSACTIONS_MAX})"
         )
     name, epoch = (None, None) if run is None else (run.name, run.epoch)
     try:
         _until_known(
-            lambda: client.transactions.commit_batch(key, sequence, handles, run=name, run_epoch=epoch),
+            lambda: client.transactions.commit_batch(key, sequence, transactions, run=name, run_epoch=epoch),
             timeout_s,
         )
     except ProducerFenced as error:
@@ -97,7 +98,7 @@ def commit(
         newest = error.details.get("newest_sequence")
         if not isinstance(newest, int):
             raise _explained(error, key, sequence, "" if run is None else run.owner) from error
-        _abort(client, key, handles, run)
+        _abort(client, key, transactions, run)
         if newest == sequence and run is None:
             _sweep(client, key)  # otherwise another driver is at work, which would have to repeat its batch
         return newest
@@ -106,12 +107,12 @@ def commit(
     return sequence
 
 
-def abandon(client: Client, key: str, handles: Sequence[str], *, run: Run | None = None) -> None:
+def abandon(client: Client, key: str, transactions: Sequence[str], *, run: Run | None = None) -> None:
     """Abort what a batch has staged, unless it is committed. Without success its time limit does it.
 
     What tasks without a message have left is known by their run, or else by the sink.
     """
-    _abort(client, key, handles, run)
+    _abort(client, key, transactions, run)
     if run is None:
         _sweep(client, key)
 
@@ -149,11 +150,11 @@ def ahead(key: str, sequence: int, newest: int) -> SinkAhead:
     )
 
 
-def _abort(client: Client, key: str, handles: Sequence[str], run: Run | None) -> None:
+def _abort(client: Client, key: str, transactions: Sequence[str], run: Run | None) -> None:
     epoch = None if run is None else run.epoch
     try:
-        if handles or epoch:
-            client.transactions.abort_batch(key, handles, run_epoch=epoch)
+        if transactions or epoch:
+            client.transactions.abort_batch(key, transactions, run_epoch=epoch)
     except RaftlogError as error:
         _log.info("transactions of %s are not aborted: %s", key, error)
 

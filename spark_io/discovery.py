@@ -129,8 +129,8 @@ def offset_asked(client: Client) -> OffsetOf:
     def ask(target: TopicPartition, position: AtTime | Literal["earliest"]) -> int:
         partition = client.partition(target.topic, target.partition)
         if isinstance(position, AtTime):
-            return partition.offsets(datetime.fromtimestamp(position.ms / 1_000, UTC))
-        return partition.offsets(position)
+            return partition.offset_at(datetime.fromtimestamp(position.ms / 1_000, UTC))
+        return partition.offset_at(position)
 
     return ask
 

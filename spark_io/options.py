@@ -215,7 +215,9 @@ class Given:
         try:
             return broker_urls(text)
         except ValueError as error:
-            raise InvalidOption(f"{SERVERS}: {_USER.sub('//***@', str(error))}") from None
+            raise InvalidOption(
+                f"{SERVERS}: {_USER.sub('//***@', str(error).removeprefix('url: '))}"
+            ) from None
 
 
 def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:

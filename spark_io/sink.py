@@ -70,13 +70,13 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Messages) -> None:
         """On the driver, once all tasks have ended."""
-        client, handles = client_of(self._options.servers), _handles(_agreed(messages))
+        client, transactions = client_of(self._options.servers), _transactions(_agreed(messages))
         timeout_s = self._options.commit_timeout_s
-        commit(client, self._key, self._options.version, handles, timeout_s=timeout_s)
+        commit(client, self._key, self._options.version, transactions, timeout_s=timeout_s)
 
     def abort(self, messages: Messages) -> None:
         """On the driver, after a failure; also after a commit whose outcome Spark did not see."""
-        abandon(client_of(self._options.servers), self._key, _handles(_staged(messages)))
+        abandon(client_of(self._options.servers), self._key, _transactions(_staged(messages)))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -111,7 +111,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return
         client, key, run = client_of(self._options.servers), staged[0].key, staged[0].run
         timeout_s = self._options.commit_timeout_s
-        newest = commit(client, key, batchId, _handles(staged), timeout_s=timeout_s, run=run)
+        newest = commit(client, key, batchId, _transactions(staged), timeout_s=timeout_s, run=run)
         if newest > batchId:
             raise ahead(key, batchId, newest)
 
@@ -119,7 +119,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """On the driver, after a failure; also after a commit whose outcome Spark did not see."""
         staged = _staged(messages)
         if staged and staged[0].run is not None:
-            abandon(client_of(self._options.servers), staged[0].key, _handles(staged), run=staged[0].run)
+            abandon(client_of(self._options.servers), staged[0].key, _transactions(staged), run=staged[0].run)
 
 
 def _property(name: str) -> str:
@@ -163,5 +163,5 @@ def _staged(messages: Messages) -> list[Staged]:
     return [message for message in messages if isinstance(message, Staged)]
 
 
-def _handles(staged: Sequence[Staged]) -> list[str]:
-    return [one.handle for one in staged if one.handle is not None]
+def _transactions(staged: Sequence[Staged]) -> list[str]:
+    return [one.transaction for one in staged if one.transaction is not None]

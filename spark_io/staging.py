@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task tells the driver. Without rows there is no handle. A stream has a run."""
+    """What a task tells the driver. Without rows there is no transaction. A stream has a run."""
 
     key: str
-    handle: str | None
+    transaction: str | None
     count: int
     run: Run | None = None
     is_committed: bool = False  # the batch, before this task has begun

@@ -50,7 +50,7 @@ def print_as_member(
 
 def _ends(client: Client, topics: Sequence[str]) -> dict[TopicPartition, int]:
     return {
-        TopicPartition(topic, item.partition): client.partition(topic, item.partition).offsets("latest")
+        TopicPartition(topic, item.partition): client.partition(topic, item.partition).offset_at("latest")
         for topic in topics
         for item in client.topics.partitions(topic)
     }

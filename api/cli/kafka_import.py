@@ -54,7 +54,7 @@ class _Wanted(NamedTuple):
     groups: str | None
     follows: bool
     counts: bool
-    replication: int | None
+    replication_factor: int | None
 
 
 class _Result(NamedTuple):
@@ -81,11 +81,9 @@ def import_topic(
     no_count: Annotated[
         bool, Option("--no-count", help="Do not read the target at the end, to count its records.")
     ] = False,
-    replication: Annotated[
+    replication_factor: Annotated[
         int | None,
-        Option(
-            "--replication", "-r", min=1, help="Replicas, if the topic is created.  [default: the brokers']"
-        ),
+        Option("--replication-factor", "-r", min=1, help="Replicas of a new topic.  [default: the brokers']"),
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
@@ -104,7 +102,7 @@ def import_topic(
     found = _ADDRESS.fullmatch(source)
     if found is None:
         wrong_usage(f"{source!r} is not an address such as kafka://localhost:9092/orders")
-    wanted = _Wanted(found[1], found[2], into or found[2], groups, follow, not no_count, replication)
+    wanted = _Wanted(found[1], found[2], into or found[2], groups, follow, not no_count, replication_factor)
     try:
         from aiokafka.errors import KafkaConnectionError, KafkaError
     except ModuleNotFoundError as error:
@@ -160,7 +158,7 @@ async def _target(client: AsyncClient, source: Source, wanted: _Wanted) -> Topic
         target = await client.topics.create(
             wanted.into,
             partitions=count,
-            replication=wanted.replication,
+            replication_factor=wanted.replication_factor,
             config=_settings(await source.config()),
         )
         note(f"created topic {wanted.into} with {counted(count, 'partition')}")
@@ -176,7 +174,7 @@ async def _target(client: AsyncClient, source: Source, wanted: _Wanted) -> Topic
         )
     await client.topics.create(
         accounts_of(wanted.into),
-        replication=target.replication_factor,
+        replication_factor=target.replication_factor,
         config={"retention.ms": -1},
         exist_ok=True,
     )

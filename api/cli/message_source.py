@@ -36,7 +36,7 @@ async def present(
 ) -> AsyncGenerator[Piece, None]:
     """All messages up to where committed ones end now and, if given, before the position ``to``."""
     bytes_max = reader_preset(preset).max_bytes
-    ends = await asyncio.gather(*(partition.offsets("latest") for partition in partitions))
+    ends = await asyncio.gather(*(partition.offset_at("latest") for partition in partitions))
     for partition, high_watermark in zip(partitions, ends, strict=True):
         at = await _offset(partition, position)
         end = high_watermark if to is None else min(high_watermark, await _offset(partition, to))
@@ -73,7 +73,7 @@ async def followed(
     async def read(partition: AsyncPartition) -> None:
         try:
             first = await _offset(partition, position)
-            at = min(first, await partition.offsets("latest"))  # wait for an offset above the end
+            at = min(first, await partition.offset_at("latest"))  # wait for an offset above the end
             chunks = partition.chunks(at, preset=preset, undecodable=undecodable, **tag_fields(selection))
             async for chunk in chunks:
                 await queue.put(
@@ -102,4 +102,4 @@ async def followed(
 async def _offset(partition: AsyncPartition, position: Position) -> int:
     if isinstance(position, int) and position >= 0:
         return position
-    return await partition.offsets(position)
+    return await partition.offset_at(position)

@@ -76,11 +76,11 @@ _FIELD = re.compile(
     r"^(?!there )[a-z_]+(?= is |: )"
 )  # the API's and the client's names of an option, at the beginning of an error
 _OPTIONS = {
-    "bootstrap": "--server",
+    "url": "--server",
     "id": "--id",
     "ids": "--id",
     "name": "NAME",
-    "replication_factor": "--replication",
+    "replication_factor": "--replication-factor",
 }
 
 

@@ -69,8 +69,8 @@ def receive(
     selection = selection_of(tags, tags_all, tags_none)
     with errors_reported(changing=True), connected(server) as client, options_checked():
         queue = client.queue(topic, group=group)
-        jobs = queue.poll(
-            limit=limit,
+        jobs = queue.receive(
+            max=max,
             wait=wait,
             lease=lease,
             ordered_by_key=ordered_by_key,

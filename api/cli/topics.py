@@ -70,10 +70,10 @@ PresetOption = Annotated[
 def create(
     name: NameArgument,
     partitions: Annotated[int, Option("--partitions", "-P", min=1, help="Number of partitions.")] = 1,
-    replication: Annotated[
+    replication_factor: Annotated[
         int | None,
         Option(
-            "--replication",
+            "--replication-factor",
             "-r",
             min=1,
             help="Replicas of each partition.  [default: 3, or 1 with fewer than three brokers]",
@@ -93,7 +93,7 @@ def create(
     wanted = _settings(config)
     with errors_reported(changing=True), connected(server) as client, options_checked():
         made = client.topics.create(
-            name, partitions=partitions, replication=replication, config=wanted, preset=preset
+            name, partitions=partitions, replication_factor=replication_factor, config=wanted, preset=preset
         )
         _show_topic(made)
 

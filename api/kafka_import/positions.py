@@ -36,7 +36,7 @@ async def move_group(
     for partition, source in sorted(committed.items()):
         target = copied.translated(partition, source)
         if target is None:
-            target = await client.partition(topic, partition).offsets("latest")
+            target = await client.partition(topic, partition).offset_at("latest")
         here = before.get(partition, -1)
         state = "moved" if target > here else "unchanged" if target == here else "further already"
         found.append(Moved(group, partition, source, max(target, here), state))
@@ -57,7 +57,7 @@ async def count(client: AsyncClient, copied: Copied, topic: str, partition: int)
     if not runs:
         return 0
     reader, number = client.partition(topic, partition), 0
-    at = max(runs[0].target, await reader.offsets("earliest"))
+    at = max(runs[0].target, await reader.offset_at("earliest"))
     while at <= runs[-1].target and (chunk := await reader.read(at)):
         number += sum(copied.has(partition, each.offset) for each in chunk)
         at = chunk.next_offset

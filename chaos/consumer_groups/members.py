@@ -213,7 +213,7 @@ class ClientMember:
         """Be a member until this is cancelled; then leave."""
         async with (
             PythonClient(list(self.place.urls)) as client,
-            await client.consumer(
+            client.consumer(
                 self.place.group,
                 self.place.topic,
                 member_id=self.name,

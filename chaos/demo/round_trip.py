@@ -59,7 +59,7 @@ class Sent:
 async def send(cluster: Cluster, rows: list[Row]) -> Sent:
     """Create the topic and send every row; a leader is killed half-way."""
     async with AsyncClient(cluster.bootstrap) as client:
-        await client.topics.create(TOPIC, partitions=PARTITIONS, replication=3, exist_ok=True)
+        await client.topics.create(TOPIC, partitions=PARTITIONS, replication_factor=3, exist_ok=True)
         say(f"topic {TOPIC!r}: {PARTITIONS} partitions, 3 replicas each")
         return await produce(client, rows, lambda: asyncio.to_thread(_kill_a_leader, cluster))
 

@@ -47,7 +47,7 @@ def run(bootstrap: str, topic: str, rows: Sequence[tuple[str, bytes]], directory
         return True
     began = time.monotonic()
     with Client(bootstrap) as client:
-        client.topics.create(TOTALS, partitions=2, replication=3, exist_ok=True)
+        client.topics.create(TOTALS, partitions=2, replication_factor=3, exist_ok=True)
         driver = _start(bootstrap, topic, directory)
         say(
             f"Spark adds up the flights of each carrier, from {topic!r} to {TOTALS!r}: "

@@ -161,7 +161,7 @@ class ClientCopier:
     async def _copy_all(self) -> None:
         async with (
             PythonClient(self.urls) as client,
-            await client.consumer(
+            client.consumer(
                 self.group,
                 SOURCE,
                 member_id=self.name,

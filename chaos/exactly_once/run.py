@@ -116,9 +116,9 @@ def copy_under_faults(
     began = time.monotonic()
     with Cluster(directory / "cluster") as cluster:
         with Client(cluster.bootstrap) as client:
-            client.topics.create(SOURCE, partitions=SOURCE_PARTITIONS, replication=3, exist_ok=True)
+            client.topics.create(SOURCE, partitions=SOURCE_PARTITIONS, replication_factor=3, exist_ok=True)
             for topic in OUTPUTS:
-                client.topics.create(topic, partitions=OUTPUT_PARTITIONS, replication=3, exist_ok=True)
+                client.topics.create(topic, partitions=OUTPUT_PARTITIONS, replication_factor=3, exist_ok=True)
         settings = Settings(
             urls=cluster.urls,
             group=GROUP,

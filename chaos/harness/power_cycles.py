@@ -143,7 +143,7 @@ def run(cycles: int, seed: int, directory: Path, say: Callable[[str], None]) -> 
 def create_topic(cluster: Cluster, partitions: int) -> None:
     """A topic with a replica on every broker."""
     with Client(cluster.bootstrap) as client:
-        client.topics.create(TOPIC, partitions=partitions, replication=len(cluster.brokers))
+        client.topics.create(TOPIC, partitions=partitions, replication_factor=len(cluster.brokers))
     for partition in range(partitions):
         cluster.leader(TOPIC, partition)
 

@@ -102,7 +102,7 @@ class Stage:
             arena.replication = min(REPLICATION, len(arena.cluster.brokers))
             with Client(arena.cluster.bootstrap) as client:
                 client.topics.create(
-                    arena.topic, partitions=partitions, replication=arena.replication, exist_ok=True
+                    arena.topic, partitions=partitions, replication_factor=arena.replication, exist_ok=True
                 )
             yield arena
 

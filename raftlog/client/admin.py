@@ -35,7 +35,7 @@ class AsyncTopics:
         name: str,
         *,
         partitions: int = 1,
-        replication: int | None = None,
+        replication_factor: int | None = None,
         retention: Duration | None = None,
         config: Mapping[str, bodies.SettingValue] | None = None,
         preset: str | None = None,
@@ -45,14 +45,14 @@ class AsyncTopics:
 
         With ``exist_ok`` a request without an answer is repeated; without it such a request raises
         ``CommitUnknown`` or ``ConnectionLost``, and the topic may exist.
-        ``retention`` is short for ``retention.ms`` in ``config``; ``replication`` defaults to 3, or to 1
-        with fewer than three brokers. ``preset`` is ``latency`` or ``throughput``, for the settings that are
-        not in ``config``.
+        ``retention`` is short for ``retention.ms`` in ``config``; ``replication_factor`` defaults to 3, or
+        to 1 with fewer than three brokers. ``preset`` is ``latency`` or ``throughput``, for the settings that
+        are not in ``config``.
         """
         wanted = dict(config or {})
         if retention is not None:
             wanted["retention.ms"] = milliseconds("retention", retention)
-        body = bodies.CreateTopic(name, partitions, replication, wanted, _preset(preset))
+        body = bodies.CreateTopic(name, partitions, replication_factor, wanted, _preset(preset))
         try:
             return await self._session.call(topics.CREATE, body, may_repeat=exist_ok)
         except TopicExists:

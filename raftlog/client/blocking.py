@@ -15,8 +15,8 @@ from raftlog.client.admin import AsyncBrokers, AsyncCluster, AsyncTopics
 from raftlog.client.blocking_producer import Producer
 from raftlog.client.blocking_queue import Queue
 from raftlog.client.client import AsyncClient, rack_from, url_from
+from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import Consumer
-from raftlog.client.consumer.handing import Making
 from raftlog.client.consumer.options import ConsumerSettings, TopicNames, consumer_options
 from raftlog.client.dead_letters import AsyncDeadLetters
 from raftlog.client.delayed import AsyncDelayed
@@ -154,24 +154,24 @@ class Partition(SyncProxy[AsyncPartition]):
     """One partition of one topic, read from its leader, or by a client with a rack from a replica nearby."""
 
     read = blocking(AsyncPartition.read)
-    offsets = blocking(AsyncPartition.offsets)
+    offset_at = blocking(AsyncPartition.offset_at)
 
     @settings_of(TailSettings, AsyncPartition.chunks)
-    def tail(self, offset: Position = "latest", **settings: Unpack[TailSettings]) -> Iterator[Message]:
+    def tail(self, position: Position = "latest", **settings: Unpack[TailSettings]) -> Iterator[Message]:
         """Every message from a position on, without end; by default new messages only."""
-        for chunk in self.chunks(offset, **settings):
+        for chunk in self.chunks(position, **settings):
             yield from chunk.messages
 
     @settings_of(TailSettings, AsyncPartition.chunks)
-    def chunks(self, offset: Position = "latest", **settings: Unpack[TailSettings]) -> Iterator[Chunk]:
+    def chunks(self, position: Position = "latest", **settings: Unpack[TailSettings]) -> Iterator[Chunk]:
         """The messages of ``tail`` in chunks, each with messages or with skipped offsets."""
-        yield from self._portal.iterated(self._core.chunks(offset, **settings))
+        yield from self._portal.iterated(self._core.chunks(position, **settings))
 
 
 class Client(SyncProxy[AsyncClient]):
     """A client of one cluster, for any number of threads. Use it as a ``with`` block, or ``close`` it.
 
-    ``bootstrap`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
+    ``url`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
     is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
 
     With a ``rack`` its readers (``partition``, ``consumer``, ``worker``) read from the replica in that rack,
@@ -179,10 +179,8 @@ class Client(SyncProxy[AsyncClient]):
     """
 
     @settings_of(ClientSettings, AsyncClient.__init__)
-    def __init__(
-        self, bootstrap: str | Sequence[str] = URL_DEFAULT, **settings: Unpack[ClientSettings]
-    ) -> None:
-        core = AsyncClient(bootstrap, **settings)
+    def __init__(self, url: str | Sequence[str] = URL_DEFAULT, **settings: Unpack[ClientSettings]) -> None:
+        core = AsyncClient(url, **settings)
         super().__init__(core, Portal())
         self._portal.call(core.open)
         # buffered records are not lost if the client is never closed
@@ -304,7 +302,7 @@ class Client(SyncProxy[AsyncClient]):
     def consumer(
         self, group: str | None, topics: TopicNames = (), **settings: Unpack[ConsumerSettings]
     ) -> Consumer:
-        """Join a group, in the background, and consume its topics.
+        """A member of a group, which joins at its first use: a ``with`` block, a loop, ``poll``.
 
         ``topics`` are names, or ``re.compile(...)`` for all that match. With ``missing="raise"`` one that
         does not exist is an error, else it is waited for. With ``assign=[("orders", 0)]`` these partitions
@@ -313,8 +311,11 @@ class Client(SyncProxy[AsyncClient]):
         ``strategies`` are names, or objects with ``name`` and ``assign``. Other tags raise ``Conflict``.
         """
         options = consumer_options(group, topics, **settings)
-        core = Making(lambda: self._core.consumer_core(options)).called(self._portal)
-        return Consumer(core, self._portal)
+
+        async def make() -> ConsumerCore:
+            return self._core.consumer_core(options)
+
+        return Consumer(self._portal.call(make), self._portal)
 
     @settings_of(WorkerSettings, worker_options, consumer_options)
     def worker(

@@ -76,14 +76,14 @@ class Queue(SyncProxy[AsyncQueue]):
         return self._core.group
 
     @settings_of(JobSettings, wanted_jobs)
-    def poll(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[Job]:
-        """Up to ``max`` jobs; none after ``wait``. See ``raftlog.aio.Queue.poll``."""
-        found = self._portal.call(lambda: self._core.poll(wait=wait, **settings))
+    def receive(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[Job]:
+        """Up to ``max`` jobs; none after ``wait``. See ``raftlog.aio.Queue.receive``."""
+        found = self._portal.call(lambda: self._core.receive(wait=wait, **settings))
         return [Job(each, self._portal) for each in found]
 
     @settings_of(JobSettings, wanted_jobs)
-    def receive(self, *, idle: Duration | None = None, **settings: Unpack[JobSettings]) -> Iterator[Job]:
-        """Jobs without end, or until there was none for ``idle``. See ``raftlog.aio.Queue.receive``."""
-        with closing(self._portal.iterated(self._core.receive(idle=idle, **settings))) as jobs:
-            for job in jobs:
+    def jobs(self, *, idle: Duration | None = None, **settings: Unpack[JobSettings]) -> Iterator[Job]:
+        """Jobs without end, or until there was none for ``idle``. See ``raftlog.aio.Queue.jobs``."""
+        with closing(self._portal.iterated(self._core.jobs(idle=idle, **settings))) as received:
+            for job in received:
                 yield Job(job, self._portal)

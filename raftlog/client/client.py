@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
@@ -13,7 +14,6 @@ from raftlog.client import values
 from raftlog.client.admin import AsyncBrokers, AsyncCluster, AsyncTopics
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import AsyncConsumer
-from raftlog.client.consumer.handing import Making
 from raftlog.client.consumer.options import (
     ConsumerOptions,
     ConsumerSettings,
@@ -60,7 +60,7 @@ Handler = TypeVar("Handler", bound=Callable[[Message], Awaitable[object]])
 class AsyncClient:
     """A client of one cluster, for one event loop. Use it as an ``async with`` block.
 
-    ``bootstrap`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
+    ``url`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
     is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
     With a ``rack`` its readers read from the replica in that rack, as long as it knows what was committed
     ``max_staleness`` ago (10 s by default), and else from the leader. ``environment`` is for simulators: the
@@ -69,7 +69,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str] = URL_DEFAULT,
+        url: str | Sequence[str] = URL_DEFAULT,
         *,
         request_timeout: Duration = "10s",
         retry_timeout: Duration = "30s",
@@ -79,7 +79,7 @@ class AsyncClient:
     ) -> None:
         self._environment = environment or Environment()
         self._session = Session(
-            broker_urls(bootstrap),
+            broker_urls(url),
             environment=self._environment,
             request_timeout_s=positive_seconds("request_timeout", request_timeout),
             retry_timeout_s=positive_seconds("retry_timeout", retry_timeout),
@@ -88,7 +88,7 @@ class AsyncClient:
         self._place = reader_place(rack, max_staleness)
         self._producers: list[AsyncProducer] = []
         self._single: AsyncProducer | None = None
-        self._consumers: list[ConsumerCore] = []
+        self._consumers: list[ConsumerCore] = []  # on the loop of the second client, if there is one
         self._portal: Portal | None = None  # of consumers, with a client of their own
         self._second: AsyncClient | None = None
         self._registered: list[Registered] = []
@@ -110,7 +110,7 @@ class AsyncClient:
     @property
     def _addresses(self) -> str:
         """The addresses that it was given, separated by commas."""
-        return ",".join(self._session.bootstrap)
+        return ",".join(self._session.given_urls)
 
     @property
     def topics(self) -> AsyncTopics:
@@ -193,8 +193,7 @@ class AsyncClient:
     async def close(self, timeout: Duration = "30s") -> None:
         """Flush all producers, for at most ``timeout``, and close all connections."""
         self._session.check_loop()
-        await asyncio.gather(*(consumer.close() for consumer in self._consumers))
-        self._consumers.clear()
+        await self._close_consumers()
         await asyncio.gather(*(producer.close(timeout) for producer in self._producers))
         self._producers.clear()
         self._single = None  # the client may be opened again
@@ -204,6 +203,15 @@ class AsyncClient:
             self._portal = self._second = None
         await self._metadata.close()
         await self._session.close()
+
+    async def _close_consumers(self) -> None:
+        """On the loop on which they run: that of the second client, or this one."""
+
+        async def close_all() -> None:
+            await asyncio.gather(*(consumer.close() for consumer in self._consumers))
+
+        await (close_all() if self._portal is None else self._portal.awaited(close_all))
+        self._consumers.clear()
 
     @settings_of(ProducerSettings, producer_options)
     def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> AsyncProducer:
@@ -247,45 +255,57 @@ class AsyncClient:
         )
 
     def consumer_core(self, options: ConsumerOptions) -> ConsumerCore:
-        """A consumer that runs on this client's loop: what both faces stand on."""
+        """A consumer that will run on this client's loop: what both faces stand on."""
+        core = self._new_core(options)
+        self._keep(core)
+        return core
+
+    def _keep(self, core: ConsumerCore) -> None:
+        """Close this consumer with the client."""
+        self._consumers = [consumer for consumer in self._consumers if not consumer.is_closed] + [core]
+
+    def _new_core(self, options: ConsumerOptions) -> ConsumerCore:
+        """A consumer that nobody closes. From any thread."""
 
         def open_partition(target: TopicPartition) -> AsyncPartition:
             where = target.topic, target.partition
             return AsyncPartition(self._session, self._metadata, *where, options.decoders, self._place)
 
-        def make_producer(transactional_id: str) -> AsyncProducer:
-            return self.producer(
-                transactional_id=transactional_id, transaction_timeout=options.transaction_timeout
-            )
+        def prepare_producer(transactional_id: str) -> Callable[[], AsyncProducer]:
+            settings: ProducerSettings = {
+                "transactional_id": transactional_id,
+                "transaction_timeout": options.transaction_timeout,
+            }
+            producer_options(**settings)  # which are refused now, not when the consumer begins
+            return partial(self.producer, **settings)
 
-        core = ConsumerCore(self._session, options, open_partition, self.topics, make_producer)
-        self._consumers = [consumer for consumer in self._consumers if not consumer.is_closed] + [core]
-        core.start()
-        return core
+        return ConsumerCore(self._session, options, open_partition, self.topics, prepare_producer)
 
     @settings_of(ConsumerSettings, consumer_options)
-    async def consumer(
+    def consumer(
         self, group: str | None, topics: TopicNames = (), **settings: Unpack[ConsumerSettings]
     ) -> AsyncConsumer:
-        """Join a group, in the background; the options are those of ``raftlog.Client.consumer``."""
+        """A member of a group, which joins at its first use; see ``raftlog.Client.consumer``."""
         options = consumer_options(group, topics, **settings)
-        portal, second = await self._background()
-        making = Making(lambda: second.consumer_core(options))
-        return AsyncConsumer(await making.awaited(portal), portal)
+        portal, second = self._background()
+        core = second._new_core(options)
+        self._keep(core)
+        return AsyncConsumer(core, portal)
 
-    async def _background(self) -> tuple[Portal, AsyncClient]:
-        """A client on a loop of its own, which a blocked loop of the application does not stop."""
+    def _background(self) -> tuple[Portal, AsyncClient]:
+        """A client on a loop of its own, which a blocked loop of the application does not stop.
+
+        Its first consumer that begins opens it.
+        """
         if self._portal is None or self._second is None:
             self._portal, place = self._environment.portal(), self._place
             self._second = AsyncClient(
-                self._session.bootstrap,
+                self._session.given_urls,
                 environment=self._environment,
                 request_timeout=timedelta(seconds=self._session.request_timeout_s),
                 retry_timeout=timedelta(seconds=self._session.retry_timeout_s),
                 **({} if place is None else place.options),
             )
-        if not self._second._session.is_open:  # also where an earlier caller was cancelled
-            await self._portal.awaited(self._second.open)
         return self._portal, self._second
 
     @settings_of(WorkerSettings, worker_options, consumer_options)
@@ -316,7 +336,8 @@ class AsyncClient:
         Signals are left to the application, of which this may be one task among others, unless
         ``handle_signals`` is True: then SIGINT, SIGTERM and SIGHUP stop this call.
         """
-        portal, second = await self._background()
+        portal, second = self._background()
+        await portal.awaited(second.open)
         with stopped_by_signals(self.stop, bool(handle_signals)):
             ended = await portal.awaited(lambda: second.workers.run(self._registered))
         if ended is not None:

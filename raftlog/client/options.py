@@ -221,16 +221,16 @@ def milliseconds(name: str, value: Duration) -> int:
     return round(seconds(name, value) * 1_000)
 
 
-def broker_urls(bootstrap: str | Sequence[str]) -> tuple[str, ...]:
+def broker_urls(url: str | Sequence[str]) -> tuple[str, ...]:
     """The HTTP addresses of ``raftlog://host:port,host:port``, of an ``http://`` URL, or of a list of these.
 
     The first part may omit its scheme, every part its port. A part of a text has the scheme of the part
     before, unless it names another: a broker of an ``https://`` URL is never asked without TLS.
     """
-    parts = _with_schemes(bootstrap.split(",")) if isinstance(bootstrap, str) else [*bootstrap]
+    parts = _with_schemes(url.split(",")) if isinstance(url, str) else [*url]
     found = [_broker_url(part) for part in parts]
     if not found:
-        raise ValueError("bootstrap: name at least one broker, such as raftlog://localhost:7070")
+        raise ValueError("url: name at least one broker, such as raftlog://localhost:7070")
     return tuple(dict.fromkeys(found))
 
 
@@ -251,20 +251,18 @@ def _broker_url(part: str) -> str:
 
     scheme, separator, address = part.strip().rpartition("://")
     if separator and scheme not in ("raftlog", "http", "https"):
-        raise ValueError(
-            f"bootstrap: {part!r} has the scheme {scheme!r}; use raftlog://, http:// or https://"
-        )
+        raise ValueError(f"url: {part!r} has the scheme {scheme!r}; use raftlog://, http:// or https://")
     scheme = "https" if scheme == "https" else "http"
     try:
         url = URL(f"{scheme}://{address.rstrip('/')}")
         if url.host and url.explicit_port is None:
             url = url.with_port(PORT_DEFAULT)
     except ValueError as error:
-        raise ValueError(f"bootstrap: {part!r} is not an address: {error}") from error
+        raise ValueError(f"url: {part!r} is not an address: {error}") from error
     if url.user is not None or url.password is not None:
-        raise ValueError(f"bootstrap: leave out user and password of {url.host}: brokers know no users")
+        raise ValueError(f"url: leave out user and password of {url.host}: brokers know no users")
     if not url.host or url.path != "/" or url.query_string or url.fragment:
-        raise ValueError(f"bootstrap: {part!r} is not an address; write raftlog://host:port,host:port")
+        raise ValueError(f"url: {part!r} is not an address; write raftlog://host:port,host:port")
     return str(url.origin())
 
 

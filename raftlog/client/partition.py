@@ -120,7 +120,7 @@ class AsyncPartition:
 
     async def read(
         self,
-        offset: Position = "earliest",
+        position: Position = "earliest",
         *,
         limit: int | None = None,
         max_bytes: int = CHUNK_BYTES,
@@ -149,7 +149,7 @@ class AsyncPartition:
         count_left = None if limit is None else positive("limit", limit)
         bytes_left, wait_ms = positive("max_bytes", max_bytes), milliseconds("wait", wait)
         clock = self._session.clock
-        at = await self._start(offset)
+        at = await self._start(position)
         ends_at = clock.monotonic() + wait_ms / 1_000
         read = _Part(Chunk([], at, -1, -1, -1), 0, 0, is_whole=True)
         while True:
@@ -181,7 +181,7 @@ class AsyncPartition:
 
     async def chunks(
         self,
-        offset: Position = "latest",
+        position: Position = "latest",
         *,
         preset: str | None = None,
         linger: Duration | None = None,
@@ -196,7 +196,7 @@ class AsyncPartition:
         base = reader_preset(preset, linger=linger, max_bytes=max_bytes)
         bytes_max, linger_s = positive("max_bytes", base.max_bytes), seconds("linger", base.linger)
         wanted = checked_selection(tags, tags_all, tags_none)
-        at = await self._start(offset)
+        at = await self._start(position)
         while True:
             chunk = (await self._fetch(at, bytes_max, TAIL_WAIT_MS, skips=skips, tags=wanted)).chunk
             at = chunk.next_offset
@@ -207,14 +207,14 @@ class AsyncPartition:
 
     @settings_of(TailSettings, chunks)
     async def tail(
-        self, offset: Position = "latest", **settings: Unpack[TailSettings]
+        self, position: Position = "latest", **settings: Unpack[TailSettings]
     ) -> AsyncGenerator[Message, None]:
         """Every message from a position on, without end; by default new messages only."""
-        async for chunk in self.chunks(offset, **settings):
+        async for chunk in self.chunks(position, **settings):
             for message in chunk.messages:
                 yield message
 
-    async def offsets(self, at: Position = "latest") -> int:
+    async def offset_at(self, position: Position = "latest") -> int:
         """The offset of a position: for a time, of the first message since.
 
         ``"latest"`` is the end of what can be read: the first message of the oldest open transaction, or one
@@ -222,14 +222,14 @@ class AsyncPartition:
         """
         found = await self._session.call(
             partitions.OFFSET_AT,
-            query={"at": written_position(at)},
+            query={"at": written_position(position)},
             topic=self.topic,
             partition=self.number,
         )
         return found.offset
 
-    async def _start(self, offset: Position) -> int:
-        return offset if type(offset) is int and offset >= 0 else await self.offsets(offset)
+    async def _start(self, position: Position) -> int:
+        return position if type(position) is int and position >= 0 else await self.offset_at(position)
 
     def _bytes_of(self, count: int) -> int:
         """Approximate bytes of ``count`` messages in a response. If it is too low, a read continues."""
@@ -324,16 +324,17 @@ class AsyncPartition:
             await asyncio.sleep(pause)
 
 
-def written_position(at: Position) -> str:
+def written_position(position: Position) -> str:
     """A position as the HTTP API takes it. Raises ``ValueError``."""
-    if isinstance(at, datetime):
-        return f"timestamp:{timestamp_ms(at)}"
-    if isinstance(at, int) and not isinstance(at, bool):
-        return str(at)
-    if at in ("earliest", "latest"):
-        return str(at)
+    if isinstance(position, datetime):
+        return f"timestamp:{timestamp_ms(position)}"
+    if isinstance(position, int) and not isinstance(position, bool):
+        return str(position)
+    if position in ("earliest", "latest"):
+        return str(position)
     raise ValueError(
-        f"{at!r} is not a position; use an offset, 'earliest', 'latest', a datetime, or -100 for the last 100"
+        f"{position!r} is not a position; use an offset, 'earliest', 'latest', a datetime, or -100 for the "
+        "last 100"
     )
 
 

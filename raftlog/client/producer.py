@@ -208,7 +208,7 @@ class AsyncProducer:
     def _described(self) -> str:
         """The topic, the addresses of the client, and the state, in a line."""
         state = "closed" if self._is_closed else "open"
-        return f"topic={self._topic!r} {','.join(self._session.bootstrap)} {state}"
+        return f"topic={self._topic!r} {','.join(self._session.given_urls)} {state}"
 
     @property
     def is_closed(self) -> bool:

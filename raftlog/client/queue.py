@@ -26,13 +26,13 @@ from raftlog.wire import queues as wire
 from raftlog.wire.operation import Operation
 from raftlog.wire.tags import checked_selection
 
-POLL_MS = 20_000  # one request of an endless receive waits so long
+WAIT_MS = 20_000  # one request of an endless loop over jobs waits so long
 GIVE_BACK_S = 2.0  # at the end of a loop
 MARGIN_S = 10.0  # of a request, beyond the wait at the broker
 
 
 class JobSettings(TagSettings, total=False):
-    """Options of ``poll`` and ``receive`` of a queue, which ``wanted_jobs`` checks.
+    """Options of ``receive`` and ``jobs`` of a queue, which ``wanted_jobs`` checks.
 
     All workers of a queue have the same order and tags.
     """
@@ -125,16 +125,16 @@ class AsyncQueue:
         self.group = group
 
     @settings_of(JobSettings, wanted_jobs)
-    async def receive(
+    async def jobs(
         self, *, idle: Duration | None = None, **settings: Unpack[JobSettings]
     ) -> AsyncGenerator[AsyncJob, None]:
         """Jobs without end, or until there was none for ``idle``, 50 seconds at most.
 
         Up to ``max`` are leased at a time, and the leases of all of them begin at once. Jobs that were not
         handed out when the loop ends go back, and count as not delivered. While no broker can answer it tries
-        again. See ``poll``.
+        again. See ``receive``.
         """
-        wanted = wanted_jobs(POLL_MS if idle is None else milliseconds("idle", idle), **settings)
+        wanted = wanted_jobs(WAIT_MS if idle is None else milliseconds("idle", idle), **settings)
         ahead: deque[AsyncJob] = deque()
         with self._session.before_close(lambda: self._give_back(ahead)):
             try:
@@ -148,7 +148,7 @@ class AsyncQueue:
                 await self._give_back(ahead)
 
     async def _next_jobs(self, wanted: wire.ReceiveJobs) -> list[AsyncJob]:
-        """What ``poll`` returns, also after errors that pass."""
+        """What ``receive`` returns, also after errors that pass."""
         attempts = 0
         while True:
             try:
@@ -169,7 +169,7 @@ class AsyncQueue:
                     await self._settle(wire.NACK, wire.NackJobs(receipts, undelivered=True))
 
     @settings_of(JobSettings, wanted_jobs)
-    async def poll(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[AsyncJob]:
+    async def receive(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[AsyncJob]:
         """Up to ``max`` jobs; none after ``wait``.
 
         A job whose lease ends after ``max_deliveries`` goes to the dead-letter topic. With

@@ -21,6 +21,7 @@ from msgspec import Struct
 from raftlog.client import values
 from raftlog.client.forks import FORKED
 from raftlog.client.logs import client_logger, is_client_thread
+from raftlog.client.options import Duration, seconds
 from raftlog.client.session import OTHER_LOOP
 from raftlog.client.user_code import called
 from raftlog.errors import RaftlogError
@@ -281,15 +282,19 @@ class BlockingPendingReceipt(Struct, frozen=True, eq=False):
         """True if the outcome is known."""
         return self._batch.outcome is not None
 
-    def result(self, timeout: float | None = None) -> Receipt:
-        """Wait, at most ``timeout`` seconds (then ``TimeoutError``), and return the receipt."""
-        self._batch.wait_blocking(timeout)
+    def result(self, timeout: Duration | None = None) -> Receipt:
+        """Wait, at most ``timeout`` (then ``TimeoutError``), and return the receipt."""
+        self._batch.wait_blocking(_limit_s(timeout))
         return self._batch.receipt(self._index)
 
-    def exception(self, timeout: float | None = None) -> RaftlogError | None:
+    def exception(self, timeout: Duration | None = None) -> RaftlogError | None:
         """Wait likewise and return the error, if any."""
-        self._batch.wait_blocking(timeout)
+        self._batch.wait_blocking(_limit_s(timeout))
         return self._batch.error(self._index)
+
+
+def _limit_s(timeout: Duration | None) -> float | None:
+    return None if timeout is None else seconds("timeout", timeout)
 
 
 def own_copy(error: RaftlogError) -> RaftlogError:

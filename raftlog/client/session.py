@@ -60,14 +60,14 @@ class Session(Asking):
 
     def __init__(
         self,
-        bootstrap: Sequence[str],
+        urls: Sequence[str],
         *,
         environment: Environment,
         request_timeout_s: float,
         retry_timeout_s: float,
     ) -> None:
-        self._urls = deque(bootstrap)  # the next one to use comes first
-        self._bootstrap = tuple(bootstrap)
+        self._urls = deque(urls)  # the next one to use comes first
+        self._given_urls = tuple(urls)
         self.clock = environment.clock
         self.rng = environment.rng
         self._connector = environment.connector
@@ -82,9 +82,9 @@ class Session(Asking):
         self._http: aiohttp.ClientSession | None = None
 
     @property
-    def bootstrap(self) -> tuple[str, ...]:
+    def given_urls(self) -> tuple[str, ...]:
         """The addresses that this client was given."""
-        return self._bootstrap
+        return self._given_urls
 
     @property
     def is_open(self) -> bool:
@@ -131,14 +131,14 @@ class Session(Asking):
                     await http.close()
 
     def learn_brokers(self, urls: Sequence[str]) -> None:
-        """Use these brokers from now on, and the bootstrap addresses only when all of them fail.
+        """Use these brokers from now on, and the given addresses only when all of them fail.
 
-        A bootstrap address may be another name of a broker which was turned away by its own. Addresses that
+        A given address may be another name of a broker which was turned away by its own. Addresses that
         cannot be reached come last.
         """
         kept = [url for url in self._urls if url in urls]
         new = [url for url in urls if url not in kept]
-        ordered = [*kept, *new, *(url for url in self._bootstrap if url not in urls)]
+        ordered = [*kept, *new, *(url for url in self._given_urls if url not in urls)]
         self._urls = deque(sorted(ordered, key=self._detours.__contains__))
 
     def through(self, leader: str) -> str | None:

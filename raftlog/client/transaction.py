@@ -178,7 +178,7 @@ class AsyncTransaction:
     async def prepare(self, timeout: Duration = "1h") -> str:
         """Take no more records, and leave the commit to ``client.transactions.commit_batch``.
 
-        Returns the handle for it, a text that any process may use until ``timeout`` is over; then the
+        Returns the ``id`` of the transaction, which any process may use until ``timeout`` is over; then the
         transaction is aborted. The transactional id is the key of a sink, ``~`` and a name. The producer
         begins its next transaction only after the batch is committed or aborted: it raises ``Conflict``.
         """

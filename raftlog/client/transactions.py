@@ -55,30 +55,34 @@ class AsyncTransactions:
         self,
         key: str,
         sequence: int,
-        handles: Sequence[str],
+        transactions: Sequence[str],
         *,
         run: str | None = None,
         run_epoch: int | None = None,
     ) -> None:
         """Commit prepared transactions of a sink together, once for each ``sequence``: all of them, or none.
 
-        ``handles`` are those of ``prepare``, whose ids begin with ``key`` and ``~``. After ``CommitUnknown``
-        call it again with the same arguments. Raises ``Conflict`` for an earlier sequence, and for one that
-        was committed with other handles: ``error.details["newest_sequence"]`` is the newest of the sink.
+        ``transactions`` are ids that ``prepare`` has returned; they begin with ``key`` and ``~``. After
+        ``CommitUnknown`` call it again with the same arguments. Raises ``Conflict`` for an earlier sequence,
+        and for one that was committed with other transactions: ``error.details["newest_sequence"]`` is the
+        newest of the sink.
 
-        With a ``run`` and its epoch, of ``begin_run``, the sequence rises by one, ``handles`` may be empty,
-        and whatever else the sink has open is aborted. Raises ``ProducerFenced`` once a newer run has begun.
+        With a ``run`` and its epoch, of ``begin_run``, the sequence rises by one, ``transactions`` may be
+        empty, and whatever else the sink has open is aborted. Raises ``ProducerFenced`` once a newer run has
+        begun.
         """
-        body = wire.CommitBatch(key, sequence, [*handles], run, run_epoch)
+        body = wire.CommitBatch(key, sequence, [*transactions], run, run_epoch)
         await self._end_batch(wire.COMMIT_BATCH, body)
 
-    async def abort_batch(self, key: str, handles: Sequence[str], *, run_epoch: int | None = None) -> None:
+    async def abort_batch(
+        self, key: str, transactions: Sequence[str], *, run_epoch: int | None = None
+    ) -> None:
         """Abort prepared transactions of a sink. Raises ``Conflict`` if one of them is committed.
 
-        With the ``run_epoch`` of a run, all else that it has open, too; ``handles`` may then be empty. After
-        ``CommitUnknown`` call it again.
+        With the ``run_epoch`` of a run, all else that it has open, too; ``transactions`` may then be empty.
+        After ``CommitUnknown`` call it again.
         """
-        await self._end_batch(wire.ABORT_BATCH, wire.AbortBatch(key, [*handles], run_epoch))
+        await self._end_batch(wire.ABORT_BATCH, wire.AbortBatch(key, [*transactions], run_epoch))
 
     async def _end_batch(self, operation: Operation[wire.EndedBatch], body: Request) -> None:
         try:

@@ -87,13 +87,15 @@ class Raftlog:
         """Topics are named after this test from now on."""
         self._test = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:NAME_LENGTH_MAX].strip("-") or "topic"
 
-    def topic(self, partitions: int = 1, *, replication: int | None = None, **config: int | str) -> str:
+    def topic(
+        self, partitions: int = 1, *, replication_factor: int | None = None, **config: int | str
+    ) -> str:
         """Make a topic that no other test has; return its name. ``retention_ms="7d"`` is ``retention.ms``."""
         name = f"{self._test}-{next(_topics)}"
         named = {key.replace("_", "."): value for key, value in config.items()}
-        copies = replication or len(self.urls)
+        copies = replication_factor or len(self.urls)
         self.client.topics.create(
-            name, partitions=partitions, replication=copies, config=named, exist_ok=True
+            name, partitions=partitions, replication_factor=copies, config=named, exist_ok=True
         )
         self.wait_until(lambda: self._is_led(name, partitions), what=f"leaders for the partitions of {name}")
         return name
@@ -106,13 +108,13 @@ class Raftlog:
     def _read_partition(self, topic: str, number: int) -> list[Message]:
         partition = self.client.partition(topic, number)
         found: list[Message] = []
-        offset, end = partition.offsets("earliest"), partition.offsets("latest")
+        offset, end = partition.offset_at("earliest"), partition.offset_at("latest")
         while offset < end:
             try:
                 chunk = partition.read(offset)
             except OffsetOutOfRange:  # deleted meanwhile
                 found.clear()
-                offset = partition.offsets("earliest")
+                offset = partition.offset_at("earliest")
                 continue
             found += chunk.messages
             offset = chunk.next_offset

@@ -111,9 +111,9 @@ def _replay_chunks(
             with ExitStack() as stack:
                 stack.push(transaction)
                 count = sum(_send(transaction, batch) for batch in chunk)
-                handle = transaction.prepare()
+                prepared = transaction.prepare()
             at = chunk[-1].column("offset")[-1].as_py() + 1
-            newest = commit(client, _chunks_of(key), at, [handle], timeout_s=COMMIT_TIMEOUT_S)
+            newest = commit(client, _chunks_of(key), at, [prepared], timeout_s=COMMIT_TIMEOUT_S)
             if newest != at:
                 raise Conflict(f"another run of this job has replayed up to offset {newest}; start it again")
             sent += count
@@ -128,8 +128,8 @@ def _check_start(client: Client, transaction: Transaction, wanted: Range, key: s
     """Let brokers remember where a job begins. Raise ``InvalidRequest`` if it began at another offset."""
     start = _newest(client, key)
     if start is None:
-        handle = transaction.prepare()
-        start = commit(client, key, wanted.start, [handle], timeout_s=COMMIT_TIMEOUT_S)
+        prepared = transaction.prepare()
+        start = commit(client, key, wanted.start, [prepared], timeout_s=COMMIT_TIMEOUT_S)
     if start != wanted.start:
         raise InvalidRequest(
             f"job {job} begins at offset {start} of {wanted.topic}/{wanted.partition}, not at "

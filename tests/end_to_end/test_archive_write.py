@@ -61,7 +61,7 @@ def log(client: Client, topic: str = "orders") -> list[Message]:
     found: list[Message] = []
     for number in PARTITIONS:
         partition = client.partition(topic, number)
-        end, at = partition.offsets("latest"), -1  # a read alone may meet a leader that knows an old end
+        end, at = partition.offset_at("latest"), -1  # a read alone may meet a leader that knows an old end
         while at < end:
             chunk = partition.read("earliest" if at < 0 else at)
             found += chunk.messages

@@ -78,7 +78,7 @@ def test_segments_go_once_all_named_groups_and_queues_have_consumed_them(looking
 
         def is_worked_off() -> bool:
             """Whether all is consumed. A second without a job may be one without a leader."""
-            for job in queue.receive(limit=10, idle="1s"):
+            for job in queue.jobs(max=10, idle="1s"):
                 job.ack()
             return described().consumed_up_to >= RECORDS
 
@@ -137,7 +137,7 @@ def test_a_queue_of_a_million_messages_takes_two_segments(tmp_path: Path) -> Non
     often = {"RAFTLOG_BROKER__TIMING__RETENTION_CHECK_INTERVAL_MS": "100"}
     with Cluster(tmp_path, brokers=1, environment=often) as cluster, Client(cluster.urls[0]) as client:
         config = {"retention.consumed.by": "workers", "segment.bytes": LARGE_SEGMENT}
-        client.topics.create("jobs", replication=1, config=config)
+        client.topics.create("jobs", replication_factor=1, config=config)
         with (
             largest(cluster.data_directory(1)) as most,
             client.producer("jobs", preset="throughput") as producer,

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from functools import partial
 
 import pytest
@@ -149,7 +148,7 @@ def test_two_consumers_share_and_the_one_that_is_left_takes_over(unbroken: Clust
     begun_in = term_of(unbroken, client, "shared")
     with client.consumer("shared", topic, member_id="a", session_timeout=LONG) as first:
         eventually(lambda: len(first.assignment) == 4, what="all partitions")
-        with closing(client.consumer("shared", topic, member_id="b", session_timeout=LONG)) as second:
+        with client.consumer("shared", topic, member_id="b", session_timeout=LONG) as second:
             eventually(
                 lambda: len(first.assignment) == len(second.assignment) == 2,
                 what="half for each",
@@ -173,7 +172,7 @@ def test_an_application_that_blocks_its_event_loop_keeps_its_partitions(
     async def consume() -> int:
         async with (
             aio.Client(",".join(unbroken.urls)) as own,
-            await own.consumer("blocked", topic, session_timeout=f"{SESSION_S}s") as consumer,
+            own.consumer("blocked", topic, session_timeout=f"{SESSION_S}s") as consumer,
         ):
             found = []
             async for message in consumer:
@@ -240,9 +239,9 @@ class EverythingToTheFirst:
 def test_a_strategy_of_the_application(unbroken: Cluster, client: Client) -> None:
     topic = filled(unbroken, client, "own-strategy", partitions=3, count=0)
     options = {"strategies": [EverythingToTheFirst()]}
-    with closing(client.consumer("own", topic, member_id="b", **options)) as second:  # type: ignore[arg-type]
+    with client.consumer("own", topic, member_id="b", **options) as second:  # type: ignore[arg-type]
         eventually(lambda: len(second.assignment) == 3, what="all partitions")
-        with closing(client.consumer("own", topic, member_id="a", **options)) as first:  # type: ignore[arg-type]
+        with client.consumer("own", topic, member_id="a", **options) as first:  # type: ignore[arg-type]
             eventually(lambda: len(first.assignment) == 3, what="all partitions")
             eventually(lambda: not second.assignment, what="no partition")
 
@@ -251,8 +250,8 @@ def test_a_strategy_of_the_application(unbroken: Cluster, client: Client) -> Non
 def test_strategies_by_name(unbroken: Cluster, client: Client, strategy: str) -> None:
     topic = filled(unbroken, client, f"by-{strategy}", partitions=4, count=0)
     with (
-        closing(client.consumer(strategy, topic, strategies=[strategy], session_timeout=LONG)) as first,
-        closing(client.consumer(strategy, topic, strategies=[strategy], session_timeout=LONG)) as second,
+        client.consumer(strategy, topic, strategies=[strategy], session_timeout=LONG) as first,
+        client.consumer(strategy, topic, strategies=[strategy], session_timeout=LONG) as second,
     ):
         eventually(lambda: len(first.assignment) == len(second.assignment) == 2, what="two for each")
         assert not first.assignment & second.assignment

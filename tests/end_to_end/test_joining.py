@@ -102,12 +102,12 @@ def moved(client: Client, partition: int, *brokers: int) -> PartitionDescription
     return eventually(attempt, what=f"a move of partition {partition} to {brokers}")
 
 
-def made(client: Client, topic: str, replication: int) -> None:
+def made(client: Client, topic: str, replication_factor: int) -> None:
     """Create a topic, however often that takes."""
 
     def attempt() -> bool:
         try:
-            client.topics.create(topic, partitions=1, replication=replication, exist_ok=True)
+            client.topics.create(topic, partitions=1, replication_factor=replication_factor, exist_ok=True)
         except RaftlogError:
             return False
         return True

@@ -37,7 +37,7 @@ def messages(client: Client, topic: str) -> list[Message]:
     found: list[Message] = []
     for number in range(client.topics.describe(topic).partitions):
         partition, at = client.partition(topic, number), 0
-        end = partition.offsets("latest")  # a read alone may meet a leader that knows an old end
+        end = partition.offset_at("latest")  # a read alone may meet a leader that knows an old end
         while at < end:
             chunk = partition.read(at)
             found += chunk.messages

@@ -46,7 +46,7 @@ def read(client: Client, rng: random.Random | None = None) -> list[Contents]:
     found: list[Contents] = []
     for number in PARTITIONS:
         partition, at = client.partition("orders", number), 0
-        end = partition.offsets()
+        end = partition.offset_at()
         while at < end:
             size = 1 << 20 if rng is None else rng.randrange(1, 20_000)
             chunk = partition.read(at, max_bytes=size)

@@ -113,7 +113,7 @@ def test_a_failing_job_is_a_dead_letter_and_order_is_kept_meanwhile(unbroken: Cl
             client.send("steps", str(number), key=f"k{number % 2}")
         queue = client.queue("steps", group="crew")
         seen: dict[bytes | None, list[str]] = defaultdict(list)
-        for job in queue.receive(limit=4, ordered_by_key=True, max_deliveries=3, idle="50s"):
+        for job in queue.jobs(max=4, ordered_by_key=True, max_deliveries=3, idle="50s"):
             seen[job.key].append((job.value or b"").decode())
             if job.value == b"3":
                 job.nack(delay="300ms", reason="bad step")
@@ -134,7 +134,7 @@ def test_a_failing_job_is_a_dead_letter_and_order_is_kept_meanwhile(unbroken: Cl
         assert figure(unbroken.urls, "raftlog_queue_jobs_dead_total") == 1
         eventually(lambda: {row.lag for row in client.groups.offsets("crew")} == {0}, what="no lag")
         assert [each.id for each in client.dead_letters.redrive("steps", "crew", all=True)] == [letters[0].id]
-        for again in queue.receive(ordered_by_key=True, idle="50s"):
+        for again in queue.jobs(ordered_by_key=True, idle="50s"):
             assert (again.value, again.deliveries) == (b"3", 1)
             again.ack()
             break

@@ -25,8 +25,8 @@ def misspelt(client: raftlog.Client) -> Calls:
         "concurency": lambda: client.worker("orders", group="g", concurency=5),  # type: ignore[call-arg]
         "undecodeable": lambda: partition.tail(undecodeable="skip"),  # type: ignore[call-arg]
         "max_byte": lambda: partition.chunks(max_byte=5),  # type: ignore[call-arg]
-        "visibilty": lambda: queue.poll(visibilty="5s"),  # type: ignore[call-arg]
-        "max_delivery": lambda: queue.receive(max_delivery=5),  # type: ignore[call-arg]
+        "visibilty": lambda: queue.receive(visibilty="5s"),  # type: ignore[call-arg]
+        "max_delivery": lambda: queue.jobs(max_delivery=5),  # type: ignore[call-arg]
     }
 
 
@@ -40,8 +40,8 @@ def misspelt_of_aio(client: aio.Client) -> Calls:
         "max_record": lambda: client.consumer("g", "orders", max_record=5),  # type: ignore[call-arg]
         "concurency": lambda: client.worker("orders", group="g", concurency=5),  # type: ignore[call-arg]
         "undecodeable": lambda: partition.tail(undecodeable="skip"),  # type: ignore[call-arg]
-        "visibilty": lambda: queue.poll(visibilty="5s"),  # type: ignore[call-arg]
-        "max_delivery": lambda: queue.receive(max_delivery=5),  # type: ignore[call-arg]
+        "visibilty": lambda: queue.receive(visibilty="5s"),  # type: ignore[call-arg]
+        "max_delivery": lambda: queue.jobs(max_delivery=5),  # type: ignore[call-arg]
     }
 
 
@@ -57,6 +57,6 @@ def of_wrong_types(client: raftlog.Client) -> Calls:
         "concurrency": lambda: client.worker("orders", group="g", concurrency="5"),  # type: ignore[arg-type]
         "linger": lambda: next(partition.tail(linger=5)),  # type: ignore[arg-type]
         "max_bytes": lambda: next(partition.chunks(max_bytes="1MB")),  # type: ignore[arg-type]
-        "wait": lambda: queue.poll(wait=5),  # type: ignore[arg-type]
-        "lease": lambda: next(queue.receive(lease=5)),  # type: ignore[arg-type]
+        "wait": lambda: queue.receive(wait=5),  # type: ignore[arg-type]
+        "visibility": lambda: next(queue.jobs(visibility=5)),  # type: ignore[arg-type]
     }

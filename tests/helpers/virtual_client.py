@@ -59,13 +59,13 @@ class VirtualClient(Client):
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str],
+        url: str | Sequence[str],
         *,
         clock: Clock | None = None,
         **options: Any,  # noqa: ANN401  # those of ``Client``
     ) -> None:
         environment = Environment(clock=clock or VirtualClock(), rng=random.Random(7), portal=LoopPortal)
-        super().__init__(bootstrap, environment=environment, **options)
+        super().__init__(url, environment=environment, **options)
 
 
 @asynccontextmanager

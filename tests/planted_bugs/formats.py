@@ -206,7 +206,7 @@ FORMATS = (
         "what a repeated batch has staged holds back readers",
         "Spark",
         "spark_io.commits:commit",
-        "_abort(client, key, handles, run)\n        if newest == sequence and run is None:",
+        "_abort(client, key, transactions, run)\n        if newest == sequence and run is None:",
         "if False:",
         seen_by=(
             "tests/unit/spark/test_staging.py::test_a_repeated_batch_changes_nothing_whatever_"

@@ -97,8 +97,8 @@ def _returned(function: FunctionType) -> object:
         ("client.md", "## Producing", raftlog.Client.producer),
         ("client.md", "## Consuming in a group", raftlog.Client.consumer),
         ("client.md", "## Reading", raftlog.Partition.tail),
-        ("client.md", "## Queues", raftlog.Queue.poll),
         ("client.md", "## Queues", raftlog.Queue.receive),
+        ("client.md", "## Queues", raftlog.Queue.jobs),
         ("workers.md", "# Workers, retries and dead letters", raftlog.Client.worker),
     ],
 )

@@ -122,7 +122,7 @@ class ShippedReader(SimulatedClient):
         await asyncio.sleep(0.1 + self.rng.random())
         invoked = self.cluster.loop.now
         try:
-            end = await partition.offsets("latest")
+            end = await partition.offset_at("latest")
         except RaftlogError:
             return
         look = Look(

@@ -65,7 +65,7 @@ class ConsumerCore:
         options: ConsumerOptions,
         open_partition: OpenPartition,
         topics: TopicsPort,
-        make_producer: Callable[[str], AsyncProducer],
+        prepare_producer: Callable[[str], Callable[[], AsyncProducer]],
     ) -> None:
         self.options = options
         self.epoch = 0
@@ -92,9 +92,10 @@ class ConsumerCore:
         self._rewound: set[TopicPartition] = set()
         self._seeks: dict[TopicPartition, int] = {}  # how many there were
         self._producer: AsyncProducer | None = None
+        self._make_producer: Callable[[], AsyncProducer] | None = None
         if options.is_exactly_once:
             member = options.instance_id or self._member.member_id
-            self._producer = make_producer(transactional_id_of(options.group, member))
+            self._make_producer = prepare_producer(transactional_id_of(options.group, member))
         self._uncommitted: set[TopicPartition] = set()  # whose newest transaction is not committed
         self._assignment: frozenset[TopicPartition] = frozenset()
         self._assigned_in = -1  # the generation of the assignment, and so of what is acknowledged
@@ -131,12 +132,17 @@ class ConsumerCore:
             raise RuntimeError("batches have transactions only in a consumer with delivery='exactly_once'")
         return self._producer
 
-    def start(self) -> None:
-        """Join in the background, or read the assigned partitions."""
-        if not self._tasks:
-            work = self._hold() if self.options.assigned else self._belong()
-            both = work, self._commit_regularly()
-            self._tasks = [asyncio.create_task(self._or_fail(each)) for each in both]
+    async def begin(self) -> None:
+        """Join in the background, or read the assigned partitions. Calls after the first change nothing."""
+        if self._tasks or self._closing is not None:
+            return
+        if not self._session.is_open:
+            await self._session.open()
+        if self._make_producer is not None:
+            self._producer = self._make_producer()
+        work = self._hold() if self.options.assigned else self._belong()
+        both = work, self._commit_regularly()
+        self._tasks = [asyncio.create_task(self._or_fail(each)) for each in both]
 
     async def _or_fail(self, work: Awaitable[None]) -> None:
         """An unexpected error, such as one of the user's assignor, ends this consumer: ``take`` raises it."""
@@ -297,7 +303,7 @@ class ConsumerCore:
             raise KeyError(f"{target} is not assigned to this consumer")
         offset = position if type(position) is int and position >= 0 else None
         if offset is None:
-            offset = await self._open_partition(target).offsets(position)
+            offset = await self._open_partition(target).offset_at(position)
         if self.options.is_exactly_once:  # at once: a later commit would set transactions back
             await self._member.commit({target: offset}, generation=self._assigned_in, rewinds=True)
             self._uncommitted.discard(target)
@@ -344,7 +350,7 @@ class ConsumerCore:
     def described(self) -> str:
         """The group, the partitions, the addresses of the client, and the state, in a line."""
         state = "closed" if self.is_closed else "open"
-        urls = ",".join(self._session.bootstrap)
+        urls = ",".join(self._session.given_urls)
         return f"group={self.options.group!r} partitions={len(self.assignment)} {urls} {state}"
 
     @property
@@ -355,7 +361,8 @@ class ConsumerCore:
     async def close(self) -> None:
         """Commit, leave, and end, for ``CLOSE_S`` at most. What is being handled is not acknowledged.
 
-        A caller that is cancelled does not stop it, and another call waits for the same end.
+        A consumer that has not begun sends nothing. A caller that is cancelled does not stop it, and another
+        call waits for the same end.
         """
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
@@ -366,9 +373,10 @@ class ConsumerCore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stop_reading()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                await self._commit_and_leave()
+        if self._tasks:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._commit_and_leave()
         if self._producer is not None:
             await self._producer.close(0)
         self._assignment = frozenset()
@@ -501,7 +509,7 @@ class ConsumerCore:
 
         async def first(target: TopicPartition) -> int:
             async with asking:
-                found = await self._open_partition(target).offsets(reset)
+                found = await self._open_partition(target).offset_at(reset)
             if self.options.group:  # perhaps records are left out, or come again
                 level = logging.WARNING if found else logging.INFO
                 _log.log(level, NO_OFFSET, self.options.group, target, found, reset)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from raftlog.client.consumer.batches import AsyncMessageBatch, MessageBatch
 from raftlog.client.consumer.core import ConsumerCore
@@ -17,6 +17,8 @@ from raftlog.client.options import Duration, positive, seconds
 from raftlog.client.partition import Position
 from raftlog.client.portal import Portal
 from raftlog.types import TopicPartition
+
+Result = TypeVar("Result")
 
 
 class _Face:
@@ -45,7 +47,7 @@ class _Face:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions of this member; empty until it has joined."""
+        """The partitions of this member; empty until it has joined, at its first use."""
         return self._core.assignment
 
     @property
@@ -66,6 +68,19 @@ class _Face:
         behind = {target: taken.get(target, offset) - offset for target, offset in self.positions.items()}
         return {target: count + behind.get(target, 0) for target, count in lag.items()}
 
+    def _used(self, work: Callable[[], Awaitable[Result]]) -> Callable[[], Awaitable[Result]]:
+        """The call that does this for a consumer that has begun: it joins its group at its first use."""
+
+        async def used() -> Result:
+            await self._core.begin()
+            return await work()
+
+        return used
+
+    def _abandon(self) -> None:
+        """Close it, since its block was not entered. On the client's loop."""
+        self._closing = asyncio.create_task(self._core.close())
+
     def _check_single(self) -> None:
         """Raise for single records, which have no transaction."""
         if self._core.options.is_exactly_once:
@@ -78,7 +93,7 @@ class _Face:
 
     def _take(self, count: int, wait_s: float) -> Callable[[], Awaitable[asyncio.Task[Taken | None] | None]]:
         unread = self._handed.unread()
-        return lambda: self._takes.next(count, wait_s, unread)
+        return self._used(lambda: self._takes.next(count, wait_s, unread))
 
     def _accept(self, take: asyncio.Task[Taken | None] | None) -> None:
         """Raise what the take raised, or keep its records to hand them out."""
@@ -93,23 +108,29 @@ class _Face:
 
     def _seek(self, topic: str, partition: int, position: Position) -> Callable[[], Awaitable[None]]:
         """The call that seeks. The record in hand is acknowledged later, if it is of another partition."""
-        return lambda: self._core.seek(TopicPartition(topic, partition), position)
+        return self._used(lambda: self._core.seek(TopicPartition(topic, partition), position))
 
     def _pause(self, targets: Collection[TopicPartition], is_paused: bool) -> Callable[[], Awaitable[None]]:
         async def pause() -> None:
             self._core.pause(targets, is_paused=is_paused)
 
-        return pause
+        return self._used(pause)
 
 
 class Consumer(_Face):
     """A member of a group, for one thread. Iterate over it; made by ``client.consumer(...)``.
 
-    A record is acknowledged when the next one is asked for. Leaving the ``with`` block with an error does
-    not acknowledge the record that was being handled.
+    It joins at its first use: a ``with`` block, a loop, or any method but ``close``. A record is acknowledged
+    when the next one is asked for. Leaving the ``with`` block with an error does not acknowledge the record
+    that was being handled.
     """
 
     def __enter__(self) -> Self:
+        try:
+            self._portal.call(self._core.begin)
+        except BaseException:
+            self._portal.post(self._abandon)
+            raise
         return self
 
     def __exit__(
@@ -169,7 +190,7 @@ class Consumer(_Face):
         lost.
         """
         self._handed.done()
-        self._portal.call(self._core.commit)
+        self._portal.call(self._used(self._core.commit))
 
     def seek(self, topic: str, partition: int, position: Position) -> None:
         """Continue elsewhere in a partition of this member. Raises ``KeyError`` for others.
@@ -202,6 +223,11 @@ class AsyncConsumer(_Face):
     """
 
     async def __aenter__(self) -> Self:
+        try:
+            await self._portal.awaited(self._core.begin)
+        except BaseException:
+            self._portal.post(self._abandon)
+            raise
         return self
 
     async def __aexit__(
@@ -263,7 +289,7 @@ class AsyncConsumer(_Face):
         lost.
         """
         self._handed.done()
-        await self._portal.awaited(self._core.commit)
+        await self._portal.awaited(self._used(self._core.commit))
 
     async def seek(self, topic: str, partition: int, position: Position) -> None:
         """Continue elsewhere in a partition of this member. Raises ``KeyError`` for others.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from raftlog.client.consumer.batch_transaction import BatchTransactionCore
@@ -12,7 +12,6 @@ from raftlog.client.consumer.core import ConsumerCore, Place
 from raftlog.client.delivery import Delivery
 from raftlog.client.forks import mark_in_children
 from raftlog.client.messages import Message
-from raftlog.client.portal import Portal
 from raftlog.types import TopicPartition
 
 
@@ -183,43 +182,6 @@ class Handed:
             self._core.acknowledge(self._last)
         self._last = None
         self._core.is_handling = False
-
-
-class Making:
-    """Makes a core on the client's loop. The core is closed again if its caller is cancelled meanwhile."""
-
-    def __init__(self, make: Callable[[], ConsumerCore]) -> None:
-        self._make = make
-        self._core: ConsumerCore | None = None
-        self._is_unwanted = False
-        self._closing: asyncio.Task[None] | None = None
-
-    def called(self, portal: Portal) -> ConsumerCore:
-        """A core that has begun to join."""
-        try:
-            return portal.call(self._made)
-        except BaseException:
-            portal.post(self._undo)
-            raise
-
-    async def awaited(self, portal: Portal) -> ConsumerCore:
-        """The same for a task of another event loop."""
-        try:
-            return await portal.awaited(self._made)
-        except BaseException:
-            portal.post(self._undo)
-            raise
-
-    async def _made(self) -> ConsumerCore:
-        if self._is_unwanted:
-            raise asyncio.CancelledError
-        self._core = self._make()
-        return self._core
-
-    def _undo(self) -> None:
-        self._is_unwanted = True
-        if self._core is not None:
-            self._closing = asyncio.create_task(self._core.close())
 
 
 def _seen(take: asyncio.Task[Taken | None]) -> None:

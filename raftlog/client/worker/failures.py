@@ -186,7 +186,7 @@ async def _found_or_made(
             return await topics.create(
                 name,
                 partitions=source.partitions,
-                replication=source.replication_factor,
+                replication_factor=source.replication_factor,
                 config=config,
                 exist_ok=True,  # other workers of the group begin at the same time
             )

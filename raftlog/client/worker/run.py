@@ -84,6 +84,7 @@ class Workers:
             if self._is_stopping:
                 return None
             consumer = self._make_consumer(options.consumer)
+            await consumer.begin()
             core = WorkerCore(options, consumer, failures, calls, self._session.clock)
             self._cores.append(core)
             return await core.run()

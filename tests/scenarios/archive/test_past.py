@@ -85,7 +85,7 @@ class Past:
     def read(self, offset: int = 0) -> list[tuple[object, ...]]:
         """All messages from an offset on, read in small pieces."""
         found: list[tuple[object, ...]] = []
-        partition, end = self.client.partition("orders", 0), self.client.partition("orders", 0).offsets()
+        partition, end = self.client.partition("orders", 0), self.client.partition("orders", 0).offset_at()
         while offset < end:
             chunk = partition.read(offset, max_bytes=300)
             assert chunk.next_offset > offset
@@ -249,7 +249,7 @@ def test_what_is_archived_and_deleted_in_a_moment_is_read(it: Past) -> None:
     for _ in range(4):
         it.send(20)
         it.archive()
-        it.delete_before(it.client.partition("orders", 0).offsets() - 3)
+        it.delete_before(it.client.partition("orders", 0).offset_at() - 3)
         assert by_command(it) == [one[0] for one in it.read()]
     assert len(it.read()) == 60
 
@@ -271,7 +271,7 @@ def test_offsets_that_no_file_has(it: Past) -> None:
         it.client.partition("orders", 0).read(hole)
     assert caught.value.details["archived_from"] == lost
     assert (caught.value.details["start"], caught.value.nearest(hole)) == (end, lost)
-    assert it.client.partition("orders", 0).offsets("earliest") == lost, "from there nothing is missing"
+    assert it.client.partition("orders", 0).offset_at("earliest") == lost, "from there nothing is missing"
     consumer = it.client.consumer(None, assign=[("orders", 0)])
     assert (first := consumer.poll("5s")) is not None
     assert first.offset == lost
@@ -286,7 +286,7 @@ def test_a_topic_that_was_created_again_is_not_read_from_the_archive_of_the_earl
     trimmed: Past,
 ) -> None:
     trimmed.client.topics.delete("orders")
-    trimmed.client.topics.create("orders", partitions=2, replication=1)
+    trimmed.client.topics.create("orders", partitions=2, replication_factor=1)
     trimmed.send(65)
     trimmed.delete_before(30)
     with pytest.raises(OffsetOutOfRange) as caught:
@@ -374,7 +374,7 @@ def until_buried(queue: Queue) -> None:
 def test_a_dead_letter_stays_open_while_only_the_archive_has_its_record(it: Past) -> None:
     it.send(10)
     queue = it.client.queue("orders", group="crew")
-    (job,) = queue.poll(wait="5s", max_deliveries=1)
+    (job,) = queue.receive(wait="5s", max_deliveries=1)
     job.nack(reason="first")
     until_buried(queue)
     it.archive()
@@ -393,13 +393,13 @@ def test_a_job_that_only_the_archive_has_is_not_delivered_and_stops_no_queue(
 ) -> None:
     it.send(10)
     queue = it.client.queue("orders", group="crew")
-    (job,) = queue.poll(wait="5s")
+    (job,) = queue.receive(wait="5s")
     job.nack()
     it.archive()
     it.delete_before(8)
     if is_damaged:
         (file,) = it.folder.rglob("*.parquet")
         file.write_bytes(file.read_bytes()[:-1])
-    assert min(one.message.offset for one in queue.poll(limit=10, wait="5s")) >= 8
+    assert min(one.message.offset for one in queue.receive(max=10, wait="5s")) >= 8
     (part, _) = queue.describe().partitions
     assert part.waiting == 0

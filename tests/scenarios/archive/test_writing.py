@@ -266,7 +266,7 @@ def test_a_topic_that_was_created_again_needs_another_archive(it: Archiving, cou
     it.send(10)
     it.write()
     it.client.topics.delete("orders")
-    it.client.topics.create("orders", partitions=2, replication=1)
+    it.client.topics.create("orders", partitions=2, replication_factor=1)
     it.send(count)
     with pytest.raises(ArchiveOverlap, match="deleted and created again"):
         it.write()

@@ -30,7 +30,7 @@ async def test_what_other_groups_have_consumed_does_not_count_for_those_named_no
             (found,) = await client.topics.partitions("jobs")
             return found.log_start_offset, found.consumed_up_to, found.held_back_by
 
-        await client.topics.create("jobs", partitions=1, replication=1, config=config)
+        await client.topics.create("jobs", partitions=1, replication_factor=1, config=config)
         async with client.producer("jobs") as producer:
             for _ in range(10):
                 await producer.send(b"x" * 1000, partition=0)

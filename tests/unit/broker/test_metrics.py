@@ -334,7 +334,7 @@ async def test_the_sizes_of_states_rise_and_fall_with_them(monkeypatch: pytest.M
         assert sizes() == none
         await changes(client.send(TOPIC, "x"), up="producers")
         await changes(client.groups.commit("g", {(TOPIC, 0): 1}), up="groups")
-        (job,) = await changes(client.queue(TOPIC).poll(), up="groups jobs")
+        (job,) = await changes(client.queue(TOPIC).receive(), up="groups jobs")
         later = await changes(client.delayed.send(TOPIC, "y", delay="1h"), up="delayed")
         await changes(keyed(found.url, "order-1"), up="transactions keys producers")
         async with client.producer(TOPIC, transactional_id="copy-1", linger=0) as producer:

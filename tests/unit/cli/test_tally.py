@@ -9,6 +9,7 @@ import pytest
 
 from api.cli.rejects import Rejects
 from api.cli.tally import Tally, percentile
+from raftlog.client.options import Duration
 from raftlog.client.receipts import Batch, BlockingPendingReceipt, Durability, Stored
 from raftlog.errors import CommitUnknown, NotSent, RaftlogError, RecordTooLarge
 
@@ -27,7 +28,7 @@ def sent(
 class Interrupting(BlockingPendingReceipt):
     """Ctrl-C comes whenever its outcome is asked for."""
 
-    def exception(self, timeout: float | None = None) -> RaftlogError | None:
+    def exception(self, timeout: Duration | None = None) -> RaftlogError | None:
         """The outcome."""
         signal.raise_signal(signal.SIGINT)
         return super().exception(timeout)

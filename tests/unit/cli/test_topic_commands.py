@@ -64,8 +64,8 @@ def test_errors_say_what_is_right(raftlog: Commands) -> None:
     raftlog("topic create right")
     assert "the settings are" in raftlog.refusal("topic alter right --config retention=5")
     assert "did you mean retention.ms?" in raftlog.refusal("topic alter right --config retntion.ms=5")
-    assert raftlog.refusal("topic create l2 --replication 2").startswith(
-        "error (invalid_request): --replication is 2;"
+    assert raftlog.refusal("topic create l2 --replication-factor 2").startswith(
+        "error (invalid_request): --replication-factor is 2;"
     )
     wanted = "there is no topic 'rights'; did you mean 'right'? `raftlog topic list` shows all topics"
     assert raftlog.refusal("consume rights") == f"error (topic_not_found): {wanted}\n"

@@ -19,9 +19,9 @@ from tests.helpers.worker_world import World
 COMMITS = "PUT /v1/groups/g/offsets"
 
 
-async def consumer(client: Client, **options: object) -> Consumer:
+def consumer(client: Client, **options: object) -> Consumer:
     """A member of ``g``."""
-    return await client.consumer("g", TOPIC, delivery="at_most_once", **options)  # type: ignore[arg-type]
+    return client.consumer("g", TOPIC, delivery="at_most_once", **options)  # type: ignore[arg-type]
 
 
 async def polled(taken: Consumer, count: int) -> list[int]:
@@ -42,20 +42,20 @@ async def committed(client: Client) -> dict[int, int]:
 # requirement: C6
 async def test_what_was_not_handed_out_is_left_to_the_next_consumer() -> None:
     async with filled(10) as (_, client):
-        async with await consumer(client) as first:
+        async with consumer(client) as first:
             assert await polled(first, 3) == [0, 1, 2]
             assert await committed(client) == {0: 3}
         assert await committed(client) == {0: 3}
-        async with await consumer(client) as second:
-            batch = await anext(second.batches(limit=4))
+        async with consumer(client) as second:
+            batch = await anext(second.batches(max_records=4))
             assert [each.offset for each in batch] == [3, 4, 5, 6]
             assert await committed(client) == {0: 7}
-        async with await consumer(client) as third:
+        async with consumer(client) as third:
             assert await polled(third, 3) == [7, 8, 9]
 
 
 async def test_a_rebalance_loses_and_repeats_nothing() -> None:
-    async with filled(40, 40, 40, 40) as (_, client), await consumer(client) as first:
+    async with filled(40, 40, 40, 40) as (_, client), consumer(client) as first:
         handled: list[TopicPartition | int | tuple[int, int]] = []
 
         async def handle(taken: Consumer) -> None:
@@ -68,7 +68,7 @@ async def test_a_rebalance_loses_and_repeats_nothing() -> None:
         members = [asyncio.create_task(handle(first))]
         for _ in range(2):
             await asyncio.sleep(0.3)
-            members.append(asyncio.create_task(handle(await consumer(client))))
+            members.append(asyncio.create_task(handle(consumer(client))))
         async with asyncio.timeout(60):
             await asyncio.gather(*members)
         assert sorted(handled) == [(partition, offset) for partition in range(4) for offset in range(40)]
@@ -76,7 +76,7 @@ async def test_a_rebalance_loses_and_repeats_nothing() -> None:
 
 @pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.UNANSWERED])
 async def test_a_record_waits_for_its_commit(trouble: Trouble) -> None:
-    async with filled(5) as (broker, client), await consumer(client, commit_interval="1h") as taken:
+    async with filled(5) as (broker, client), consumer(client, commit_interval="1h") as taken:
         broker.trouble(COMMITS, *[trouble] * 40)
         assert await taken.poll("1s") is None
         broker.troubles.clear()
@@ -85,17 +85,17 @@ async def test_a_record_waits_for_its_commit(trouble: Trouble) -> None:
 
 async def test_a_record_whose_commit_failed_is_not_committed_by_the_end_of_its_consumer() -> None:
     async with filled(5) as (broker, client):
-        async with await consumer(client, commit_interval="1h") as taken:
+        async with consumer(client, commit_interval="1h") as taken:
             assert await polled(taken, 1) == [0]
             broker.trouble(COMMITS, *[Trouble.LOST] * 40)
             assert await taken.poll("1s") is None
             broker.troubles.clear()
-        async with await consumer(client) as taken:
+        async with consumer(client) as taken:
             assert await polled(taken, 4) == [1, 2, 3, 4]
 
 
 async def test_the_record_of_a_cancelled_poll_comes_with_the_next_one() -> None:
-    async with filled(3) as (broker, client), await consumer(client, commit_interval="1h") as taken:
+    async with filled(3) as (broker, client), consumer(client, commit_interval="1h") as taken:
         broker.trouble(COMMITS, Trouble.HELD)
         polling = asyncio.create_task(taken.poll("20s"))
         await eventually(lambda: broker.counted(COMMITS) == 1)
@@ -106,7 +106,7 @@ async def test_the_record_of_a_cancelled_poll_comes_with_the_next_one() -> None:
 
 
 async def test_a_seek_moves_the_committed_offset() -> None:
-    async with filled(5) as (_, client), await consumer(client) as taken:
+    async with filled(5) as (_, client), consumer(client) as taken:
         assert await polled(taken, 4) == [0, 1, 2, 3]
         await taken.seek(TOPIC, 0, 1)
         assert await polled(taken, 1) == [1]

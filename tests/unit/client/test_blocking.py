@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
+from datetime import timedelta
 
 import pytest
 
@@ -34,10 +35,10 @@ def test_the_blocking_client_does_what_the_async_one_does() -> None:
         assert client.send("orders", {"id": 1}, key="u").offset == 0
         with client.producer("sales", linger="1ms") as producer:
             pending = [producer.send(str(number), partition=1) for number in range(100)]
-            assert pending[7].result(timeout=LIMIT_S).offset == 7
+            assert pending[7].result(timeout=f"{LIMIT_S:g}s").offset == 7
         assert all(one.done() and one.exception() is None for one in pending)
         partition = client.partition("sales", 1)
-        assert partition.offsets() == 100
+        assert partition.offset_at() == 100
         assert len(partition.read(40, limit=10)) == 10
         found = []
         for message in partition.tail("earliest"):
@@ -100,7 +101,11 @@ def test_a_result_can_be_waited_for_with_a_limit() -> None:
         producer = client.producer("orders", linger=0)
         pending = producer.send("x")
         with pytest.raises(TimeoutError):
-            pending.result(timeout=0.02)
+            pending.result(timeout="20ms")
+        with pytest.raises(TimeoutError):
+            pending.exception(timeout=timedelta(milliseconds=1))
+        with pytest.raises(ValueError, match="timeout is 5; write a duration with its unit"):
+            pending.result(timeout=5)  # type: ignore[arg-type]
         producer.close("20ms")
         assert pending.done()
 
@@ -206,15 +211,15 @@ def test_a_client_on_its_own_thread_refuses_to_wait_for_itself() -> None:
                 another = producer.send("y")
                 for wait in (
                     client.cluster.describe,
-                    lambda: another.result(5),
-                    lambda: another.exception(5),
+                    lambda: another.result("5s"),
+                    lambda: another.exception("5s"),
                 ):
                     try:
                         wait()
                     except RuntimeError as refused:
                         told.append(str(refused))
 
-            producer.send("x", on_ack=call_back).result(LIMIT_S)
+            producer.send("x", on_ack=call_back).result(f"{LIMIT_S:g}s")
             eventually(lambda: len(told) == 3, what="the callback is over")
         assert ["own thread" in each for each in told] == [True] * 3
         assert cluster.partition().values() == [b"x", b"y"]
@@ -343,7 +348,7 @@ def test_a_client_of_another_process_refuses_calls(call: str) -> None:
         Client(cluster.urls) as client,
         client.producer("orders") as producer,
     ):
-        producer.send("parent").result(LIMIT_S)
+        producer.send("parent").result(f"{LIMIT_S:g}s")
         calls: dict[str, Callable[[], object]] = {
             "client": lambda: client.send("orders", "child"),
             "send": lambda: producer.send("child"),
@@ -352,7 +357,7 @@ def test_a_client_of_another_process_refuses_calls(call: str) -> None:
             "producer": lambda: client.producer("orders"),
         }
         assert in_a_child(calls[call]) == f"RuntimeError: {FORKED}"
-        assert producer.send("parent").result(LIMIT_S).offset >= 0
+        assert producer.send("parent").result(f"{LIMIT_S:g}s").offset >= 0
     assert cluster.partition().values().count(b"child") == 0
 
 
@@ -369,7 +374,7 @@ def test_a_pending_record_of_another_process_has_no_outcome_here(wait: str) -> N
         with producer._core._buffer._lock:  # as another thread may have held it
             assert in_a_child(getattr(pending, wait)) == f"RuntimeError: {FORKED}"
         producer.flush()
-        assert pending.result(LIMIT_S).offset == 1
+        assert pending.result(f"{LIMIT_S:g}s").offset == 1
         assert in_a_child(getattr(pending, wait)) == ""  # its outcome was known before
 
 

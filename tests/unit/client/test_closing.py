@@ -20,7 +20,7 @@ LIMIT_S = 5.0
 async def test_a_consumer_without_brokers_closes_soon() -> None:
     async with whole_broker(partitions=1) as whole, VirtualClient(whole.url) as client:
         await client.send(TOPIC, "1")
-        consumer = await client.consumer("g", TOPIC, commit_interval="60s")
+        consumer = client.consumer("g", TOPIC, commit_interval="60s")
         assert await consumer.poll("10s") is not None
         assert await consumer.poll(0) is None  # the record is acknowledged, and not committed yet
         whole.is_down = True

@@ -282,7 +282,7 @@ async def test_a_group_reads_a_partition_to_its_end_and_then_its_successor() -> 
     async with (
         whole_broker(partitions=2) as whole,
         VirtualClient(whole.url) as client,
-        await client.consumer("readers", TOPIC, reset="earliest", commit_interval="50ms") as consumer,
+        client.consumer("readers", TOPIC, reset="earliest", commit_interval="50ms") as consumer,
         client.producer(TOPIC, linger=0) as producer,
         asyncio.timeout(60),
     ):
@@ -301,7 +301,7 @@ async def test_a_group_reads_a_partition_to_its_end_and_then_its_successor() -> 
             assert changed.decommissioned == [1], "a repetition changes nothing"
         assert (await (await producer.send("moved", key=key))).partition == 0
         await seen_are("moved", "delayed")
-        end = await client.partition(TOPIC, 1).offsets("latest")
+        end = await client.partition(TOPIC, 1).offset_at("latest")
         await client.partitions.delete_before(TOPIC, 1, end)
         while {target.partition for target in consumer.assignment} != {0}:
             await consumer.poll("100ms")

@@ -55,7 +55,7 @@ async def test_what_an_unreachable_address_leads_is_read_and_written_through_ano
         for partition in range(3):
             assert (await client.send(TOPIC, "sent", partition=partition)).offset == 0
             assert (await client.partition(TOPIC, partition).read(0)).messages[0].value == b"sent"
-        async with await client.consumer("billing", TOPIC) as consumer:
+        async with client.consumer("billing", TOPIC) as consumer:
             found = [await consumer.poll("10s") for _ in range(3)]
         assert {message.partition for message in found if message is not None} == {0, 1, 2}
         assert asyncio.get_running_loop().time() - began < 12

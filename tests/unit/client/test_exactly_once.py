@@ -27,14 +27,14 @@ COMMIT, ADD_OFFSETS = ":commit", ":add-offsets"
 async def filled() -> AsyncIterator[tuple[WholeBroker, Client]]:
     """A broker with numbered records in ``orders`` and an empty topic ``clean``."""
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
-        await client.topics.create("clean", partitions=2, replication=1)
+        await client.topics.create("clean", partitions=2, replication_factor=1)
         async with client.producer("orders") as producer:
             for number in range(COUNT):
                 await producer.send(str(number), partition=number % 2)
         yield broker, client
 
 
-async def consumer(client: Client, group: str = "g", **options: object) -> Consumer:
+def consumer(client: Client, group: str = "g", **options: object) -> Consumer:
     """A member that handles batches in transactions."""
     merged: dict[str, object] = {
         "delivery": "exactly_once",
@@ -44,7 +44,7 @@ async def consumer(client: Client, group: str = "g", **options: object) -> Consu
         "transaction_timeout": "60s",
         **options,
     }
-    return await client.consumer(group, "orders", **merged)  # type: ignore[arg-type]  # options of tests
+    return client.consumer(group, "orders", **merged)  # type: ignore[arg-type]  # options of tests
 
 
 async def copy(batch: MessageBatch) -> bool:
@@ -84,7 +84,7 @@ async def first_batch(taken: Consumer) -> MessageBatch:
 # requirement: D4 D3
 async def test_results_and_offsets_are_committed_together() -> None:
     async with filled() as (_, client):
-        async with await consumer(client) as taken:
+        async with consumer(client) as taken:
             batch = await first_batch(taken)
             assert isinstance(batch, list)
             assert batch == [*batch]
@@ -104,7 +104,7 @@ async def test_results_and_offsets_are_committed_together() -> None:
 
 # requirement: D4
 async def test_the_records_of_an_aborted_batch_come_again() -> None:
-    async with filled() as (_, client), await consumer(client) as taken:
+    async with filled() as (_, client), consumer(client) as taken:
         seen: Counter[int] = Counter()
         with ended_by(ZeroDivisionError):
             async with (batch := await first_batch(taken)).transaction() as tx:
@@ -125,7 +125,7 @@ async def test_the_records_of_an_aborted_batch_come_again() -> None:
 
 # requirement: D4
 async def test_an_aborted_batch_may_be_handled_again_at_once() -> None:
-    async with filled() as (_, client), await consumer(client) as taken:
+    async with filled() as (_, client), consumer(client) as taken:
         batch = await first_batch(taken)
         with ended_by(RecordTooLarge):
             async with batch.transaction() as tx:
@@ -139,7 +139,7 @@ async def test_an_aborted_batch_may_be_handled_again_at_once() -> None:
 @pytest.mark.parametrize("seed", range(3))
 async def test_each_record_has_one_result_whatever_is_lost(seed: int) -> None:
     rng = random.Random(seed)
-    async with filled() as (broker, client), await consumer(client, limit=3) as taken:
+    async with filled() as (broker, client), consumer(client, max_records=3) as taken:
         left = COUNT
         async with asyncio.timeout(30):
             async for batch in taken.batches():
@@ -161,7 +161,7 @@ async def test_each_record_has_one_result_whatever_is_lost(seed: int) -> None:
 
 # requirement: D4
 async def test_a_commit_without_an_answer_neither_loses_nor_repeats_records() -> None:
-    async with filled() as (broker, client), await consumer(client) as taken:
+    async with filled() as (broker, client), consumer(client) as taken:
         taken._core.producer.incarnation._limit_s = 0.3
         for carried_out in (Trouble.UNANSWERED, Trouble.LOST):
             broker.trouble(COMMIT, carried_out, *[Trouble.LOST] * 1_000)
@@ -180,7 +180,7 @@ async def test_a_commit_without_an_answer_neither_loses_nor_repeats_records() ->
 
 # requirement: D4
 async def test_a_member_that_has_lost_its_partitions_aborts_silently() -> None:
-    async with filled() as (_, client), await consumer(client) as taken:
+    async with filled() as (_, client), consumer(client) as taken:
         batch = await first_batch(taken)
         async with batch.transaction() as tx:
             await tx.send("clean", batch[0].value)
@@ -195,7 +195,7 @@ async def test_a_member_that_has_lost_its_partitions_aborts_silently() -> None:
 async def test_the_next_owner_waits_for_the_transaction_of_the_one_before() -> None:
     async with filled() as (_, client):
         zombie = client.producer(transactional_id="zombie")
-        async with await consumer(client) as before:
+        async with consumer(client) as before:
             await first_batch(before)
             async with zombie.transaction() as tx:
                 await tx.add_offsets(
@@ -205,7 +205,7 @@ async def test_the_next_owner_waits_for_the_transaction_of_the_one_before() -> N
                     generation=before.generation,
                 )
                 await before.close()
-                async with await consumer(client) as after:
+                async with consumer(client) as after:
                     waiting = asyncio.create_task(first_batch(after))
                     done, _ = await asyncio.wait([waiting], timeout=1.5)
                     assert not done, "these offsets may still be committed"
@@ -216,15 +216,15 @@ async def test_the_next_owner_waits_for_the_transaction_of_the_one_before() -> N
 
 # requirement: D4 D3
 async def test_a_restart_with_the_same_instance_ends_what_it_left_open() -> None:
-    async with filled() as (_, client), VirtualClient(client._session.bootstrap) as killed:
-        before = await consumer(killed, instance_id="copier-1")
+    async with filled() as (_, client), VirtualClient(client._session.given_urls) as killed:
+        before = consumer(killed, instance_id="copier-1")
         batch = await first_batch(before)
         core = batch._transaction._core
         await before._portal.awaited(core.begin)  # and the process is killed: no end, nobody leaves
         await before._portal.awaited(core._add_offset)
         for task in before._core._tasks:
             task.get_loop().call_soon_threadsafe(task.cancel)
-        async with asyncio.timeout(10), await consumer(client, instance_id="copier-1") as after:
+        async with asyncio.timeout(10), consumer(client, instance_id="copier-1") as after:
             await copy_all(after)
             assert await copies(client) == [*range(COUNT)]
             with pytest.raises((ProducerFenced, OutcomeForgotten)):
@@ -247,7 +247,7 @@ async def test_offsets_of_a_group_without_members_are_committed_with_the_transac
 
 # requirement: D4
 async def test_a_transaction_of_a_batch_that_takes_too_long_is_repeated() -> None:
-    async with filled() as (_, client), await consumer(client, transaction_timeout="500ms") as taken:
+    async with filled() as (_, client), consumer(client, transaction_timeout="500ms") as taken:
         batch = await first_batch(taken)
         with ended_by(TransactionAborted):
             async with batch.transaction() as tx:
@@ -259,7 +259,7 @@ async def test_a_transaction_of_a_batch_that_takes_too_long_is_repeated() -> Non
 
 # requirement: D4
 async def test_a_batch_whose_offset_has_no_answer_is_definitely_aborted() -> None:
-    async with filled() as (broker, client), await consumer(client) as taken:
+    async with filled() as (broker, client), consumer(client) as taken:
         taken._core.producer.incarnation._limit_s = 0.3
         broker.trouble(ADD_OFFSETS, Trouble.UNANSWERED, *[Trouble.LOST] * 1_000)
         with pytest.raises(TransactionAborted):
@@ -272,7 +272,7 @@ async def test_a_batch_whose_offset_has_no_answer_is_definitely_aborted() -> Non
 
 # requirement: D4
 async def test_a_seek_is_committed_at_once() -> None:
-    async with filled() as (_, client), await consumer(client) as taken:
+    async with filled() as (_, client), consumer(client) as taken:
         await copy_all(taken)
         await taken.seek("orders", 1, 10)
         assert await committed(client) == {0: 20, 1: 10}
@@ -283,7 +283,7 @@ async def test_a_seek_is_committed_at_once() -> None:
 
 async def test_misuse_is_refused_with_a_remedy() -> None:
     async with filled() as (_, client):
-        async with await consumer(client) as taken:
+        async with consumer(client) as taken:
             with pytest.raises(RuntimeError, match="batches"):
                 await taken.poll()
             batch = await first_batch(taken)
@@ -292,15 +292,15 @@ async def test_misuse_is_refused_with_a_remedy() -> None:
                     await first_batch(taken)
                 with pytest.raises(RuntimeError, match="is open"):
                     await copy(batch)
-        async with await consumer(
+        async with consumer(
             client, "other", delivery=Delivery.AT_LEAST_ONCE, transaction_timeout=None
         ) as taken:
             with pytest.raises(RuntimeError, match="exactly_once"):
                 await copy(await first_batch(taken))
         with pytest.raises(ValueError, match="assign"):
-            await client.consumer("g", assign=[("orders", 0)], delivery="exactly_once")
+            client.consumer("g", assign=[("orders", 0)], delivery="exactly_once")
         with pytest.raises(ValueError, match="'at_least_once', 'at_most_once', 'exactly_once'"):
-            await consumer(client, delivery="twice")
+            consumer(client, delivery="twice")
         with pytest.raises(ValueError, match="exactly_once"):
             client.worker("orders", group="g", delivery="exactly_once")
 

@@ -160,12 +160,12 @@ async def test_the_dead_letters_of_a_queue_follow_their_source() -> None:
     async with whole_broker(partitions=1) as whole, VirtualClient(whole.url) as client:
         queue = client.queue(TOPIC)
         await client.send(TOPIC, "small")
-        (job,) = await queue.poll(wait="5s")
+        (job,) = await queue.receive(wait="5s")
         await job.dead_letter()
         await client.topics.alter(TOPIC, config={LIMIT: 4 << 20})
         large = b"x" * (3 << 20)
         await client.send(TOPIC, large)
-        (job,) = await queue.poll(wait="5s")
+        (job,) = await queue.receive(wait="5s")
         await job.dead_letter()
         async with asyncio.timeout(20):
             while len(found := await dead_letters(client, TOPIC)) < 2:

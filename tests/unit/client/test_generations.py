@@ -37,7 +37,7 @@ async def test_a_late_commit_does_not_take_the_next_generation_for_its_own() -> 
     async with whole_broker(partitions=2) as broker, VirtualClient(broker.url, retry_timeout="1s") as client:
         await send_numbers(client, 10)
         options = {"commit_interval": "1h", "session_timeout": "4s", "rebalance_timeout": "10s"}
-        async with await client.consumer("g", TOPIC, **options) as taken:  # type: ignore[arg-type]  # of tests
+        async with client.consumer("g", TOPIC, **options) as taken:  # type: ignore[arg-type]  # of tests
             for _ in range(4):
                 assert await taken.poll("20s") is not None
             other = await rebalanced(broker, client, taken)
@@ -53,7 +53,7 @@ async def read_on_in_the_new_topic(broker: WholeBroker, taken: Consumer, values:
     """Delete the topic, create it again with records, and read them with a member of the group."""
     async with VirtualClient(broker.url) as other:
         await other.topics.delete(TOPIC)
-        await other.topics.create(TOPIC, partitions=1, replication=1)
+        await other.topics.create(TOPIC, partitions=1, replication_factor=1)
         async with other.producer(TOPIC) as producer:
             for value in values:
                 await producer.send(value, partition=0)
@@ -74,7 +74,7 @@ async def test_what_was_acknowledged_of_a_deleted_topic_is_not_committed_for_its
     async with whole_broker(partitions=1) as broker, VirtualClient(broker.url) as client:
         await send_numbers(client, 10)
         options = {"commit_interval": "1h", "session_timeout": "4s"}
-        async with await client.consumer("g", TOPIC, **options) as taken:  # type: ignore[arg-type]  # of tests
+        async with client.consumer("g", TOPIC, **options) as taken:  # type: ignore[arg-type]  # of tests
             for _ in range(4):
                 assert await taken.poll("20s") is not None  # the last one is being handled
             values = [f"new {number}" for number in range(6)]
@@ -87,11 +87,11 @@ async def test_a_handler_that_outlasts_its_assignment_acknowledges_nothing_in_th
     async with whole_broker(partitions=1) as broker, VirtualClient(broker.url) as client:
         await send_numbers(client, 4)
         options = {"commit_interval": "1h", "session_timeout": "2s", "rebalance_timeout": "1s"}
-        async with await client.consumer("g", TOPIC, **options) as taken:  # type: ignore[arg-type]  # of tests
+        async with client.consumer("g", TOPIC, **options) as taken:  # type: ignore[arg-type]  # of tests
             for _ in range(4):
                 assert await taken.poll("20s") is not None  # the last one is being handled
             await client.topics.delete(TOPIC)
-            await client.topics.create(TOPIC, partitions=1, replication=1)
+            await client.topics.create(TOPIC, partitions=1, replication_factor=1)
             async with VirtualClient(broker.url) as other, other.producer(TOPIC) as producer:
                 for number in range(6):
                     await producer.send(f"new {number}", partition=0)

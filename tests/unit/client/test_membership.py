@@ -27,8 +27,9 @@ NEVER = [Trouble.LOST] * 100_000
 
 
 async def member(client: Client, name: str, **options: object) -> Consumer:
-    """A consumer of the group, which has not joined yet."""
-    return await client.consumer("g", TOPIC, member_id=name, **options)  # type: ignore[arg-type]  # of tests
+    """A consumer of the group, which begins to join."""
+    taken = client.consumer("g", TOPIC, member_id=name, **options)  # type: ignore[arg-type]  # of tests
+    return await taken.__aenter__()
 
 
 # What a member says that it owns.
@@ -200,7 +201,7 @@ async def seen(broker: WholeBroker, part: str) -> None:
 async def test_a_join_that_arrives_after_the_leave_leaves_no_member_behind() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         broker.trouble(JOINS, Trouble.HELD)
-        consumer = await client.consumer("g", TOPIC, session_timeout="10s")
+        consumer = await client.consumer("g", TOPIC, session_timeout="10s").__aenter__()
         await seen(broker, JOINS)
         closing = asyncio.create_task(consumer.close())
         await seen(broker, LEAVES)
@@ -213,7 +214,7 @@ async def test_a_join_that_arrives_after_the_leave_leaves_no_member_behind() -> 
 async def test_a_join_without_an_answer_does_not_hold_a_closing_member_for_long() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         broker.trouble(JOINS, Trouble.HELD)
-        consumer = await client.consumer("g", TOPIC, session_timeout="10s")
+        consumer = await client.consumer("g", TOPIC, session_timeout="10s").__aenter__()
         await seen(broker, JOINS)
         async with asyncio.timeout(15):
             await consumer.close()

@@ -43,7 +43,7 @@ async def pieces(
             yield piece.messages
     assign = {"topics": TOPIC} if reader == "member" else {"assign": [(TOPIC, 0)]}
     group = "g" if reader == "member" else None
-    async with await client.consumer(group, **assign, **options) as consumer:
+    async with client.consumer(group, **assign, **options) as consumer:
         async for batch in consumer.batches():
             yield batch
 

@@ -17,7 +17,7 @@ from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
 
 END_S: Final = 28.0  # a call that nobody ends takes 30 s; processes are slow beside other work
 ITERATORS: Final = {
-    "queue": "client.queue('orders', group=name).receive(limit=4, lease='60s')",
+    "queue": "client.queue('orders', group=name).jobs(max=4, visibility='60s')",
     "consumer": "client.consumer(name, ['orders'])",
     "batches": "client.consumer(name, ['orders']).batches()",
     "tail": "client.partition('orders', 0).tail('earliest')",
@@ -65,12 +65,6 @@ FAILURES: Final = {"sys.exit(3)": (3, ""), "1 / 0": (1, "ZeroDivisionError: divi
 ENDS: Final = {"break": (0, ""), **FAILURES}
 
 
-def asynchronous(iterator: str) -> str:
-    """The same iterator of the asynchronous client, whose consumers are awaited."""
-    made = "client.consumer(name, ['orders'])"
-    return iterator.replace(made, f"(await {made})")
-
-
 # requirement: P6
 @pytest.mark.parametrize(
     "program",
@@ -79,15 +73,13 @@ def asynchronous(iterator: str) -> str:
 )
 @pytest.mark.parametrize("end", ["break", *(pytest.param(end, marks=pytest.mark.slow) for end in FAILURES)])
 def test_a_program_ends_with_an_open_iterator(program: str, end: str) -> None:
-    is_asynchronous = "asyncio" in program
     code, last_line = ENDS[end]
     with beside(whole_broker(partitions=1)) as broker, ExitStack() as running:
         with Client(broker.url) as client:
             for number in range(8):
                 client.send(TOPIC, str(number))
         children = []
-        for name, blocking in ITERATORS.items():
-            iterator = asynchronous(blocking) if is_asynchronous else blocking
+        for name, iterator in ITERATORS.items():
             text = program.format(iterator=iterator, end=end)
             children.append(running.enter_context(started(text, broker.url, name)))
         for child in children:
@@ -115,14 +107,14 @@ QUEUE_LOOPS: Final = {
     "waits for jobs": """
 import sys; from raftlog import Client
 with Client(sys.argv[1]) as client:
-    for job in client.queue('orders').receive():
+    for job in client.queue('orders').jobs():
         job.ack()
         print('job', flush=True)
 """,
     "has jobs": """
 import sys, time; from raftlog import Client
 with Client(sys.argv[1]) as client:
-    for job in client.queue('orders').receive(limit=2):
+    for job in client.queue('orders').jobs(max=2):
         print('job', flush=True)
         time.sleep(60)
 """,

@@ -80,9 +80,9 @@ async def test_a_message_has_all_that_is_stored_of_it() -> None:
 async def test_positions_are_offsets_names_times_and_counts_from_the_end() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         partition = await fill(client, 30)
-        assert await partition.offsets() == await partition.offsets("latest") == 30
-        assert await partition.offsets("earliest") == 0
-        assert await partition.offsets(datetime.fromtimestamp(12, tz=UTC)) == 11
+        assert await partition.offset_at() == await partition.offset_at("latest") == 30
+        assert await partition.offset_at("earliest") == 0
+        assert await partition.offset_at(datetime.fromtimestamp(12, tz=UTC)) == 11
         assert [message.offset for message in await partition.read(-3)] == [27, 28, 29]
         assert len(await partition.read("latest")) == 0
         with pytest.raises(ValueError, match="'earliest'"):

@@ -72,9 +72,9 @@ async def test_brokers_that_were_not_named_are_found_and_used() -> None:
         assert (await client.send("orders", "y")).offset == 1
 
 
-def new_session(*bootstrap: str) -> Session:
+def new_session(*urls: str) -> Session:
     """One that the test opens, if it has to."""
-    return Session(bootstrap, environment=Environment(), request_timeout_s=10, retry_timeout_s=30)
+    return Session(urls, environment=Environment(), request_timeout_s=10, retry_timeout_s=30)
 
 
 def test_bootstrap_addresses_come_after_those_that_brokers_advertise() -> None:
@@ -219,7 +219,7 @@ async def test_a_client_that_never_had_an_answer_gives_up_soon_and_says_why() ->
             client.cluster.describe(),
             client.topics.create("x"),
             client.partition("orders", 0).read(0),
-            client.partition("orders", 0).offsets(),
+            client.partition("orders", 0).offset_at(),
             client.send("orders", "x"),
         ):
             with pytest.raises(NotSent) as caught:

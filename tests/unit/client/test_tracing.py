@@ -82,7 +82,7 @@ async def test_a_record_is_followed_from_its_producer_to_its_commit(spans: Spans
         with spans.tracer.start_as_current_span("checkout"):
             async with client.producer(TOPIC) as producer:
                 await producer.send("a", partition=0, headers={"x": "y"})
-        async with await client.consumer("mail", TOPIC) as consumer:
+        async with client.consumer("mail", TOPIC) as consumer:
             message = await consumer.poll("60s")
             assert message is not None
             await consumer.commit()
@@ -191,7 +191,7 @@ async def test_what_an_sdk_raises_changes_no_outcome_and_is_logged_once(
                 pending = await producer.send("a", partition=0)
                 async with asyncio.timeout(20):
                     assert (await pending).offset == offset
-        async with await client.consumer("mail", TOPIC) as consumer:
+        async with client.consumer("mail", TOPIC) as consumer:
             for offset in range(2):
                 message = await consumer.poll("60s")
                 assert message is not None

@@ -408,24 +408,24 @@ async def test_prepared_transactions_are_committed_together() -> None:
     async with connected() as (broker, client):
         tasks = [producer(client, f"sink~{name}", limit=SHORT) for name in "ab"]
         for sequence in (1, 2):
-            handles = []
+            prepared = []
             for partition, task in enumerate(tasks):
                 async with task.transaction() as tx:
                     await tx.send(str(sequence), partition=partition)
-                    handles.append(await tx.prepare(timeout="1m"))
+                    prepared.append(await tx.prepare(timeout="1m"))
                 assert tx.outcome == "prepared"
             with pytest.raises(Conflict):
                 await write(tasks[0], 9)
             assert await visible(client) == [[*range(1, sequence)]] * 2
             broker.trouble(":commit-batch", Trouble.UNANSWERED)
-            await client.transactions.commit_batch("sink", sequence, handles)
-            await client.transactions.commit_batch("sink", sequence, handles)
+            await client.transactions.commit_batch("sink", sequence, prepared)
+            await client.transactions.commit_batch("sink", sequence, prepared)
             assert await visible(client) == [[*range(1, sequence + 1)]] * 2
         with pytest.raises(Conflict) as over:
-            await client.transactions.commit_batch("sink", 1, handles)
+            await client.transactions.commit_batch("sink", 1, prepared)
         assert over.value.details["newest_sequence"] == 2
         with pytest.raises(Conflict) as repeated:
-            await client.transactions.commit_batch("sink", 2, handles[:1])
+            await client.transactions.commit_batch("sink", 2, prepared[:1])
         assert repeated.value.details["newest_sequence"] == 2
 
 
@@ -445,8 +445,8 @@ async def test_prepared_transactions_are_aborted_together() -> None:
         task = producer(client, "sink~a")
         async with task.transaction() as tx:
             await tx.send("1", partition=0)
-            handle = await tx.prepare()
-        await client.transactions.abort_batch("sink", [handle])
+            prepared = await tx.prepare()
+        await client.transactions.abort_batch("sink", [prepared])
         async with task.transaction() as tx:
             await tx.send("2", partition=0)
             await client.transactions.commit_batch("sink", 1, [await tx.prepare()])
@@ -475,12 +475,12 @@ async def test_the_blocking_client_has_the_same_transactions() -> None:
                     tx.send("1", topic="orders", partition=0, headers={"a": "b"})
                 assert tx.outcome == "committed"
                 with ended_by(ZeroDivisionError), made.transaction() as tx:
-                    tx.send("2", topic="orders", partition=0).result(LIMIT_S)
+                    tx.send("2", topic="orders", partition=0).result(f"{LIMIT_S:g}s")
                     raise ZeroDivisionError
                 with made.transaction() as tx:
                     tx.send("3", topic="orders", partition=0)
-                    handle = tx.prepare()
-                client.transactions.commit_batch("sink", 1, [handle])
+                    prepared = tx.prepare()
+                client.transactions.commit_batch("sink", 1, [prepared])
                 return [message.value for message in client.partition("orders", 0).read(0).messages]
 
         assert await asyncio.to_thread(use) == [b"1", b"3"]

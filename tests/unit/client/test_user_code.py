@@ -227,8 +227,8 @@ def read_async(behave: Misbehaviour) -> BaseException | None:
 def acknowledged_blocking(behave: Misbehaviour) -> BaseException | None:
     with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
         with client.producer("orders", linger=0) as producer:
-            assert producer.send("0", on_ack=behave).result(LIMIT_S).offset == 0
-            assert producer.send("1").result(LIMIT_S).offset == 1
+            assert producer.send("0", on_ack=behave).result(f"{LIMIT_S:g}s").offset == 0
+            assert producer.send("1").result(f"{LIMIT_S:g}s").offset == 1
         return None
 
 
@@ -256,7 +256,7 @@ def placed_blocking(behave: Misbehaviour) -> BaseException | None:
         client.producer("orders", partitioner=choose) as producer,
     ):
         error = caught(lambda: producer.send("bad"))
-        assert producer.send("good").result(LIMIT_S).offset == 0
+        assert producer.send("good").result(f"{LIMIT_S:g}s").offset == 0
         return error
 
 
@@ -292,9 +292,9 @@ def assigned(behave: Misbehaviour) -> BaseException | None:
     async def run() -> BaseException | None:
         async with whole_broker(1) as whole, VirtualClient(whole.url) as client:
             await client.send(TOPIC, "v")
-            async with await client.consumer("g", TOPIC, strategies=[OwnAssignor(behave)]) as consumer:  # type: ignore[list-item]
+            async with client.consumer("g", TOPIC, strategies=[OwnAssignor(behave)]) as consumer:  # type: ignore[list-item]
                 error = await caught_in(consumer.poll("10s"))
-            async with await client.consumer("other", TOPIC) as consumer:
+            async with client.consumer("other", TOPIC) as consumer:
                 assert await consumer.poll("10s") is not None
             return error
 
@@ -329,7 +329,7 @@ def traced_blocking(behave: Misbehaviour) -> BaseException | None:
     def work() -> None:
         with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
             with client.producer("orders", linger=0) as producer:
-                assert [producer.send("v").result(LIMIT_S).offset for _ in range(2)] == [0, 1]
+                assert [producer.send("v").result(f"{LIMIT_S:g}s").offset for _ in range(2)] == [0, 1]
             with client.consumer(None, assign=[("orders", 0)]) as consumer:
                 found = [consumer.poll("5s") for _ in range(2)]
             assert [each and each.offset for each in found] == [0, 1]

@@ -122,8 +122,8 @@ def test_nulls_and_repeated_headers_come_back_as_they_were_written(topics: Topic
             "headers": pa.array([pairs, None], _PAIRS),
         },
     )
-    assert written.handle is not None
-    topics.client.transactions.commit_batch("spark-q", 1, [written.handle])
+    assert written.transaction is not None
+    topics.client.transactions.commit_batch("spark-q", 1, [written.transaction])
     first, second = topics.rows(startingOffsets=offsets(5, 5))
     assert (first["key"], first["value"], first["headers"]) == (None, None, pairs)
     assert (second["key"], second["value"], second["headers"]) == (b"", b"", None)
@@ -137,7 +137,7 @@ def test_a_topic_that_was_created_again_is_lost_data_and_no_silence(topics: Topi
     end = stream.latestOffset(begin, ALL)
     assert stream.latestOffset(end, ALL) == end, "all is read, and nothing is lost"
     topics.client.topics.delete("orders")
-    topics.client.topics.create("orders", partitions=2, replication=1)
+    topics.client.topics.create("orders", partitions=2, replication_factor=1)
     topics.fill(3)
     with pytest.raises(
         DataLoss, match="orders/0 was read up to offset 5, and ends at 3: the topic was deleted"

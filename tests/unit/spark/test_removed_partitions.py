@@ -109,7 +109,7 @@ def test_offsets_without_records_are_no_lost_data_while_the_partition_waits(topi
 # requirement: A8
 @with_topics
 def test_a_topic_that_is_deleted_is_lost_data_or_is_left_out(topics: Topics) -> None:
-    topics.client.topics.create("kept", partitions=1, replication=1)
+    topics.client.topics.create("kept", partitions=1, replication_factor=1)
     both = {"subscribe": "kept,orders"}
     stream = topics.stream(**both)
     end = stream.latestOffset(stream.latestOffset(stream.initialOffset(), ALL), ALL)

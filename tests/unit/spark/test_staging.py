@@ -12,7 +12,7 @@ import pytest
 
 from raftlog import Client
 from raftlog.errors import RaftlogError
-from spark_io.commits import HANDLES_MAX, Run, abandon, begin_run, commit
+from spark_io.commits import TRANSACTIONS_MAX, Run, abandon, begin_run, commit
 from spark_io.errors import InvalidRows, SinkAhead, SinkGap, SinkInUse
 from spark_io.options import WriteOptions, write_options
 from spark_io.sink import StreamWriter
@@ -36,14 +36,14 @@ class Sink:
         return write_options(given, is_stream=True)
 
     def stage(self, task: str, *values: str, run: Run | None = None) -> str:
-        """Run a task; its handle."""
+        """Run a task; the id of its transaction."""
         found = stage(self.client, self.options, KEY, task, batches(*values), run=run)
-        assert found.handle is not None
-        return found.handle
+        assert found.transaction is not None
+        return found.transaction
 
-    def commit(self, sequence: int, *handles: str) -> int:
+    def commit(self, sequence: int, *transactions: str) -> int:
         """What the driver does."""
-        return commit(self.client, KEY, sequence, handles, timeout_s=30)
+        return commit(self.client, KEY, sequence, transactions, timeout_s=30)
 
     def begin(self, sequence: int, run: str, *, owner: str = "q", takes_over: bool = False) -> Run:
         """What each task of a stream does first."""
@@ -53,9 +53,9 @@ class Sink:
         assert not is_committed
         return begun
 
-    def commit_as(self, run: Run, sequence: int, *handles: str) -> int:
+    def commit_as(self, run: Run, sequence: int, *transactions: str) -> int:
         """What the driver of a stream does."""
-        return commit(self.client, KEY, sequence, handles, timeout_s=30, run=run)
+        return commit(self.client, KEY, sequence, transactions, timeout_s=30, run=run)
 
     def visible(self) -> list[str]:
         """To readers of committed records, sorted."""
@@ -101,9 +101,9 @@ def fails() -> Iterator[None]:
 # requirement: D3
 @with_sink
 def test_a_batch_is_visible_with_its_commit_and_not_before(sink: Sink) -> None:
-    handles = [sink.stage("0.0", "a", "b"), sink.stage("1.0", "c")]
+    transactions = [sink.stage("0.0", "a", "b"), sink.stage("1.0", "c")]
     assert sink.visible() == []
-    assert sink.commit(1, *handles) == 1
+    assert sink.commit(1, *transactions) == 1
     assert sink.visible() == ["a", "b", "c"]
     assert stage(sink.client, sink.options, KEY, "2.0", batches()) == Staged(KEY, None, 0)
     assert sink.commit(2) == 2, "a batch without rows"
@@ -237,18 +237,18 @@ def test_one_of_two_attempts_of_a_task_counts(sink: Sink) -> None:
 # requirement: D3
 @with_sink
 def test_an_abort_after_a_commit_without_an_answer_undoes_nothing(sink: Sink) -> None:
-    handle = sink.stage("0.0", "a")
+    transaction = sink.stage("0.0", "a")
     sink.broker.trouble(":commit-batch", Trouble.UNANSWERED)
-    assert sink.commit(1, handle) == 1
-    abandon(sink.client, KEY, [handle])
+    assert sink.commit(1, transaction) == 1
+    abandon(sink.client, KEY, [transaction])
     assert sink.visible() == ["a"]
 
 
 @with_sink
 def test_an_abort_takes_all_that_the_batch_has_staged(sink: Sink) -> None:
-    handle = sink.stage("0.0", "a")
+    transaction = sink.stage("0.0", "a")
     sink.stage("1.0", "its message is lost")
-    abandon(sink.client, KEY, [handle])
+    abandon(sink.client, KEY, [transaction])
     assert sink.open() == []
     assert sink.visible() == []
 
@@ -256,7 +256,7 @@ def test_an_abort_takes_all_that_the_batch_has_staged(sink: Sink) -> None:
 @with_sink
 def test_a_batch_of_too_many_tasks_is_refused_with_the_remedy(sink: Sink) -> None:
     with pytest.raises(InvalidRows, match=r"use df\.coalesce\(999\)"):
-        sink.commit(1, *[f"{KEY}~{number}@1.0" for number in range(HANDLES_MAX + 1)])
+        sink.commit(1, *[f"{KEY}~{number}@1.0" for number in range(TRANSACTIONS_MAX + 1)])
 
 
 @with_sink
