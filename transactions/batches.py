@@ -53,7 +53,7 @@ def chosen(key: str, handles: Sequence[Handle], existing: Existing, bytes_max: i
         transaction = existing(handle.transactional_id)
         if not is_newest(handle, transaction) or transaction.state is not State.PREPARED:
             error = why_closed(handle, transaction)
-            raise error or Conflict(f"handles: transaction {handle} is not prepared; prepare it first")
+            raise error or Conflict(f"transactions: transaction {handle} is not prepared; prepare it first")
         found.append((handle.transactional_id, transaction))
     _check_size(found, bytes_max)
     return found
@@ -69,7 +69,7 @@ def check_repeated(key: str, sequence: int, handles: Sequence[Handle], before: S
         )
     if tuple(sorted(handles)) != before.handles:
         raise Conflict(
-            f"handles: batch {sequence} of sink {key!r} was committed with other handles",
+            f"transactions: batch {sequence} of sink {key!r} was committed with other transactions",
             newest_sequence=before.sequence,
         )
 
@@ -115,28 +115,29 @@ def _check_size(found: Chosen, bytes_max: int) -> None:
     size_bytes = sum(len(KINDS.record_of(TransactionKey(name), one).value or b"") for name, one in found)
     if size_bytes > bytes_max:
         raise InvalidRequest(
-            f"handles: {len(found)} transactions with {participants} partitions and groups take {size_bytes} "
+            f"transactions: {len(found)} of them with {participants} partitions and groups take {size_bytes} "
             f"bytes, more than the {bytes_max} of one decision: abort the batch, and write it with "
             "fewer tasks, or to fewer partitions in each",
-            field="handles",
+            field="transactions",
         )
 
 
 def _committed(handle: Handle) -> Conflict:
-    return Conflict(f"handles: transaction {handle} is committed; nothing is aborted")
+    return Conflict(f"transactions: transaction {handle} is committed; nothing is aborted")
 
 
 def _check_handles(key: str, handles: Sequence[Handle]) -> None:
     if len(handles) > HANDLES_MAX:
         raise InvalidRequest(
-            f"handles: a batch has at most {HANDLES_MAX}; this one has {len(handles)}", field="handles"
+            f"transactions: a batch has at most {HANDLES_MAX}; this one has {len(handles)}",
+            field="transactions",
         )
     names = {handle.transactional_id for handle in handles}
     if len(names) < len(handles):
-        raise InvalidRequest("handles: a transactional id stands there twice", field="handles")
+        raise InvalidRequest("transactions: a transactional id stands there twice", field="transactions")
     for name in names:
         if not name.startswith(key + KEY_END):
             raise InvalidRequest(
-                f"handles: {name!r} does not belong to sink {key!r}: its ids begin with {key + KEY_END!r}",
-                field="handles",
+                f"transactions: {name!r} is not of sink {key!r}, whose ids begin with {key + KEY_END!r}",
+                field="transactions",
             )

@@ -70,7 +70,7 @@ def receive(
     with errors_reported(changing=True), connected(server) as client, options_checked():
         queue = client.queue(topic, group=group)
         jobs = queue.receive(
-            max=max,
+            limit=limit,
             wait=wait,
             lease=lease,
             ordered_by_key=ordered_by_key,

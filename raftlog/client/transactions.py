@@ -39,7 +39,7 @@ class AsyncTransactions:
         return reply.read(wire.TransactionDescription)
 
     async def begin_run(
-        self, key: str, *, owner: str, run: str, sequence: int, takeover: bool = False
+        self, sink_key: str, *, owner: str, run: str, sequence: int, takeover: bool = False
     ) -> wire.BegunRun:
         """Register ``run``, one start of ``owner``, before it writes the batch ``sequence`` of a sink.
 
@@ -48,12 +48,12 @@ class AsyncTransactions:
         ``error.details["owner"]``, a gap one with ``expected_sequence``; a batch before the newest one gets
         ``newest_sequence``. Raises ``ProducerFenced`` for a run that is over.
         """
-        body = wire.BeginRun(key, owner, run, sequence, takeover)
+        body = wire.BeginRun(sink_key, owner, run, sequence, takeover)
         return await self._session.call(wire.BEGIN_RUN, body)
 
     async def commit_batch(
         self,
-        key: str,
+        sink_key: str,
         sequence: int,
         transactions: Sequence[str],
         *,
@@ -62,7 +62,7 @@ class AsyncTransactions:
     ) -> None:
         """Commit prepared transactions of a sink together, once for each ``sequence``: all of them, or none.
 
-        ``transactions`` are ids that ``prepare`` has returned; they begin with ``key`` and ``~``. After
+        ``transactions`` are ids that ``prepare`` has returned; they begin with ``sink_key`` and ``~``. After
         ``CommitUnknown`` call it again with the same arguments. Raises ``Conflict`` for an earlier sequence,
         and for one that was committed with other transactions: ``error.details["newest_sequence"]`` is the
         newest of the sink.
@@ -71,18 +71,18 @@ class AsyncTransactions:
         empty, and whatever else the sink has open is aborted. Raises ``ProducerFenced`` once a newer run has
         begun.
         """
-        body = wire.CommitBatch(key, sequence, [*transactions], run, run_epoch)
+        body = wire.CommitBatch(sink_key, sequence, [*transactions], run, run_epoch)
         await self._end_batch(wire.COMMIT_BATCH, body)
 
     async def abort_batch(
-        self, key: str, transactions: Sequence[str], *, run_epoch: int | None = None
+        self, sink_key: str, transactions: Sequence[str], *, run_epoch: int | None = None
     ) -> None:
         """Abort prepared transactions of a sink. Raises ``Conflict`` if one of them is committed.
 
         With the ``run_epoch`` of a run, all else that it has open, too; ``transactions`` may then be empty.
         After ``CommitUnknown`` call it again.
         """
-        await self._end_batch(wire.ABORT_BATCH, wire.AbortBatch(key, [*transactions], run_epoch))
+        await self._end_batch(wire.ABORT_BATCH, wire.AbortBatch(sink_key, [*transactions], run_epoch))
 
     async def _end_batch(self, operation: Operation[wire.EndedBatch], body: Request) -> None:
         try:

@@ -78,7 +78,7 @@ def test_segments_go_once_all_named_groups_and_queues_have_consumed_them(looking
 
         def is_worked_off() -> bool:
             """Whether all is consumed. A second without a job may be one without a leader."""
-            for job in queue.jobs(max=10, idle="1s"):
+            for job in queue.jobs(limit=10, idle="1s"):
                 job.ack()
             return described().consumed_up_to >= RECORDS
 

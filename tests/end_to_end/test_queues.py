@@ -113,7 +113,7 @@ def test_a_failing_job_is_a_dead_letter_and_order_is_kept_meanwhile(unbroken: Cl
             client.send("steps", str(number), key=f"k{number % 2}")
         queue = client.queue("steps", group="crew")
         seen: dict[bytes | None, list[str]] = defaultdict(list)
-        for job in queue.jobs(max=4, ordered_by_key=True, max_deliveries=3, idle="50s"):
+        for job in queue.jobs(limit=4, ordered_by_key=True, max_deliveries=3, idle="50s"):
             seen[job.key].append((job.value or b"").decode())
             if job.value == b"3":
                 job.nack(delay="300ms", reason="bad step")

@@ -58,5 +58,5 @@ def of_wrong_types(client: raftlog.Client) -> Calls:
         "linger": lambda: next(partition.tail(linger=5)),  # type: ignore[arg-type]
         "max_bytes": lambda: next(partition.chunks(max_bytes="1MB")),  # type: ignore[arg-type]
         "wait": lambda: queue.receive(wait=5),  # type: ignore[arg-type]
-        "visibility": lambda: next(queue.jobs(visibility=5)),  # type: ignore[arg-type]
+        "lease": lambda: next(queue.jobs(lease=5)),  # type: ignore[arg-type]
     }

@@ -75,7 +75,7 @@ def work(urls: str, topic: str, directory: Path, number: int, *, is_victim: bool
             log.write(json.dumps(row) + "\n")
             log.flush()
 
-        for job in client.queue(topic).jobs(visibility=lease):
+        for job in client.queue(topic).jobs(lease=lease):
             count += 1
             hangs = is_victim and count == 2
             write(**_row(job, number), hangs=hangs)

@@ -400,6 +400,6 @@ def test_a_job_that_only_the_archive_has_is_not_delivered_and_stops_no_queue(
     if is_damaged:
         (file,) = it.folder.rglob("*.parquet")
         file.write_bytes(file.read_bytes()[:-1])
-    assert min(one.message.offset for one in queue.receive(max=10, wait="5s")) >= 8
+    assert min(one.message.offset for one in queue.receive(limit=10, wait="5s")) >= 8
     (part, _) = queue.describe().partitions
     assert part.waiting == 0

@@ -47,7 +47,7 @@ async def test_what_was_not_handed_out_is_left_to_the_next_consumer() -> None:
             assert await committed(client) == {0: 3}
         assert await committed(client) == {0: 3}
         async with consumer(client) as second:
-            batch = await anext(second.batches(max_records=4))
+            batch = await anext(second.batches(limit=4))
             assert [each.offset for each in batch] == [3, 4, 5, 6]
             assert await committed(client) == {0: 7}
         async with consumer(client) as third:

@@ -187,7 +187,7 @@ async def test_a_consumer_says_once_that_a_topic_is_missing_or_raises(
     # requirement: G1
     async with whole_broker(partitions=1) as broker, VirtualClient(broker.url) as client:
         async with client.consumer("raises", topics, missing="raise") as consumer:
-            with pytest.raises(UnknownTopic, match=re.escape(text)):
+            with pytest.raises(TopicNotFound, match=re.escape(text)):
                 await consumer.poll("20s")
         async with client.consumer("waits", topics, topics_refresh="1s") as consumer:
             assert await consumer.poll("5s") is None

@@ -188,7 +188,7 @@ async def test_a_worker_gets_one_job_after_the_other(server: HttpServer) -> None
 async def test_a_job_has_its_record(server: HttpServer) -> None:
     async with VirtualClient(server.url) as client:
         await sent(server, b"\xff", None)
-        full, empty = await client.queue("mail").receive(max=2)
+        full, empty = await client.queue("mail").receive(limit=2)
         assert (full.key, full.value) == (b"\xfe", b"\xff")
         assert (full.message.topic, full.message.partition, full.message.offset) == ("mail", 0, 0)
         assert abs(full.message.timestamp_ms - server.cluster.services.clock.wall_ms()) < 60_000
@@ -207,7 +207,7 @@ async def test_jobs_are_given_back_extended_and_given_up(server: HttpServer) -> 
     async with VirtualClient(server.url) as client:
         await sent(server, b"0", b"1")
         queue = client.queue("mail", group="crew")
-        first, second = await queue.receive(max=2)
+        first, second = await queue.receive(limit=2)
         await first.nack(reason="busy")
         (again,) = await queue.receive()
         assert (again.value, again.deliveries) == (b"0", 2)
@@ -235,28 +235,28 @@ async def test_mistakes_are_told(server: HttpServer) -> None:
     async with VirtualClient(server.url) as client:
         with pytest.raises(QueueNotFound):
             await client.queue("mail").describe()
-        with pytest.raises(UnknownTopic):
+        with pytest.raises(TopicNotFound):
             await client.queue("nowhere").receive()
-        with pytest.raises(UnknownTopic):
+        with pytest.raises(TopicNotFound):
             async for _ in client.queue("nowhere").jobs():
                 pass
         with pytest.raises(InvalidRequest):
-            await client.queue("mail").receive(visibility="7d")
+            await client.queue("mail").receive(lease="7d")
         with pytest.raises(InvalidRequest):
-            await client.queue("mail").receive(max=1_000)
+            await client.queue("mail").receive(limit=1_000)
         with pytest.raises(InvalidRequest):
             await client.queue("mail").ack("no receipt")
-        with pytest.raises(ValueError, match="visibility"):
-            await client.queue("mail").receive(visibility="soon")
+        with pytest.raises(ValueError, match="lease"):
+            await client.queue("mail").receive(lease="soon")
         with pytest.raises(TypeError):
             client.queue(7)  # type: ignore[arg-type]
         await sent(server, b"0", b"1")
-        (job,) = await client.queue("mail").receive(max=10, ordered_by_key=True)
+        (job,) = await client.queue("mail").receive(limit=10, ordered_by_key=True)
         assert job.value == b"0"
         with pytest.raises(Conflict):
             await client.queue("mail").receive()
         await client.queue("mail").delete()
-        assert len(await client.queue("mail").receive(max=10)) == 2
+        assert len(await client.queue("mail").receive(limit=10)) == 2
 
 
 # requirement: A7
@@ -368,7 +368,7 @@ async def test_what_a_worker_says_may_be_lost_and_is_repeated() -> None:
         await jobs[2].extend("1m")
         await jobs[3].dead_letter(reason="poison")
         assert not broker.troubles
-        (again,) = await queue.receive(max=10, wait="5s")
+        (again,) = await queue.receive(limit=10, wait="5s")
         assert (again.value, again.deliveries) == (b"1", 2)
         with pytest.raises(LeaseLost):
             await jobs[1].ack()
@@ -385,7 +385,7 @@ async def test_jobs_of_a_lost_answer_are_delivered_again_when_their_lease_ends()
         await send_numbers(client, 1)
         broker.trouble(":receive", Trouble.UNANSWERED)
         began_s = asyncio.get_running_loop().time()
-        (job,) = await client.queue(TOPIC).receive(wait="20s", visibility="1s")
+        (job,) = await client.queue(TOPIC).receive(wait="20s", lease="1s")
         assert job.deliveries == 2
         assert 0.9 < asyncio.get_running_loop().time() - began_s < 10
 
@@ -399,8 +399,8 @@ async def test_records_of_transactions_are_jobs_once_they_are_committed() -> Non
                 await tx.abort()
             async with producer.transaction() as tx:
                 await (await tx.send("committed", topic=TOPIC, partition=0))
-                assert await client.queue(TOPIC).receive(max=10, wait="300ms") == []
-            (job,) = await client.queue(TOPIC).receive(max=10, wait="20s")
+                assert await client.queue(TOPIC).receive(limit=10, wait="300ms") == []
+            (job,) = await client.queue(TOPIC).receive(limit=10, wait="20s")
         assert job.value == b"committed"
         await job.ack()
         assert await client.queue(TOPIC).receive() == []

@@ -139,7 +139,7 @@ async def test_an_aborted_batch_may_be_handled_again_at_once() -> None:
 @pytest.mark.parametrize("seed", range(3))
 async def test_each_record_has_one_result_whatever_is_lost(seed: int) -> None:
     rng = random.Random(seed)
-    async with filled() as (broker, client), consumer(client, max_records=3) as taken:
+    async with filled() as (broker, client), consumer(client, limit=3) as taken:
         left = COUNT
         async with asyncio.timeout(30):
             async for batch in taken.batches():

@@ -280,7 +280,7 @@ def test_help_shows_each_option_with_its_default(
 async def test_a_double_of_the_client_is_awaited_as_the_client_is() -> None:
     client, queue = create_autospec(AioClient, instance=True), create_autospec(AioQueue, instance=True)
     assert client.consumer("g", "orders") is client.consumer.return_value
-    assert await queue.receive(max=2) is queue.receive.return_value
+    assert await queue.receive(limit=2) is queue.receive.return_value
 
 
 def test_a_misspelt_option_is_refused_at_the_call_with_the_nearest_name() -> None:

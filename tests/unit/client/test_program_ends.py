@@ -17,7 +17,7 @@ from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
 
 END_S: Final = 28.0  # a call that nobody ends takes 30 s; processes are slow beside other work
 ITERATORS: Final = {
-    "queue": "client.queue('orders', group=name).jobs(max=4, visibility='60s')",
+    "queue": "client.queue('orders', group=name).jobs(limit=4, lease='60s')",
     "consumer": "client.consumer(name, ['orders'])",
     "batches": "client.consumer(name, ['orders']).batches()",
     "tail": "client.partition('orders', 0).tail('earliest')",
@@ -114,7 +114,7 @@ with Client(sys.argv[1]) as client:
     "has jobs": """
 import sys, time; from raftlog import Client
 with Client(sys.argv[1]) as client:
-    for job in client.queue('orders').jobs(max=2):
+    for job in client.queue('orders').jobs(limit=2):
         print('job', flush=True)
         time.sleep(60)
 """,

@@ -68,11 +68,11 @@ async def test_jobs_that_were_not_handed_out_go_back(end: End) -> None:
             await other.send(TOPIC, str(number))
         client = VirtualClient(whole.url)
         await client.open()
-        await end(client, client.queue(TOPIC).jobs(max=10, visibility="60s", max_deliveries=1))
+        await end(client, client.queue(TOPIC).jobs(limit=10, lease="60s", max_deliveries=1))
         loop = asyncio.get_running_loop()
         began, found = loop.time(), list[int]()
         while len(found) < 9 and loop.time() < began + 5:
-            found += [job.deliveries for job in await other.queue(TOPIC).receive(max=10, wait="1s")]
+            found += [job.deliveries for job in await other.queue(TOPIC).receive(limit=10, wait="1s")]
         assert found == [1] * 9, "what was not handed out counts as no delivery"
         await client.close()
 
@@ -118,10 +118,10 @@ def test_jobs_that_a_blocking_loop_did_not_hand_out_go_back(
         for number in range(10):
             other.send(TOPIC, str(number))
         client = raftlog.Client(whole.url)
-        end(client, client.queue(TOPIC).jobs(max=10, visibility="60s", max_deliveries=1))
+        end(client, client.queue(TOPIC).jobs(limit=10, lease="60s", max_deliveries=1))
         began, found = time.monotonic(), list[int]()
         while len(found) < 9 and time.monotonic() < began + 20:
-            found += [job.deliveries for job in other.queue(TOPIC).receive(max=10, wait="1s")]
+            found += [job.deliveries for job in other.queue(TOPIC).receive(limit=10, wait="1s")]
         assert found == [1] * 9, "what was not handed out counts as no delivery"
         client.close()
 
@@ -133,7 +133,7 @@ async def test_a_lost_lease_is_in_doubt_where_the_client_has_repeated_the_reques
         for number in range(2):
             await client.send(TOPIC, str(number))
         queue = client.queue(TOPIC)
-        jobs = queue.jobs(max=2)
+        jobs = queue.jobs(limit=2)
         done, open_ = await anext(jobs), await anext(jobs)
         await done.ack()
         both = done.receipt, open_.receipt

@@ -137,7 +137,7 @@ async def test_combined_tags_give_exactly_the_messages_that_match(seed: int) -> 
 async def worked_off(client: Client, group: str, **options: Sequence[str] | None) -> list[int]:
     """The offsets of all jobs of a queue, by a worker that acknowledges each."""
     queue, found = client.queue(TOPIC, group=group), list[int]()
-    while jobs := await queue.receive(max=40, **options):
+    while jobs := await queue.receive(limit=40, **options):
         await queue.ack(*(job.receipt for job in jobs))
         found += sorted(job.message.offset for job in jobs)
     return found
@@ -315,7 +315,7 @@ async def test_a_queue_of_some_tags() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 30)
         queue, paid = client.queue(TOPIC, group="crew"), {"tags": ["paid"], "tags_none": ["vip"]}
-        first, second = await queue.receive(max=10, **paid)
+        first, second = await queue.receive(limit=10, **paid)
         assert [first.message.offset, second.message.offset] == [13, 23]
         shown = await queue.describe()
         assert (shown.tags, shown.tags_all, shown.tags_none) == (["paid"], [], ["vip"])
@@ -335,7 +335,7 @@ async def test_a_queue_of_some_tags() -> None:
         with pytest.raises(Conflict, match="other tags than the queue"):
             await client._session.ask_any("POST", f"{letters}:redrive", body=SettleDeadLetters(all=True))
         await queue.delete()
-        assert [job.message.offset for job in await queue.receive(max=10, **paid)] == [23]
+        assert [job.message.offset for job in await queue.receive(limit=10, **paid)] == [23]
 
 
 async def test_a_look_for_jobs_says_whether_it_has_seen_the_end() -> None:
