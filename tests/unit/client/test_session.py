@@ -318,7 +318,7 @@ async def test_only_what_undoes_no_change_of_others_is_repeated_in_doubt(change:
     assert (len(asked) > 1) == (change in REPEATED)
 
 
-async def test_a_transfer_to_any_broker_names_the_term_of_now_in_each_attempt() -> None:
+async def test_a_transfer_to_any_broker_names_the_current_leader_epoch_in_each_attempt() -> None:
     sent: list[object] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -329,11 +329,11 @@ async def test_a_transfer_to_any_broker_names_the_term_of_now_in_each_attempt() 
         if len(sent) == 1:
             assert request.transport is not None
             request.transport.abort()
-        return web.json_response({"topic": "orders", "partition": 0, "leader": 2, "term": 8})
+        return web.json_response({"topic": "orders", "partition": 0, "leader": 2, "leader_epoch": 8})
 
     async with serving(answer) as url, VirtualClient(url) as client:
         moved = await client.partitions.transfer_leadership("orders", 0)
-    assert (moved.leader, sent) == (2, [{"to": None, "term": 7}] * 2)
+    assert (moved.leader, sent) == (2, [{"to": None, "leader_epoch": 7}] * 2)
 
 
 async def test_a_response_that_is_nested_too_deeply_is_of_no_broker() -> None:
