@@ -25,7 +25,7 @@ def misspelt(client: raftlog.Client) -> Calls:
         "concurency": lambda: client.worker("orders", group="g", concurency=5),  # type: ignore[call-arg]
         "undecodeable": lambda: partition.tail(undecodeable="skip"),  # type: ignore[call-arg]
         "max_byte": lambda: partition.chunks(max_byte=5),  # type: ignore[call-arg]
-        "visibilty": lambda: queue.receive(visibilty="5s"),  # type: ignore[call-arg]
+        "leases": lambda: queue.receive(leases="5s"),  # type: ignore[call-arg]
         "max_delivery": lambda: queue.jobs(max_delivery=5),  # type: ignore[call-arg]
     }
 
@@ -40,7 +40,7 @@ def misspelt_of_aio(client: aio.Client) -> Calls:
         "limits": lambda: client.consumer("g", "orders", limits=5),  # type: ignore[call-arg]
         "concurency": lambda: client.worker("orders", group="g", concurency=5),  # type: ignore[call-arg]
         "undecodeable": lambda: partition.tail(undecodeable="skip"),  # type: ignore[call-arg]
-        "visibilty": lambda: queue.receive(visibilty="5s"),  # type: ignore[call-arg]
+        "leases": lambda: queue.receive(leases="5s"),  # type: ignore[call-arg]
         "max_delivery": lambda: queue.jobs(max_delivery=5),  # type: ignore[call-arg]
     }
 
