@@ -88,7 +88,7 @@ def test_records_go_where_their_keys_send_them_and_come_back_whole(api: Api) -> 
             for row in rows:
                 assert (row["headers"], row["tags"]) == ({"source": "web"}, ["new"])
                 assert row["encoding"] == "json"
-                assert all(isinstance(row[name], int) for name in ("timestamp", "size", "crc"))
+                assert all(isinstance(row[name], int) for name in ("timestamp", "size_bytes", "crc"))
 
 
 def test_a_long_poll_ends_with_its_time_or_with_a_record(api: Api, unbroken: Cluster) -> None:
