@@ -45,8 +45,7 @@ class Balance:
 
     @property
     def _is_on(self) -> bool:
-        odds = self._cluster.odds.healing
-        return odds is not None and odds.balances
+        return self._cluster.odds.settings.balance_after_ms < 120_000
 
     # The administrator.
 
@@ -119,15 +118,14 @@ class Balance:
             self._cluster.violated(BALANCED, problem)
 
     def _problems(self) -> Iterator[str]:
-        image, odds = self._newest, self._cluster.odds.healing
-        assert odds is not None
+        image = self._newest
         if image.plan is not None:
             yield f"plan {image.plan.version} has not ended"
         rows = [partition for topic in image.topics.values() for partition in topic.partitions]
         moving = [partition.partition for partition in rows if partition.target]
         if moving:
             yield f"partitions {moving} move"
-        if not odds.balancing_moves_max:
+        if not self._cluster.odds.settings.balancing_moves_max:
             return
         replicas: Counter[NodeId] = Counter(node for each in rows for node in each.target_replicas)
         in_use = [node for node in image.brokers if image.is_in_use(node)]

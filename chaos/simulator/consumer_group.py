@@ -100,7 +100,7 @@ class ConsumerGroup:
         self._odds = odds
         self._rng = cluster.rng("consumer group")
         self._client = Client(cluster, "of a group")
-        self._partition = partition_for_key(GROUP.encode(), cluster.odds.offsets_partitions)
+        self._partition = partition_for_key(GROUP.encode(), cluster.odds.settings.offsets_partitions)
         self._record: GroupRecord | None = None
         self._known = 0  # how many committed entries were checked
         self._waiting: list[Callable[[], None]] = []

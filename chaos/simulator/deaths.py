@@ -158,7 +158,7 @@ class BrokerDeaths:
         return max(images, key=lambda image: image.version, default=None)
 
     def _rack(self, machine: Machine) -> str | None:
-        return None if self._odds is None else self._odds.rack(machine.node)
+        return self._cluster.odds.settings.rack(machine.node)
 
 
 def _partitions(image: MetadataImage) -> Iterator[PartitionInfo]:

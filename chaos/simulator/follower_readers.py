@@ -17,9 +17,9 @@ from broker.broker import Broker
 from chaos.history import Outcome
 from chaos.simulator.clients import Client
 from chaos.simulator.follower_odds import FollowerOdds
+from chaos.simulator.scenarios.transactions.clients import Story
+from chaos.simulator.scenarios.transactions.readers import TransactionReader
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.transactions.clients import Story
-from chaos.simulator.transactions.readers import TransactionReader
 from partitions.values import FetchRequest, FetchResult, key_of
 from raftlog.errors import OffsetOutOfRange, RaftlogError
 from raftlog.types import Offset

@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
+from chaos.simulator.broker_odds import BrokerOdds
+
 DIE: Final = "die"
 """A broker dies for good, or is off for a while."""
 
@@ -36,13 +38,11 @@ HEARD: Final = ("transfer", "lead again", "slow disk", "full disk")
 class HealingOdds:
     """One run's deaths. With racks each broker has one, and each rack has two brokers."""
 
-    broker_dead_ms: int
-    moves_max: int
-    dead_for_good: int  # brokers, at most
-    has_racks: bool
+    broker_dead_ms: int = 300_000  # no run takes as long
+    moves_max: int = 10
+    dead_for_good: int = 0  # brokers, at most
+    has_racks: bool = False
     is_decommissioning: bool = False
-    balance_after_ms: int = 120_000
-    balancing_moves_max: int = 2
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -56,16 +56,11 @@ class HealingOdds:
             is_decommissioning=not has_racks and rng.random() < 0.6,
         )
 
-    def balancing(self, rng: random.Random) -> Self:
-        """The same with brokers that are balanced, in some runs by plans of operators only."""
-        after_ms, moves_max = rng.choice((1_000, 2_000, 4_000)), rng.choice((0, 1, 2, 2, 10))
-        return replace(self, balance_after_ms=after_ms, balancing_moves_max=moves_max)
-
-    @property
-    def balances(self) -> bool:
-        """Whether brokers are balanced within a run."""
-        return self.balance_after_ms < 120_000
-
-    def rack(self, node: int) -> str | None:
-        """The rack of a broker."""
-        return "abc"[(node - 1) % 3] if self.has_racks else None
+    def settings_of(self, settings: BrokerOdds) -> BrokerOdds:
+        """Those of the brokers of such a run."""
+        return replace(
+            settings,
+            broker_dead_ms=self.broker_dead_ms,
+            healing_moves_max=self.moves_max,
+            has_racks=self.has_racks,
+        )

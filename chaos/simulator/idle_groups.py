@@ -42,7 +42,7 @@ class IdleGroups:
         send: Callable[[Commit], Awaitable[object]],
     ) -> None:
         """``send`` asks any broker."""
-        partitions = cluster.odds.offsets_partitions
+        partitions = cluster.odds.settings.offsets_partitions
         names = (f"idle {number}" for number in count())
         here = (name for name in names if partition_for_key(name.encode(), partitions) == partition)
         self.names = frozenset(islice(here, GROUPS))

@@ -28,18 +28,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from chaos.simulator.expiry_odds import BESIDE_CLOCKS, CLOCKS, ExpiryOdds
+from chaos.simulator.follower_odds import FollowerOdds
 from chaos.simulator.group_level.life import run_group
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.odds import Odds
 from chaos.simulator.raft_level.core_run import run_core
 from chaos.simulator.raft_level.odds import CoreOdds
 from chaos.simulator.result import Result
+from chaos.simulator.scenarios import delays, queues, transactions
+from chaos.simulator.scenarios.transactions.odds import TransactionOdds
+from chaos.simulator.scenarios.transactions.wide_odds import WideOdds
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.side_draws import beside
 from chaos.simulator.simulation import run
 from chaos.simulator.storage_level.log_run import run_log
 from chaos.simulator.storage_level.odds import LogOdds
-from chaos.simulator.wide_odds import WideOdds
 
 CORE, LOG, BROKERS, BROKERS_LONG, HTTP = "core", "log", "brokers", "brokers-long", "http"
 GROUPS = "groups"
@@ -88,6 +91,7 @@ def _with_expiry(drawn: Odds, more: random.Random) -> Odds:
     return replace(
         drawn,
         expiry=expiry,
+        settings=replace(drawn.settings, unused_ms=expiry.retention_ms),
         timed=(more.choice(BESIDE_CLOCKS), *CLOCKS),
         aimed=dict.fromkeys(drawn.aimed, 0.0),
         pause_s=0.3,
@@ -101,13 +105,33 @@ def _drawn_with_transactions(rng: random.Random) -> Odds:
 
     In some others frames carry little, and transactions come near that.
     """
-    drawn, more = Odds.drawn_with_transactions(rng), beside(rng)
-    expiring = _with_expiry(drawn, more)
-    assert drawn.transactions is not None
+    drawn, more = transactions.SCENARIO.drawn(rng), beside(rng)
+    expiring, own = _with_expiry(drawn, more), drawn.of(TransactionOdds)
+    assert own is not None
     if expiring.expiry is not None:
-        return replace(expiring, transactions=drawn.transactions.without_producers())
+        return expiring.having(own.without_producers())
     wide = WideOdds.drawn(more)
-    return drawn if wide is None else replace(drawn, transactions=drawn.transactions.with_wide(wide))
+    if wide is None:
+        return drawn
+    return replace(
+        drawn.having(own.with_wide(wide)), settings=replace(drawn.settings, frame_limits=wide.frame_limits)
+    )
+
+
+def _drawn_with_followers(rng: random.Random) -> Odds:
+    """Like any other run, in half of the runs with transactions, with readers of followers."""
+    drawn = transactions.SCENARIO.drawn(rng) if rng.random() < 0.5 else Odds.drawn(rng)
+    return replace(drawn, replicas=3, faults_s=max(drawn.faults_s, 8.0), followers=FollowerOdds.drawn(rng))
+
+
+def _drawn_busy(rng: random.Random) -> Odds:
+    """Like a run of another kind, on machines whose CPUs other programs use, too."""
+    kinds: tuple[Callable[[random.Random], Odds], ...] = (
+        *(Odds.drawn, Odds.drawn_with_group, Odds.drawn_compacted, transactions.SCENARIO.drawn),
+        *(delays.SCENARIO.drawn, _drawn_with_followers, queues.SCENARIO.drawn, Odds.drawn_deleting),
+        *(Odds.drawn_with_fewer_partitions, Odds.drawn_http),
+    )
+    return replace(rng.choice(kinds)(rng), turn_s=rng.choice((0.0003, 0.001, 0.002)))
 
 
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
@@ -120,11 +144,11 @@ _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS_HEALING: Odds.drawn_healing,
     BROKERS_BALANCING: Odds.drawn_balancing,
     BROKERS_DELETING: Odds.drawn_deleting,
-    BROKERS_DELAYED: Odds.drawn_with_delays,
-    BROKERS_FOLLOWERS: Odds.drawn_with_followers,
+    BROKERS_DELAYED: delays.SCENARIO.drawn,
+    BROKERS_FOLLOWERS: _drawn_with_followers,
     BROKERS_FEWER: Odds.drawn_with_fewer_partitions,
-    BROKERS_QUEUE: Odds.drawn_with_queue,
-    BROKERS_BUSY: Odds.drawn_busy,
+    BROKERS_QUEUE: queues.SCENARIO.drawn,
+    BROKERS_BUSY: _drawn_busy,
     BROKERS_HOSTS: Odds.drawn_with_hosts,
     HTTP: Odds.drawn_http,
     CORE: CoreOdds.drawn,

@@ -99,7 +99,7 @@ class LinkFaults:
 
     def _slow(self, rng: random.Random, directions: list[tuple[NodeId, NodeId]]) -> None:
         odds, network = self._cluster.odds, self._cluster.network
-        election_s = odds.election_ticks * odds.tick_ms / 1000
+        election_s = odds.settings.election_ticks * odds.settings.tick_ms / 1000
         for direction in directions:
             network.slow(direction, election_s * rng.uniform(1.0, 5.0))
         self._later(rng, 2 * election_s, 12 * election_s, network.heal)

@@ -112,7 +112,6 @@ def _simplifications(odds: AnyOdds, last: float) -> Iterator[Callable[[AnyOdds],
             {"http": None},
             {"group": None},
             {"compacted": None},
-            {"transactions": None},
             {"offsets_are_compacted": False},
             {"churns_topics": False},
             {"administrators": 0},
@@ -155,12 +154,19 @@ def _simplifications(odds: AnyOdds, last: float) -> Iterator[Callable[[AnyOdds],
             {"read": 0.0},
             {"propose": 0.05},
         ]
+    for own in odds.scenarios if isinstance(odds, Odds) else ():
+        yield partial(_without_scenario, type(own))
     for change in changes:
         yield partial(_replaced, change)
     if isinstance(odds, LogOdds):
         for kind in odds.works:
             if kind not in NEEDED:
                 yield partial(_without, kind)
+
+
+def _without_scenario(kind: type[object], odds: AnyOdds) -> AnyOdds:
+    assert isinstance(odds, Odds)
+    return odds.without(kind)
 
 
 def _without(kind: str, odds: AnyOdds) -> AnyOdds:

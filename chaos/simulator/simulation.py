@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Final, Protocol, Unpack
+from typing import Unpack
 
 from api.connections.listener import HttpListener
 from broker.broker import Broker
 from chaos.checkers import Severity, check
 from chaos.history import Outcome
+from chaos.simulator import scenarios
 from chaos.simulator.administrators import Administrator, SharedNames
 from chaos.simulator.churn import Churner
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Producer
 from chaos.simulator.compacted_topic import LATEST, CompactedTopic, KeyReader
 from chaos.simulator.consumer_group import ConsumerGroup
 from chaos.simulator.convergence import Convergence
-from chaos.simulator.delays.level import DelaysLevel
-from chaos.simulator.delays.odds import FLEETING, LONG_SEGMENT, REMINDERS, SHRINKING, SHRINKING_PARTITIONS
 from chaos.simulator.deleter import Deleter
 from chaos.simulator.event_loop import Process
-from chaos.simulator.faults import Faults
+from chaos.simulator.faults import Aim, Faults
 from chaos.simulator.fewer_partitions import PARTITIONS, FewerPartitions
 from chaos.simulator.fewer_partitions import TOPIC as FEWER
 from chaos.simulator.follower_readers import follower_readers
@@ -37,21 +36,13 @@ from chaos.simulator.http.side import HttpSide
 from chaos.simulator.long_cut import hold_cut
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import Odds
-from chaos.simulator.queues.level import QueueLevel
-from chaos.simulator.queues.odds import MAIL
+from chaos.simulator.part import OFTEN_COMPACTED, Config, Part
 from chaos.simulator.records import GroupRecord, ReplicaRecord
 from chaos.simulator.restored import CONTRADICTIONS, Copies, restore_all
 from chaos.simulator.result import Result
 from chaos.simulator.run import RunOptions
+from chaos.simulator.scenarios.transactions.part import Transactions
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.transactions.level import TransactionsLevel
-from chaos.simulator.transactions.odds import (
-    JOURNAL,
-    LEDGER,
-    PASSING,
-    PASSING_PARTITIONS,
-    TransactionOdds,
-)
 from delayed.records import TOPIC as DELAYED
 from groups.records import TOPIC as OFFSETS
 from raftlog.errors import RaftlogError, TopicExists
@@ -60,35 +51,8 @@ from raftlog.node.group.raft_group import RaftGroup
 from raftlog.types import GroupId, NodeId
 from transactions.records import TOPIC as TRANSACTIONS
 
-OFTEN_COMPACTED: Final[dict[str, int | str]] = {
-    "segment_bytes": 2048,
-    "cleanup_policy": "compact",
-    "segment_ms": 1_000,
-    "delete_retention_ms": 300,
-    "min_cleanable_dirty_ratio": "0.2",
-}
 LONGEST_RUN_S = 300.0  # including the time without faults
 SETUP_S = 30.0  # without faults
-
-
-class Runs(Protocol):
-    """A client of a level."""
-
-    def run(self) -> Coroutine[object, None, None]:
-        """Until the run no longer produces."""
-
-
-class Level(Protocol):
-    """What is added to a cluster: clients of a kind, and what must hold of what they do."""
-
-    def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """The commit index of a group has changed."""
-
-    def clients(self) -> Sequence[Runs]:
-        """Those that run during the faults."""
-
-    async def settled(self) -> None:
-        """After the last client, without faults."""
 
 
 class Simulation(SimulatedCluster):
@@ -102,19 +66,16 @@ class Simulation(SimulatedCluster):
         self.group = None if self.odds.group is None else ConsumerGroup(self, self.odds.group)
         self._latest = None if self.odds.compacted is None else CompactedTopic(self, self.odds.compacted)
         self._fewer = FewerPartitions(self) if self.odds.has_fewer_partitions else None
-        transactions = self.odds.transactions
-        self.transactions = (
-            None if transactions is None else TransactionsLevel(self, transactions, self.faults)
-        )
-        delays = self.odds.delays
-        self.delays = None if delays is None else DelaysLevel(self, delays, self.faults)
-        self.queue = None if self.odds.queue is None else QueueLevel(self, self.odds.queue, self.faults)
-        levels: tuple[Level | None, ...] = (self.transactions, self.delays, self.queue)
+        aims = dict[str, Aim]()
+        for scenario in scenarios.ALL:
+            part = scenario.of(self, self.faults)
+            self.parts += [] if part is None else [part]
+            aims |= scenario.aims
+        self.faults.begin(aims)
         hosts = self.odds.hosts
         self._copies = (
             None if hosts is None or not hosts.restores else Copies(self, hosts, self.faults.transfer)
         )
-        self._levels = [level for level in levels if level is not None]
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
             if frame[0] == FrameKind.RAFT and sender > 0:  # not of a copy
@@ -188,8 +149,8 @@ class Simulation(SimulatedCluster):
             self.group.committed(group)
             if self.group.is_coordinated_by(machine, group):
                 self.faults.coordinated(machine)
-        for level in self._levels:
-            level.committed(machine, group)
+        for part in self.parts:
+            part.committed(machine, group)
 
     # The phases.
 
@@ -264,8 +225,8 @@ class Simulation(SimulatedCluster):
         await asyncio.gather(*clients)
         if self._latest is not None:
             await self._latest.works()
-        for level in self._levels:
-            await level.settled()
+        for part in self.parts:
+            await part.actors_ended()
         if self._http_clients is not None:
             await self._http_clients.probe()
         await convergence.settled()
@@ -280,10 +241,11 @@ class Simulation(SimulatedCluster):
         clients = [loop.create_task(client.run()) for client in self._clients()]
         clients += [] if self._http_clients is None else self._http_clients.begin()
         clients += [] if self.group is None else [loop.create_task(self.group.run())]
-        for level in self._levels:
-            clients += [loop.create_task(client.run()) for client in level.clients()]
+        for part in self.parts:
+            clients += part.start()
         if odds.followers is not None:
-            story = None if self.transactions is None else self.transactions.story
+            stories = [part.story for part in self.parts if isinstance(part, Transactions)]
+            story = stories[0] if stories else None
             readers = follower_readers(self, odds.followers, story)
             clients += [loop.create_task(reader.run()) for reader in readers]
         if self._fewer is not None:
@@ -298,13 +260,8 @@ class Simulation(SimulatedCluster):
             self.faults.counts.update(await self._fewer.check())
         if self.group is not None:
             self.faults.counts.update(self.group.check())
-        if self.transactions is not None:
-            self.faults.counts.update(self.transactions.counts)
-            await self.transactions.ending.check()
-        if self.delays is not None:
-            self.faults.counts.update(self.delays.check())
-        if self.queue is not None:
-            self.faults.counts.update(self.queue.check())
+        for part in self.parts:
+            self.faults.counts.update(await part.check())
 
     def heal(self) -> None:
         """No more faults from now on."""
@@ -340,31 +297,15 @@ class Simulation(SimulatedCluster):
             await self.make_topic(LATEST, odds.compacted.partitions, 3, **odds.compacted.topic_config)
         if odds.has_fewer_partitions:
             await self.make_topic(FEWER, PARTITIONS, 3, retention_ms=-1)
-        if odds.transactions is not None:
-            await self.make_transactional(odds.transactions, config)
-        if odds.delays is not None:
-            more = {"segment_bytes": LONG_SEGMENT} if odds.delays.lowers_limit else {}
-            await self.make_topic(REMINDERS, odds.delays.targets, 3, **config | more)
-            await self.make_topic(FLEETING, 1, 3, **config)
-            if odds.delays.removes_partitions:
-                await self.make_topic(SHRINKING, SHRINKING_PARTITIONS, 3, retention_ms=-1)
-            if odds.delays.is_compacted:
-                # How messages left is remembered for minutes, by tombstones that are kept for a day.
-                often = {**OFTEN_COMPACTED, "delete_retention_ms": 86_400_000}
-                await self.make_topic(DELAYED, odds.delays.coordinators, 3, **often)
-        if odds.queue is not None:
-            await self.make_topic(MAIL, odds.queue.partitions, 3)
+        for part in self.parts:
+            await self.make_topics_of(part, config)
         if odds.offsets_are_compacted:
-            await self.make_topic(OFFSETS, odds.offsets_partitions, 3, **OFTEN_COMPACTED)
+            await self.make_topic(OFFSETS, odds.settings.offsets_partitions, 3, **OFTEN_COMPACTED)
 
-    async def make_transactional(self, odds: TransactionOdds, config: dict[str, int | str]) -> None:
-        """The topics of transactions; ``__transactions`` may be created by its first user instead."""
-        await self.make_topic(LEDGER, odds.ledger_partitions, 3, **config)
-        await self.make_topic(JOURNAL, 1, 3, **config)
-        if odds.removes_partitions:
-            await self.make_topic(PASSING, PASSING_PARTITIONS, 3, retention_ms=-1)
-        if odds.is_compacted:
-            await self.make_topic(TRANSACTIONS, odds.coordinators, 3, **OFTEN_COMPACTED)
+    async def make_topics_of(self, part: Part, config: Config) -> None:
+        """Those of one scenario."""
+        for topic in part.topics(config):
+            await self.make_topic(topic.name, topic.partitions, 3, **topic.config)
 
     async def make_topic(self, name: str, partitions: int, replicas: int, **config: int | str) -> None:
         """Retried until it exists. ``config`` has underscores for dots."""

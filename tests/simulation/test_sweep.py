@@ -21,6 +21,8 @@ from chaos.simulator.odds import Odds
 from chaos.simulator.raft_level.odds import CoreOdds
 from chaos.simulator.reach import fault_kinds, unreached, world_of
 from chaos.simulator.result import Result, Violation
+from chaos.simulator.scenarios.transactions.odds import TransactionOdds
+from chaos.simulator.scenarios.transactions.wide import NEAR, REFUSED
 from chaos.simulator.seed_choice import (
     FIXED_SEEDS,
     WITHOUT_GIT,
@@ -32,7 +34,6 @@ from chaos.simulator.seed_choice import (
     listed,
     remember,
 )
-from chaos.simulator.transactions.wide import NEAR, REFUSED
 
 
 def git(checkout: Path, *arguments: str) -> str:
@@ -111,7 +112,7 @@ def drawn_faults(seed: Seed) -> set[str]:
     hosts = odds.hosts if isinstance(odds, Odds) else None
     in_the_end = {} if hosts is None else {CUT: hosts.cuts, RESTORED: bool(hosts.restores)}
     later = {kind for kind, is_drawn in in_the_end.items() if is_drawn}
-    transactions = odds.transactions if isinstance(odds, Odds) else None
+    transactions = odds.of(TransactionOdds) if isinstance(odds, Odds) else None
     wide = {NEAR, REFUSED} if transactions is not None and transactions.wide is not None else set[str]()
     return {*odds.timed, *(kind for kind, chance in odds.aimed.items() if chance), *later, *wide}
 

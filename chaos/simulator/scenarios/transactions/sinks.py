@@ -6,9 +6,9 @@ import asyncio
 from typing import Final
 
 from chaos.simulator.clients import TIMEOUT_MS
+from chaos.simulator.scenarios.transactions.clients import Story, TransactionClient
+from chaos.simulator.scenarios.transactions.judge import ANSWERED
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.transactions.clients import Story, TransactionClient
-from chaos.simulator.transactions.judge import ANSWERED
 from raftlog.errors import RaftlogError
 from transactions.records import Handle
 from transactions.requests import AbortBatch, AbortOpen, CommitBatch, Described, ReadTransaction

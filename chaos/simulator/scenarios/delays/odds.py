@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
+from chaos.simulator.odds import Odds
+from chaos.simulator.side_draws import beside
 from delayed.records import TOPIC
+
+AFTER_AN_ASSIGNMENT: Final = "after an assignment"
+BEFORE_A_MOVE: Final = "before a move"
+AFTER_A_MOVE: Final = "after a move"
+AIMED: Final = (AFTER_AN_ASSIGNMENT, BEFORE_A_MOVE, AFTER_A_MOVE)
+"""The coordinator of delayed messages, or the leader of their target, crashes or is deposed."""
 
 REMINDERS: Final = "reminders"
 FLEETING: Final = "fleeting"
@@ -61,3 +69,25 @@ class DelayOdds:
             deletes_topic=(last := rng.random()) < 0.3,
             lowers_limit=last > 0.6,
         )
+
+
+def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, DelayOdds]:
+    """A run without administrators, with delayed messages in place of most clients.
+
+    In half of the runs wall clocks jump often.
+    """
+    cluster = cluster.with_few_clients(rng)
+    at_worst = {kind: rng.choice((0.0, 0.05, 0.2)) for kind in AIMED}
+    clocks = ("wall clock",) * rng.choice((0, 0, 1, 2))
+    delays = DelayOdds.drawn(rng)
+    delays = replace(delays, removes_partitions=beside(rng).random() < 0.4)
+    cluster = replace(
+        cluster,
+        settings=replace(cluster.settings, delayed_partitions=delays.coordinators),
+        timed=(*cluster.timed, *clocks),
+        aimed={**{kind: min(cluster.aimed[kind], 0.02) for kind in cluster.aimed}, **at_worst},
+        pause_s=max(cluster.pause_s, rng.choice((0.3, 0.8, 1.5))),
+        faults_s=max(cluster.faults_s, 8.0),
+        partitions=1,
+    )
+    return cluster, delays

@@ -7,11 +7,18 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, Self
 
-from chaos.simulator.wide_odds import WideOdds
+from chaos.simulator.odds import Odds
+from chaos.simulator.scenarios.transactions.wide_odds import WideOdds
+from chaos.simulator.side_draws import beside
 from groups.records import TOPIC as OFFSETS
-from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from transactions.batches import KEY_END
 from transactions.records import TOPIC
+
+AFTER_A_DECISION: Final = "after a decision"
+BEFORE_A_MARKER: Final = "before a marker"
+BETWEEN_MARKERS: Final = "between markers"
+AIMED: Final = (AFTER_A_DECISION, BEFORE_A_MARKER, BETWEEN_MARKERS)
+"""The coordinator of a transaction, or the leader of one of its partitions, crashes or is deposed."""
 
 LEDGER: Final = "ledger"
 JOURNAL: Final = "journal"
@@ -152,6 +159,25 @@ class TransactionOdds:
         )
 
 
-def frame_limits_of(odds: TransactionOdds | None) -> FrameLimits:
-    """The limits of frames between the brokers of a run."""
-    return FRAME_LIMITS if odds is None or odds.wide is None else odds.wide.frame_limits
+def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, TransactionOdds]:
+    """A run without administrators, with transactions in place of most clients.
+
+    A transaction takes many steps: faults leave time for some of them between two.
+    """
+    cluster = cluster.with_few_clients(rng)
+    at_worst = {kind: rng.choice((0.0, 0.05, 0.2)) for kind in AIMED}
+    transactions = TransactionOdds.drawn(rng)
+    transactions = transactions.with_more(beside(rng))
+    settings = replace(
+        cluster.settings, offsets_partitions=1, transactions_partitions=transactions.coordinators
+    )
+    cluster = replace(
+        cluster,
+        aimed={**{kind: min(cluster.aimed[kind], 0.02) for kind in cluster.aimed}, **at_worst},
+        pause_s=max(cluster.pause_s, rng.choice((0.3, 0.8, 1.5))),
+        faults_s=max(cluster.faults_s, 8.0),
+        partitions=1,
+        settings=settings,
+        offsets_are_compacted=rng.random() < 0.3,
+    )
+    return cluster, transactions

@@ -1,4 +1,4 @@
-"""The delayed messages of a run: their clients, and when all of them must be in their topics (D7)."""
+"""Clients that send delayed messages through any broker, and cancel and reschedule some of them."""
 
 from __future__ import annotations
 
@@ -9,119 +9,24 @@ from typing import Final
 
 from broker.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, Client
-from chaos.simulator.delays.judge import Asked, Judge
-from chaos.simulator.delays.odds import FLEETING, REMINDERS, SHRINKING, SHRINKING_PARTITIONS, DelayOdds
-from chaos.simulator.faults import Faults
-from chaos.simulator.fewer_partitions import WITHOUT_RETURN, Known, PartitionAdministrator
 from chaos.simulator.machine import Machine
-from chaos.simulator.patient_judge import Place
+from chaos.simulator.scenarios.delays.judge import Asked, Judge
+from chaos.simulator.scenarios.delays.odds import (
+    FLEETING,
+    REMINDERS,
+    SHRINKING,
+    DelayOdds,
+)
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from delayed.records import ID_BYTES, TOPIC
+from delayed.records import ID_BYTES
 from delayed.requests import Add, Added, NewMessage, When
 from delayed.service import MessageId
 from raftlog.errors import DelayedAlreadyDelivered, RaftlogError, UnknownDelayed, UnknownTopic
-from raftlog.types import GroupId
 
-IN_TIME: Final = "D7 without faults a due message comes to its topic"
-RECOVERY_S: Final = 20.0  # until the next due message is in its topic
 ALTER_S: Final = 1.0  # between two changes of a setting of the topic
 LOW_BYTES: Final = 1_024  # the least that a topic takes; a move may have many more
 LONG: Final = (("filling", bytes(600)),)  # headers: one such record fits into that, two do not
-LIMITED: Final = "max.message.bytes lowered"
-REDIRECTED: Final = "delayed messages for a removed partition"
 REMEMBERED: Final = 40  # messages that one client cancels or changes
-
-
-class DelaysLevel:
-    """See the package."""
-
-    def __init__(self, cluster: SimulatedCluster, odds: DelayOdds, faults: Faults) -> None:
-        self._cluster = cluster
-        self._odds = odds
-        self._faults = faults
-        self.judge = Judge(cluster)
-        self.judge.on_assigned = self._is_assigned
-        self.judge.on_arrived = self._is_arrived
-        self._clients = [
-            DelayedClient(cluster, f"delays {number}", odds, self.judge) for number in range(odds.clients)
-        ]
-        self._probe = DelayedClient(cluster, "delays probe", odds, self.judge)
-
-    def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """The commit index of a group has changed."""
-        self.judge.committed(machine, group_id)
-
-    def clients(self) -> list[DelayedClient | PartitionAdministrator]:
-        """Those that run during the faults."""
-        administrator = PartitionAdministrator(
-            self._cluster,
-            "of targets",
-            Known(),
-            topic=SHRINKING,
-            partitions_max=SHRINKING_PARTITIONS,
-            weights=WITHOUT_RETURN,
-        )
-        return [*self._clients, *([administrator] if self._odds.removes_partitions else [])]
-
-    async def settled(self) -> None:
-        """After the last client: late requests are over, and every message has left or failed (D7)."""
-        for client in self._clients:
-            while client.requests:
-                await asyncio.wait(client.requests)
-        for machine in self._cluster.machines:
-            if not await self._probe.reaches(machine, RECOVERY_S):
-                self._cluster.violated(IN_TIME, f"{machine.name} accepts nothing")
-        ended, deadline = -1, 0.0
-        while (problem := self._problem()) is not None:
-            before, ended = ended, sum(bool(known.outcome) for known in self.judge.known.values())
-            if ended > before:  # many messages on a slow disk may take long, the next one may not
-                deadline = self._cluster.loop.now + RECOVERY_S + self._odds.delay_ms_max / 1000
-            if self._cluster.loop.now > deadline:
-                self._cluster.violated(IN_TIME, problem)
-                break
-            await asyncio.sleep(0.25)
-            self.judge.look()
-
-    def check(self) -> dict[str, int]:
-        """In the end: no answer is of what no log shows. How often things happened that count as faults."""
-        self.judge.look()
-        if self.judge.waiting:
-            self._cluster.violated(IN_TIME, f"{len(self.judge.waiting)} checks are of what no log shows")
-        return {
-            LIMITED: sum(client.limits_lowered for client in self._clients),
-            REDIRECTED: sum(known.redirections for known in self.judge.known.values()),
-        }
-
-    def _problem(self) -> str | None:
-        for id_, known in self.judge.known.items():
-            is_gone = known.message.topic == FLEETING and bool(known.failed)
-            if not known.outcome and not is_gone:
-                return f"{id_.hex()} is still there: {known}"
-            is_here = id_ in self.judge.arrived
-            if known.outcome == "delivered" and known.message.topic != FLEETING and not is_here:
-                return f"{id_.hex()} is nowhere: {known}"
-        return None
-
-    # Moments for faults.
-
-    def _is_assigned(self, machine: Machine, target: Place) -> None:
-        leader = self._leader(target)
-        self._faults.assigned(machine, leader)
-
-    def _is_arrived(self, partition: int) -> None:
-        coordinator = self._leader((TOPIC, partition))
-        if coordinator is not None:
-            self._faults.moved(coordinator)
-
-    def _leader(self, place: Place) -> Machine | None:
-        record = self.judge.records.get(place)
-        if record is None:
-            return None
-        for machine in self._cluster.machines:
-            group = None if machine.broker is None else machine.broker.host.groups.get(record.group_id)
-            if group is not None and group.is_leader:
-                return machine
-        return None
 
 
 class DelayedClient(Client):

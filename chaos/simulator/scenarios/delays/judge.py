@@ -11,12 +11,12 @@ from functools import partial
 from typing import Final, Literal
 
 from chaos.simulator.clocks import RIGHT_MS
-from chaos.simulator.delays.odds import FLEETING, REMINDERS, SHRINKING
 from chaos.simulator.machine import Machine
 from chaos.simulator.originals import Original
 from chaos.simulator.patient_judge import PatientJudge, Place
 from chaos.simulator.refusals import Attempts
 from chaos.simulator.result import Broken
+from chaos.simulator.scenarios.delays.odds import FLEETING, REMINDERS, SHRINKING
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from delayed.records import (
     KINDS,

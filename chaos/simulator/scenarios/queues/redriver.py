@@ -6,8 +6,8 @@ import asyncio
 from typing import Final
 
 from chaos.simulator.clients import TIMEOUT_MS, Client
-from chaos.simulator.queues.judge import Judge, Place
-from chaos.simulator.queues.odds import CREW, MAIL, QueueOdds
+from chaos.simulator.scenarios.queues.judge import Judge, Place
+from chaos.simulator.scenarios.queues.odds import CREW, MAIL, QueueOdds
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from queues.job_steps import key_digest
 from queues.requests import DeadJob, Reopen, Settled

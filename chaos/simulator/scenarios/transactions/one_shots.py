@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS
-from chaos.simulator.transactions.clients import TransactionClient, Write
+from chaos.simulator.scenarios.transactions.clients import TransactionClient, Write
 from partitions.values import QUORUM
 from raftlog.errors import CommitUnknown, RaftlogError
 from raftlog.records.batch import Codec

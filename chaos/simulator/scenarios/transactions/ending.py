@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from chaos.simulator.scenarios.transactions.clients import Story, Write
+from chaos.simulator.scenarios.transactions.judge import ANSWERED
+from chaos.simulator.scenarios.transactions.producers import WideProducer
+from chaos.simulator.scenarios.transactions.readers import TransactionReader
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.transactions.clients import Story, Write
-from chaos.simulator.transactions.judge import ANSWERED
-from chaos.simulator.transactions.producers import WideProducer
-from chaos.simulator.transactions.readers import TransactionReader
 from raftlog.errors import RaftlogError
 from transactions.batches import partition_of
 from transactions.records import TOPIC, Participant, State

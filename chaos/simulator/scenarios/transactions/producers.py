@@ -10,9 +10,9 @@ from typing import Final
 from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.machine import Machine
 from chaos.simulator.planted_errors import PLANTED
+from chaos.simulator.scenarios.transactions.clients import OLD_MAX, Story, TransactionClient, Write
+from chaos.simulator.scenarios.transactions.odds import PASSING, PASSING_PARTITIONS
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.transactions.clients import OLD_MAX, Story, TransactionClient, Write
-from chaos.simulator.transactions.odds import PASSING, PASSING_PARTITIONS
 from groups.requests import AddOffsets
 from partitions.values import QUORUM
 from raftlog.errors import (

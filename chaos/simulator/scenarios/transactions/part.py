@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import random
+from collections.abc import Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.faults import Faults
 from chaos.simulator.fewer_partitions import WITHOUT_RETURN, Known, PartitionAdministrator
 from chaos.simulator.machine import Machine
-from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.transactions.clients import Story
-from chaos.simulator.transactions.ending import Ending
-from chaos.simulator.transactions.idle import FORGOTTEN, IdleUser
-from chaos.simulator.transactions.judge import Judge
-from chaos.simulator.transactions.odds import (
+from chaos.simulator.part import OFTEN_COMPACTED, Actor, Config, Part, Topic
+from chaos.simulator.scenarios.transactions.clients import Story
+from chaos.simulator.scenarios.transactions.ending import Ending
+from chaos.simulator.scenarios.transactions.idle import FORGOTTEN, IdleUser
+from chaos.simulator.scenarios.transactions.judge import Judge
+from chaos.simulator.scenarios.transactions.odds import (
+    AFTER_A_DECISION,
+    BEFORE_A_MARKER,
+    BETWEEN_MARKERS,
     FIRST,
+    JOURNAL,
+    LEDGER,
     PASSING,
     PASSING_PARTITIONS,
     SECOND,
     TransactionOdds,
 )
-from chaos.simulator.transactions.one_shots import OneShotClient
-from chaos.simulator.transactions.producers import PlainProducer, TransactionalProducer
-from chaos.simulator.transactions.queries import Driver, check_batch
-from chaos.simulator.transactions.readers import TransactionReader
-from chaos.simulator.transactions.sinks import KEY, Operator, Sink
-from chaos.simulator.transactions.wide import NEAR, REFUSED, WideSink
+from chaos.simulator.scenarios.transactions.one_shots import OneShotClient
+from chaos.simulator.scenarios.transactions.producers import PlainProducer, TransactionalProducer
+from chaos.simulator.scenarios.transactions.queries import Driver, check_batch
+from chaos.simulator.scenarios.transactions.readers import TransactionReader
+from chaos.simulator.scenarios.transactions.sinks import KEY, Operator, Sink
+from chaos.simulator.scenarios.transactions.wide import NEAR, REFUSED, WideSink
+from chaos.simulator.simulated_cluster import SimulatedCluster
 from raftlog.errors import RaftlogError
 from raftlog.node.codec import FrameKind
 from raftlog.records.control import Marker
@@ -42,15 +49,10 @@ SENT: Final = "T13 whatever is proposed can be sent"
 LATE_MARKER_ODDS: Final = 0.5  # of ``TransactionOdds.late``
 
 
-class _Runs(Protocol):
-    def run(self) -> Coroutine[object, None, None]:
-        """Until the run no longer produces."""
-
-
-class TransactionsLevel:
+class Transactions(Part):
     """See the package."""
 
-    def __init__(self, cluster: SimulatedCluster, odds: TransactionOdds, faults: Faults) -> None:
+    def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: TransactionOdds) -> None:
         self._cluster = cluster
         self._odds = odds
         self._faults = faults
@@ -73,12 +75,26 @@ class TransactionsLevel:
         """The commit index of a group has changed."""
         self.judge.committed(machine, group_id)
 
-    def clients(self) -> list[_Runs]:
+    def topics(self, config: Config) -> list[Topic]:
+        """``__transactions`` may be created by its first user instead."""
+        odds = self._odds
+        topics = [Topic(LEDGER, odds.ledger_partitions, config), Topic(JOURNAL, 1, config)]
+        if odds.removes_partitions:
+            topics.append(Topic(PASSING, PASSING_PARTITIONS, {"retention_ms": -1}))
+        if odds.is_compacted:
+            topics.append(Topic(TOPIC, odds.coordinators, OFTEN_COMPACTED))
+        return topics
+
+    def target(self, rng: random.Random) -> tuple[str, int] | None:
+        """Mostly one of its topics."""
+        return rng.choice(self._odds.topics) if rng.random() < 0.8 else None
+
+    def actors(self) -> list[Actor]:
         """Those that run during the faults."""
         cluster, odds, story = self._cluster, self._odds, self.story
         ids = [f"id-{number}" for number in range(odds.ids)]
         tasks = [f"{KEY}{KEY_END}{number}" for number in range(odds.sink_tasks)]
-        clients: list[_Runs] = [
+        clients: list[Actor] = [
             TransactionalProducer(cluster, f"{name} {number}", name, story, prepares=name in tasks)
             for name in (*ids, *tasks)
             for number in range(odds.incarnations)
@@ -109,14 +125,14 @@ class TransactionsLevel:
         clients.append(TransactionReader(cluster, "u0", story, story.targets[0], committed=False))
         return clients
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """The number of faults, by kind."""
+    async def check(self) -> Mapping[str, int]:
+        """What was committed is seen whole and once. The number of faults, by kind."""
+        await self.ending.check()
         forgotten = {} if self._idle is None else {FORGOTTEN: self._idle.forgotten}
         wide = {} if self._wide is None else {NEAR: self._cluster.network.near, REFUSED: self._wide.refused}
         return {REMOVED: len(self.judge.former), **forgotten, **wide}
 
-    async def settled(self) -> None:
+    async def actors_ended(self) -> None:
         """After the last client: late requests are over, and nothing is open."""
         while self.story.requests:
             await asyncio.wait(self.story.requests)
@@ -133,7 +149,9 @@ class TransactionsLevel:
     def _is_decided(self, handle: Handle, machine: Machine) -> None:
         targets = self.judge.decided.partitions.get(handle, ())
         leaders = [leader for target in targets if (leader := self._leader(target)) is not None]
-        self._faults.decided(machine, leaders)
+        self._faults.aim(AFTER_A_DECISION, machine)
+        for leader in leaders:
+            self._faults.aim(BEFORE_A_MARKER, leader)
         for target in targets:
             self._perhaps_mark_again(handle, target, MARKER_S)
 
@@ -144,7 +162,7 @@ class TransactionsLevel:
         if coordinator is not None and any(
             numbers not in self.judge.log_of(each).outcomes for each in targets
         ):
-            self._faults.marked(coordinator)
+            self._faults.aim(BETWEEN_MARKERS, coordinator)
         self._perhaps_mark_again(handle, target, self._odds.late_s)
 
     def _leader(self, target: Participant) -> Machine | None:

@@ -17,12 +17,12 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.originals import Original
 from chaos.simulator.patient_judge import PatientJudge
 from chaos.simulator.result import Broken
+from chaos.simulator.scenarios.transactions.decided import ONE_OUTCOME, Decided
+from chaos.simulator.scenarios.transactions.odds import JOURNAL, LEDGER, PASSING
+from chaos.simulator.scenarios.transactions.offsets import AddedOffsets
+from chaos.simulator.scenarios.transactions.partition_log import Numbers, PartitionLog
+from chaos.simulator.scenarios.transactions.sink_log import Batch
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.transactions.decided import ONE_OUTCOME, Decided
-from chaos.simulator.transactions.odds import JOURNAL, LEDGER, PASSING
-from chaos.simulator.transactions.offsets import AddedOffsets
-from chaos.simulator.transactions.partition_log import Numbers, PartitionLog
-from chaos.simulator.transactions.sink_log import Batch
 from groups.records import KINDS as GROUP_KINDS
 from groups.records import TOPIC as OFFSETS
 from partitions.values import FetchResult

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from chaos.simulator.result import Broken
-from chaos.simulator.transactions.moves import ENDING, problem_of
-from chaos.simulator.transactions.partition_log import Numbers
-from chaos.simulator.transactions.sink_log import WHOLE, Batch, SinkLog
+from chaos.simulator.scenarios.transactions.moves import ENDING, problem_of
+from chaos.simulator.scenarios.transactions.partition_log import Numbers
+from chaos.simulator.scenarios.transactions.sink_log import WHOLE, Batch, SinkLog
 from transactions.batches import KEY_END
 from transactions.records import (
     Handle,

@@ -16,8 +16,8 @@ from broker.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS
 from chaos.simulator.expiry_odds import ExpiryOdds
 from chaos.simulator.forgetting import Forgetting
+from chaos.simulator.scenarios.transactions.clients import Story, TransactionClient
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.transactions.clients import Story, TransactionClient
 from raftlog.errors import RaftlogError
 from raftlog.types import NodeId
 from transactions.records import (

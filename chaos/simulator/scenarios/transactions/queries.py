@@ -12,11 +12,11 @@ import asyncio
 from typing import Final, NamedTuple
 
 from chaos.simulator.result import Broken
+from chaos.simulator.scenarios.transactions.clients import Story, TransactionClient
+from chaos.simulator.scenarios.transactions.odds import ATTEMPTS, QUERY_KEY, SECOND, query_id
+from chaos.simulator.scenarios.transactions.producers import Progress, TransactionalProducer
+from chaos.simulator.scenarios.transactions.sink_log import WHOLE, Batch
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.transactions.clients import Story, TransactionClient
-from chaos.simulator.transactions.odds import ATTEMPTS, QUERY_KEY, SECOND, query_id
-from chaos.simulator.transactions.producers import Progress, TransactionalProducer
-from chaos.simulator.transactions.sink_log import WHOLE, Batch
 from raftlog.errors import Conflict, RaftlogError
 from transactions.records import Handle, Participant
 from transactions.requests import (

@@ -12,10 +12,10 @@ import contextlib
 from typing import Final
 
 from chaos.simulator.refusals import may_be_done
+from chaos.simulator.scenarios.transactions.clients import Story, TransactionClient, Write
+from chaos.simulator.scenarios.transactions.queries import PATIENCE_S, until_answered
+from chaos.simulator.scenarios.transactions.wide_odds import WideOdds
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.transactions.clients import Story, TransactionClient, Write
-from chaos.simulator.transactions.queries import PATIENCE_S, until_answered
-from chaos.simulator.wide_odds import WideOdds
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch, with_producer

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Final
 
 from chaos.simulator.clients import Client
+from chaos.simulator.scenarios.transactions.clients import Story
+from chaos.simulator.scenarios.transactions.judge import STABLE, VISIBLE
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.transactions.clients import Story
-from chaos.simulator.transactions.judge import STABLE, VISIBLE
 from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import OffsetOutOfRange, RaftlogError
 from raftlog.records.batch import split_batches

@@ -14,9 +14,9 @@ from chaos.simulator.http.wanted_tags import is_wanted
 from chaos.simulator.machine import Machine
 from chaos.simulator.originals import Original
 from chaos.simulator.patient_judge import PatientJudge
-from chaos.simulator.queues.odds import CREW, LETTERS, MAIL
 from chaos.simulator.refusals import Attempts, may_be_done
 from chaos.simulator.result import Broken
+from chaos.simulator.scenarios.queues.odds import CREW, LETTERS, MAIL
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from groups.records import KINDS, TOPIC, CommittedOffset, OffsetKey
 from queues.records import Job, JobKey, Queue, QueueKey

@@ -15,9 +15,9 @@ from typing import Final
 from broker.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.refusals import may_be_done
+from chaos.simulator.scenarios.transactions.judge import ANSWERED, Judge
+from chaos.simulator.scenarios.transactions.odds import JOURNAL, LEDGER, TransactionOdds
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.transactions.judge import ANSWERED, Judge
-from chaos.simulator.transactions.odds import JOURNAL, LEDGER, TransactionOdds
 from groups.requests import AddOffsets
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import Conflict, RaftlogError, Rejected
