@@ -56,7 +56,9 @@ class Workload(Simulation):
         self._point = point
         self._values = 0
         self._client = Client(self, "writer")
-        self._transactions = self.part(Transactions)
+        transactions = self.part(Transactions)
+        assert transactions is not None
+        self._transactions = transactions
         self._producer = WideProducer(self, "wide", self._transactions.story, self.machines[0])
         self.checked = [TopicPartition(topic, 0) for topic in (TOPIC, FADING, MOVING)]
         if point is not None:

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from broker.broker import Broker
 from chaos.simulator.balance import Balance
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
-from chaos.simulator.compacted_topic import LATEST
 from chaos.simulator.deaths import BrokerDeaths
 from chaos.simulator.decommissions import Decommissions
 from chaos.simulator.healing_odds import DECOMMISSION, DIE, PLAN
@@ -28,7 +27,6 @@ from chaos.simulator.link_faults import LinkFaults
 from chaos.simulator.lost_files import LostFiles
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import (
-    AFTER_A_GROUP_RECORD,
     AFTER_A_METADATA_COMMIT,
     FORGET,
 )
@@ -37,7 +35,6 @@ from chaos.simulator.planted_errors import plant_errors
 from chaos.simulator.removals import Removals
 from chaos.simulator.schedule import Fault
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from groups.records import TOPIC as OFFSETS
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog.errors import Overloaded, RaftlogError
 from raftlog.node.group.pending_requests import Proposal
@@ -107,7 +104,6 @@ class Faults:
             "after an acknowledgement": Faults.dies,
             "after a sync": Faults.dies,
             AFTER_A_METADATA_COMMIT: Faults.dies,
-            AFTER_A_GROUP_RECORD: Faults.leads_no_more,
         }
         self._favourites: list[MoveReplicas] = []
 
@@ -211,10 +207,6 @@ class Faults:
     def synced(self, machine: Machine) -> None:
         """A disk has just stored entries that others may lack."""
         self.aim("after a sync", machine, 0.1)
-
-    def coordinated(self, coordinator: Machine) -> None:
-        """A record of a consumer group is committed, and its members may not know it yet."""
-        self.aim(AFTER_A_GROUP_RECORD, coordinator)
 
     def aim(self, kind: str, machine: Machine, thinned: float = 1.0) -> None:
         """A critical moment of a machine: with the probability of its kind, the fault comes."""
@@ -443,11 +435,7 @@ class Faults:
 
     def _target(self, rng: random.Random) -> TopicPartition:
         """A partition in use, mostly of the topic that the run is about."""
-        odds, topic, partitions = self._cluster.odds, TOPIC, self._cluster.odds.partitions
-        if odds.group is not None and rng.random() < 0.7:
-            topic, partitions = OFFSETS, odds.settings.offsets_partitions
-        if odds.compacted is not None and rng.random() < 0.7:
-            topic, partitions = LATEST, odds.compacted.partitions
+        topic, partitions = TOPIC, self._cluster.odds.partitions
         for part in self._cluster.parts:
             topic, partitions = part.target(rng) or (topic, partitions)
         return TopicPartition(topic, rng.randrange(partitions))

@@ -27,19 +27,24 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from chaos.simulator.expiry_odds import BESIDE_CLOCKS, CLOCKS, ExpiryOdds
-from chaos.simulator.follower_odds import FollowerOdds
 from chaos.simulator.group_level.life import run_group
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.odds import Odds
 from chaos.simulator.raft_level.core_run import run_core
 from chaos.simulator.raft_level.odds import CoreOdds
 from chaos.simulator.result import Result
-from chaos.simulator.scenarios import delays, queues, transactions
-from chaos.simulator.scenarios.transactions.odds import TransactionOdds
-from chaos.simulator.scenarios.transactions.wide_odds import WideOdds
+from chaos.simulator.scenarios import (
+    compaction,
+    delays,
+    deletion,
+    fewer_partitions,
+    followers,
+    groups,
+    http,
+    queues,
+    transactions,
+)
 from chaos.simulator.schedule import Schedule
-from chaos.simulator.side_draws import beside
 from chaos.simulator.simulation import run
 from chaos.simulator.storage_level.log_run import run_log
 from chaos.simulator.storage_level.odds import LogOdds
@@ -77,59 +82,12 @@ MIX = (
 AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 
 
-def _drawn_with_group(rng: random.Random) -> Odds:
-    """In some runs groups expire, while clocks jump that run equally fast, with few other faults."""
-    drawn = Odds.drawn_with_group(rng)
-    return _with_expiry(drawn, beside(rng))
-
-
-def _with_expiry(drawn: Odds, more: random.Random) -> Odds:
-    """Draw runs in which unused rows expire, with wall clocks that jump and few other faults."""
-    expiry = ExpiryOdds.drawn(more)
-    if expiry is None:
-        return drawn
-    return replace(
-        drawn,
-        expiry=expiry,
-        settings=replace(drawn.settings, unused_ms=expiry.retention_ms),
-        timed=(more.choice(BESIDE_CLOCKS), *CLOCKS),
-        aimed=dict.fromkeys(drawn.aimed, 0.0),
-        pause_s=0.3,
-        rates=(1.0,) * drawn.brokers,
-        faults_s=max(drawn.faults_s, 8.0),
-    )
-
-
-def _drawn_with_transactions(rng: random.Random) -> Odds:
-    """In some runs ids, sinks and answers that nobody uses expire, in place of other transactions.
-
-    In some others frames carry little, and transactions come near that.
-    """
-    drawn, more = transactions.SCENARIO.drawn(rng), beside(rng)
-    expiring, own = _with_expiry(drawn, more), drawn.of(TransactionOdds)
-    assert own is not None
-    if expiring.expiry is not None:
-        return expiring.having(own.without_producers())
-    wide = WideOdds.drawn(more)
-    if wide is None:
-        return drawn
-    return replace(
-        drawn.having(own.with_wide(wide)), settings=replace(drawn.settings, frame_limits=wide.frame_limits)
-    )
-
-
-def _drawn_with_followers(rng: random.Random) -> Odds:
-    """Like any other run, in half of the runs with transactions, with readers of followers."""
-    drawn = transactions.SCENARIO.drawn(rng) if rng.random() < 0.5 else Odds.drawn(rng)
-    return replace(drawn, replicas=3, faults_s=max(drawn.faults_s, 8.0), followers=FollowerOdds.drawn(rng))
-
-
 def _drawn_busy(rng: random.Random) -> Odds:
     """Like a run of another kind, on machines whose CPUs other programs use, too."""
     kinds: tuple[Callable[[random.Random], Odds], ...] = (
-        *(Odds.drawn, Odds.drawn_with_group, Odds.drawn_compacted, transactions.SCENARIO.drawn),
-        *(delays.SCENARIO.drawn, _drawn_with_followers, queues.SCENARIO.drawn, Odds.drawn_deleting),
-        *(Odds.drawn_with_fewer_partitions, Odds.drawn_http),
+        *(Odds.drawn, groups.SCENARIO.drawn, compaction.SCENARIO.drawn, transactions.SCENARIO.drawn),
+        *(delays.SCENARIO.drawn, followers.SCENARIO.drawn, queues.SCENARIO.drawn, deletion.SCENARIO.drawn),
+        *(fewer_partitions.SCENARIO.drawn, http.SCENARIO.drawn),
     )
     return replace(rng.choice(kinds)(rng), turn_s=rng.choice((0.0003, 0.001, 0.002)))
 
@@ -137,20 +95,20 @@ def _drawn_busy(rng: random.Random) -> Odds:
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS: Odds.drawn,
     BROKERS_LONG: Odds.drawn_long,
-    BROKERS_GROUP: _drawn_with_group,
-    BROKERS_COMPACTED: Odds.drawn_compacted,
+    BROKERS_GROUP: groups.drawn,
+    BROKERS_COMPACTED: compaction.SCENARIO.drawn,
     BROKERS_JOINING: Odds.drawn_joining,
-    BROKERS_TRANSACTIONS: _drawn_with_transactions,
+    BROKERS_TRANSACTIONS: transactions.drawn,
     BROKERS_HEALING: Odds.drawn_healing,
     BROKERS_BALANCING: Odds.drawn_balancing,
-    BROKERS_DELETING: Odds.drawn_deleting,
+    BROKERS_DELETING: deletion.SCENARIO.drawn,
     BROKERS_DELAYED: delays.SCENARIO.drawn,
-    BROKERS_FOLLOWERS: _drawn_with_followers,
-    BROKERS_FEWER: Odds.drawn_with_fewer_partitions,
+    BROKERS_FOLLOWERS: followers.SCENARIO.drawn,
+    BROKERS_FEWER: fewer_partitions.SCENARIO.drawn,
     BROKERS_QUEUE: queues.SCENARIO.drawn,
     BROKERS_BUSY: _drawn_busy,
     BROKERS_HOSTS: Odds.drawn_with_hosts,
-    HTTP: Odds.drawn_http,
+    HTTP: http.SCENARIO.drawn,
     CORE: CoreOdds.drawn,
     LOG: LogOdds.drawn,
     GROUPS: GroupOdds.drawn,

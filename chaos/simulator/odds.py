@@ -11,13 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from chaos.simulator.broker_odds import BrokerOdds
-from chaos.simulator.compacted_odds import CompactedOdds
-from chaos.simulator.expiry_odds import ExpiryOdds
-from chaos.simulator.follower_odds import FollowerOdds
-from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, PLAN, SILENT, HealingOdds
 from chaos.simulator.host_odds import OF_ADDRESSES, OF_COPIES, HostOdds
-from chaos.simulator.http.odds import HttpOdds
 from chaos.simulator.join_odds import BESIDE_JOINS, JOIN, REMOVE, JoinOdds
 from chaos.simulator.network import NetworkOdds
 from chaos.simulator.side_draws import beside
@@ -75,9 +70,6 @@ AIMED_FAULTS: Final = (
 AFTER_A_METADATA_COMMIT: Final = "after a metadata commit"
 """The active controller crashes right after a commit, in runs with administrators."""
 
-AFTER_A_GROUP_RECORD: Final = "after a record of a group"
-"""The coordinator of a consumer group crashes, is deposed, or meets an error that nobody has thought of."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odds:
@@ -107,19 +99,14 @@ class Odds:
     administrators: int = 0  # that use the same names
     deletes_on_request: bool = False  # a client deletes the oldest records of the others
     recovers: bool = False  # and recover unsafely
-    has_fewer_partitions: bool = False  # a topic whose partitions are decommissioned
     lies_about_syncs: bool = False
     turn_s: float = 0.0  # CPU time of one callback of a broker; with a few milliseconds it is overloaded
     busy_s: float = 0.0  # between two quiet phases
     quiet_s: float = 0.0  # without requests and new faults; 0: never
-    group: GroupOdds | None = None  # a consumer group over all brokers
     offsets_are_compacted: bool = False  # in the run, with small segments
-    compacted: CompactedOdds | None = None  # one more topic
     healing: HealingOdds | None = None  # brokers die
     joins: JoinOdds | None = None  # brokers come that were not there from the start
     hosts: HostOdds | None = None  # brokers are copied and moved
-    followers: FollowerOdds | None = None  # readers that any replica may serve
-    expiry: ExpiryOdds | None = None  # groups that nobody uses are forgotten in the run
     scenarios: tuple[object, ...] = ()  # the parameters of each scenario of the run
 
     @classmethod
@@ -133,8 +120,6 @@ class Odds:
             quiet_s=quiet_s,
             faults_s=rng.choice((1, 2, 3)) * (busy_s + quiet_s) + busy_s,
         )
-
-    http: HttpOdds | None = None  # clients that come over HTTP as well
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Odds:
@@ -177,26 +162,6 @@ class Odds:
         if rng.random() < 0.33:
             drawn = replace(drawn, timed=(*drawn.timed, *(FORGET,) * rng.choice((1, 1, 3))))
         return drawn._with_administrators(rng) if rng.random() < 0.33 else drawn
-
-    @classmethod
-    def drawn_deleting(cls, rng: random.Random) -> Odds:
-        """Like any other run without administrators, with a client that deletes records."""
-        drawn = replace(cls.drawn(rng), administrators=0, recovers=False, deletes_on_request=True)
-        return drawn.with_check_ms(rng.choice((100, 500)))
-
-    @classmethod
-    def drawn_with_fewer_partitions(cls, rng: random.Random) -> Odds:
-        """Like any other run without administrators, with partitions that are decommissioned."""
-        drawn = replace(cls.drawn(rng), administrators=0, recovers=False, has_fewer_partitions=True)
-        return replace(drawn.with_check_ms(rng.choice((100, 500))), producers=1, consumers=0)
-
-    @classmethod
-    def drawn_http(cls, rng: random.Random) -> Odds:
-        """Like any other run without administrators, with clients over HTTP."""
-        drawn = replace(cls.drawn(rng), administrators=0, recovers=False)
-        while (http := HttpOdds.drawn(rng)) is None:
-            pass
-        return drawn._with_http(http)
 
     @classmethod
     def drawn_healing(cls, rng: random.Random) -> Odds:
@@ -295,25 +260,6 @@ class Odds:
             hosts=odds.with_restore(beside(rng)),
         )
 
-    @classmethod
-    def drawn_with_group(cls, rng: random.Random) -> Odds:
-        """Like any other run without administrators, with a consumer group in place of most clients."""
-        drawn = cls.drawn(rng).with_few_clients(rng)
-        return replace(
-            drawn,
-            group=GroupOdds.drawn_for_brokers(rng),
-            settings=replace(drawn.settings, offsets_partitions=rng.choice((1, 2))),
-            offsets_are_compacted=rng.random() < 0.6,
-            partitions=rng.choice((1, 2, 4)),
-            aimed={**drawn.aimed, AFTER_A_GROUP_RECORD: rng.choice((0.0, 0.1, 0.3))},
-        )
-
-    @classmethod
-    def drawn_compacted(cls, rng: random.Random) -> Odds:
-        """Like any other run without administrators, with a compacted topic."""
-        drawn = cls.drawn(rng).with_few_clients(rng)
-        return replace(drawn, compacted=CompactedOdds.drawn(rng), segment_bytes=1024)
-
     def with_few_clients(self, rng: random.Random) -> Odds:
         """Compaction runs often, replicas move and are lost in more of the runs than elsewhere."""
         fewer = replace(
@@ -409,30 +355,6 @@ class Odds:
             faults_s=18.0,
             recovers=True,
             think_s=0.2,  # otherwise, with so few faults, thousands of records are written
-        )
-
-    def _with_http(self, http: HttpOdds) -> Odds:
-        """Clients over HTTP replace most others, in a smaller cluster with fewer kinds of faults.
-
-        They write more than the smallest segments allow.
-        """
-        moves = (*MOVES, STALE_METADATA) if MOVES[0] in self.timed else ()
-        away = (AWAY,) if AWAY in self.timed else ()
-        brokers = self.brokers if moves else 3
-        return replace(
-            self,
-            brokers=brokers,
-            rates=self.rates[:brokers],
-            timed=(*self.timed[:2], *moves, *away),
-            faults_s=min(self.faults_s, 6.0),
-            partitions=2,
-            producers=1,
-            consumers=min(self.consumers, 1),
-            segment_bytes=self.segment_bytes
-            if self.retention_bytes >= 0
-            else max(self.segment_bytes, 16_384),
-            churns_topics=False,
-            http=http,
         )
 
     def _with_retention(self, rng: random.Random) -> Odds:

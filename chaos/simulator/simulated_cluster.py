@@ -7,6 +7,7 @@ the run (``simulation``).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import TypeVar, Unpack
 
 from api.connections.listener import HttpListener
@@ -47,9 +48,9 @@ class SimulatedCluster(Run):
             machine.disk.lies_about_syncs = self.odds.lies_about_syncs
             machine.rate = self.odds.rates[machine.node - 1]
 
-    def part(self, kind: type[P]) -> P:
-        """That of a scenario. Raises ``StopIteration`` if the run does not have it."""
-        return next(part for part in self.parts if isinstance(part, kind))
+    def part(self, kind: type[P]) -> P | None:
+        """That of a scenario; None if the run does not have it."""
+        return next((part for part in self.parts if isinstance(part, kind)), None)
 
     @property
     def members(self) -> list[Machine]:
@@ -69,9 +70,9 @@ class SimulatedCluster(Run):
         if machine is not None:
             self.checker.stepped(machine)
 
-    def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
-        """Resources that a broker's HTTP side holds, by name."""
-        return ()
+    def held(self, machine: Machine) -> Iterable[tuple[str, int]]:
+        """Resources that a broker holds for the scenarios of the run, by name."""
+        return chain.from_iterable(part.held(machine) for part in self.parts)
 
     # Events of machines.
 

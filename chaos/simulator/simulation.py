@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
 from functools import partial
 from typing import Unpack
 
@@ -20,19 +19,11 @@ from chaos.simulator import scenarios
 from chaos.simulator.administrators import Administrator, SharedNames
 from chaos.simulator.churn import Churner
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Producer
-from chaos.simulator.compacted_topic import LATEST, CompactedTopic, KeyReader
-from chaos.simulator.consumer_group import ConsumerGroup
 from chaos.simulator.convergence import Convergence
-from chaos.simulator.deleter import Deleter
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Aim, Faults
-from chaos.simulator.fewer_partitions import PARTITIONS, FewerPartitions
-from chaos.simulator.fewer_partitions import TOPIC as FEWER
-from chaos.simulator.follower_readers import follower_readers
 from chaos.simulator.gc_off import gc_off
 from chaos.simulator.host_odds import RESTORED
-from chaos.simulator.http.clients import HttpClients
-from chaos.simulator.http.side import HttpSide
 from chaos.simulator.long_cut import hold_cut
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import Odds
@@ -41,7 +32,6 @@ from chaos.simulator.records import GroupRecord, ReplicaRecord
 from chaos.simulator.restored import CONTRADICTIONS, Copies, restore_all
 from chaos.simulator.result import Result
 from chaos.simulator.run import RunOptions
-from chaos.simulator.scenarios.transactions.part import Transactions
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from delayed.records import TOPIC as DELAYED
 from groups.records import TOPIC as OFFSETS
@@ -61,11 +51,6 @@ class Simulation(SimulatedCluster):
     def __init__(self, seed: int, odds: Odds | None = None, **options: Unpack[RunOptions]) -> None:
         super().__init__(seed, odds, **options)
         self.faults = Faults(self)
-        self.http = None if self.odds.http is None else HttpSide(self, self.odds.http)
-        self._http_clients = None if self.http is None else HttpClients(self.http)
-        self.group = None if self.odds.group is None else ConsumerGroup(self, self.odds.group)
-        self._latest = None if self.odds.compacted is None else CompactedTopic(self, self.odds.compacted)
-        self._fewer = FewerPartitions(self) if self.odds.has_fewer_partitions else None
         aims = dict[str, Aim]()
         for scenario in scenarios.ALL:
             part = scenario.of(self, self.faults)
@@ -111,19 +96,20 @@ class Simulation(SimulatedCluster):
         self.faults.balance.changed(record, group)
 
     def began(self, machine: Machine, process: Process) -> None:
-        """Put the machine's host on the simulated network, without a listener yet."""
+        """Scenarios hear of it."""
         super().began(machine, process)
-        if self.http is not None:
-            self.http.started(machine)
+        for part in self.parts:
+            part.began(machine)
 
     async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
-        """With clients over HTTP it listens."""
-        return None if self.http is None else await self.http.serve(machine, broker)
+        """It listens if a scenario has clients over HTTP."""
+        listeners = [await part.serves(machine, broker) for part in self.parts]
+        return next((listener for listener in listeners if listener is not None), None)
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """Close the machine's connections over HTTP, too."""
-        if self.http is not None:
-            self.http.ended(machine, process, silently=silently)
+        """Scenarios hear of it."""
+        for part in self.parts:
+            part.ended(machine, process, silently=silently)
 
     def start_again(self) -> None:
         self.faults.start_again()
@@ -132,10 +118,6 @@ class Simulation(SimulatedCluster):
         """Only an older copy may."""
         self.faults.hosts.begins_again(machine)
 
-    def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
-        """Resources that a broker's HTTP side holds, by name."""
-        return () if self.http is None else self.http.held_resources(machine)
-
     def _leader_is_new(self, machine: Machine, group: GroupId, term: int) -> None:
         self.trace.note(machine.node, f"leads group {group} in term {term}")
         self.clocks.leads(machine, group, term)
@@ -143,12 +125,6 @@ class Simulation(SimulatedCluster):
 
     def _committed(self, machine: Machine, group: GroupId, commit: int) -> None:
         self.faults.committed(machine, group, commit)
-        if self.http is not None:
-            self.http.known.committed_to(group)
-        if self.group is not None:
-            self.group.committed(group)
-            if self.group.is_coordinated_by(machine, group):
-                self.faults.coordinated(machine)
         for part in self.parts:
             part.committed(machine, group)
 
@@ -195,8 +171,6 @@ class Simulation(SimulatedCluster):
         loop = asyncio.get_running_loop()
         odds = self.odds
         config = odds.topic_config
-        if odds.http is not None and not odds.http.is_append_time:
-            config["message_timestamp_type"] = "CreateTime"
         making = loop.create_task(self._make_topics(config))
         await asyncio.wait([making], timeout=SETUP_S)
         if not making.done():  # each new leader gets a fault at once
@@ -216,19 +190,12 @@ class Simulation(SimulatedCluster):
         await self.faults.balance.settled()
         convergence = Convergence(self)
         await convergence.reached()
-        if self._http_clients is not None:
-            await self._http_clients.move_leaders()
-            await convergence.reached(self.machines[:1])
-        if self.group is not None:
-            await self.group.settled()
+        for part in self.parts:
+            await part.converged(convergence)
         self.is_producing = False
         await asyncio.gather(*clients)
-        if self._latest is not None:
-            await self._latest.works()
         for part in self.parts:
             await part.actors_ended()
-        if self._http_clients is not None:
-            await self._http_clients.probe()
         await convergence.settled()
         await convergence.read_everything()
         await self.faults.removals.kept_out()
@@ -237,41 +204,26 @@ class Simulation(SimulatedCluster):
             copying.cancel()  # what it has not copied is copied once all are stopped
 
     def _begin_clients(self) -> list[asyncio.Task[None]]:
-        loop, odds = asyncio.get_running_loop(), self.odds
+        loop = asyncio.get_running_loop()
         clients = [loop.create_task(client.run()) for client in self._clients()]
-        clients += [] if self._http_clients is None else self._http_clients.begin()
-        clients += [] if self.group is None else [loop.create_task(self.group.run())]
         for part in self.parts:
             clients += part.start()
-        if odds.followers is not None:
-            stories = [part.story for part in self.parts if isinstance(part, Transactions)]
-            story = stories[0] if stories else None
-            readers = follower_readers(self, odds.followers, story)
-            clients += [loop.create_task(reader.run()) for reader in readers]
-        if self._fewer is not None:
-            clients += [loop.create_task(client.run()) for client in self._fewer.clients()]
         return clients
 
     async def _check(self) -> None:
         """What must hold in the end, beside what convergence has read."""
-        if self._latest is not None:
-            await self._latest.read_everything()
-        if self._fewer is not None:
-            self.faults.counts.update(await self._fewer.check())
-        if self.group is not None:
-            self.faults.counts.update(self.group.check())
         for part in self.parts:
             self.faults.counts.update(await part.check())
 
     def heal(self) -> None:
         """No more faults from now on."""
         self.faults.heal()
-        if self.http is not None:
-            self.http.streams.heal()
+        for part in self.parts:
+            part.heal()
 
-    def _clients(self) -> list[Producer | Consumer | Churner | Administrator | Deleter | KeyReader]:
+    def _clients(self) -> list[Producer | Consumer | Churner | Administrator]:
         odds, shared = self.odds, SharedNames()
-        clients: list[Producer | Consumer | Churner | Administrator | Deleter | KeyReader] = [
+        clients: list[Producer | Consumer | Churner | Administrator] = [
             Producer(self, f"p{number}", number % odds.partitions, has_id=number < 2)
             for number in range(odds.producers)
         ]
@@ -284,19 +236,13 @@ class Simulation(SimulatedCluster):
         ]
         if odds.churns_topics:
             clients.append(Churner(self, "churner"))
-        if odds.deletes_on_request:
-            clients.append(Deleter(self))
-        return clients if self._latest is None else [*clients, *self._latest.clients()]
+        return clients
 
     async def _make_topics(self, config: dict[str, int | str]) -> None:
         """Those of the run. ``__offsets`` may be created by its first users instead, as in production."""
         odds = self.odds
         await self.faults.deaths.registered()
         await self.make_topic(TOPIC, odds.partitions, odds.replicas, **config)
-        if odds.compacted is not None:
-            await self.make_topic(LATEST, odds.compacted.partitions, 3, **odds.compacted.topic_config)
-        if odds.has_fewer_partitions:
-            await self.make_topic(FEWER, PARTITIONS, 3, retention_ms=-1)
         for part in self.parts:
             await self.make_topics_of(part, config)
         if odds.offsets_are_compacted:

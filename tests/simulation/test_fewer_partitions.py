@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chaos.simulator.fewer_partitions import REFUSALS, REMOVALS
 from chaos.simulator.levels import BROKERS_FEWER, Seed
+from chaos.simulator.scenarios.fewer_partitions.part import REFUSALS, REMOVALS
 
 
 # requirement: F5

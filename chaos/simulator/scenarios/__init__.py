@@ -9,10 +9,26 @@ from __future__ import annotations
 from typing import Any, Final
 
 from chaos.simulator.scenario import Scenario
-from chaos.simulator.scenarios import delays, queues, transactions
+from chaos.simulator.scenarios import (
+    compaction,
+    delays,
+    deletion,
+    fewer_partitions,
+    followers,
+    groups,
+    http,
+    queues,
+    transactions,
+)
 
 ALL: Final[tuple[Scenario[Any], ...]] = (
+    deletion.SCENARIO,
+    compaction.SCENARIO,
+    http.SCENARIO,
+    groups.SCENARIO,
     transactions.SCENARIO,
+    followers.SCENARIO,
     delays.SCENARIO,
     queues.SCENARIO,
+    fewer_partitions.SCENARIO,
 )

@@ -7,7 +7,6 @@ import random
 from typing import Final
 
 from chaos.simulator.faults import Faults
-from chaos.simulator.fewer_partitions import WITHOUT_RETURN, Known, PartitionAdministrator
 from chaos.simulator.machine import Machine
 from chaos.simulator.part import OFTEN_COMPACTED, Actor, Config, Part, Topic
 from chaos.simulator.patient_judge import Place
@@ -24,6 +23,7 @@ from chaos.simulator.scenarios.delays.odds import (
     SHRINKING_PARTITIONS,
     DelayOdds,
 )
+from chaos.simulator.scenarios.fewer_partitions.actors import WITHOUT_RETURN, Known, PartitionAdministrator
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from delayed.records import TOPIC
 from raftlog.types import GroupId

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from chaos.simulator.http.wanted_tags import is_wanted
 from chaos.simulator.machine import Machine
 from chaos.simulator.originals import Original
 from chaos.simulator.patient_judge import PatientJudge
 from chaos.simulator.refusals import Attempts, may_be_done
 from chaos.simulator.result import Broken
+from chaos.simulator.scenarios.http.wanted_tags import is_wanted
 from chaos.simulator.scenarios.queues.odds import CREW, LETTERS, MAIL
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from groups.records import KINDS, TOPIC, CommittedOffset, OffsetKey

@@ -11,10 +11,14 @@ replicas. ``ending`` has the checks after all faults are healed. ``part`` is the
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from typing import Final
 
 from chaos.simulator.faults import Faults
+from chaos.simulator.odds import Odds
 from chaos.simulator.scenario import Scenario
+from chaos.simulator.scenarios.expiry.odds import ExpiryOdds, perhaps
 from chaos.simulator.scenarios.transactions.odds import (
     AFTER_A_DECISION,
     BEFORE_A_MARKER,
@@ -24,6 +28,8 @@ from chaos.simulator.scenarios.transactions.odds import (
 )
 from chaos.simulator.scenarios.transactions.part import Transactions
 from chaos.simulator.scenarios.transactions.wide import NEAR, REFUSED
+from chaos.simulator.scenarios.transactions.wide_odds import WideOdds
+from chaos.simulator.side_draws import beside
 
 SCENARIO: Final = Scenario(
     own=TransactionOdds,
@@ -36,3 +42,20 @@ SCENARIO: Final = Scenario(
     },
     counted=(NEAR, REFUSED),
 )
+
+
+def drawn(rng: random.Random) -> Odds:
+    """Draw a run of the level: in some unused ids, sinks and answers expire, in place of transactions.
+
+    In some others frames carry little, and transactions come near that.
+    """
+    plain, more = SCENARIO.drawn(rng), beside(rng)
+    cluster, own = perhaps(plain, more), plain.of(TransactionOdds)
+    assert own is not None
+    if cluster.of(ExpiryOdds) is not None:
+        return cluster.having(own.without_producers())
+    wide = WideOdds.drawn(more)
+    if wide is None:
+        return cluster
+    settings = replace(cluster.settings, frame_limits=wide.frame_limits)
+    return replace(cluster.having(own.with_wide(wide)), settings=settings)

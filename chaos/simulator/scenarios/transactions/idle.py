@@ -14,8 +14,8 @@ from typing import Final
 
 from broker.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS
-from chaos.simulator.expiry_odds import ExpiryOdds
-from chaos.simulator.forgetting import Forgetting
+from chaos.simulator.scenarios.expiry.forgetting import Forgetting
+from chaos.simulator.scenarios.expiry.odds import ExpiryOdds
 from chaos.simulator.scenarios.transactions.clients import Story, TransactionClient
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from raftlog.errors import RaftlogError

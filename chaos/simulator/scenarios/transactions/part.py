@@ -10,9 +10,10 @@ from typing import Final
 
 from chaos.simulator.clients import TIMEOUT_MS, Client
 from chaos.simulator.faults import Faults
-from chaos.simulator.fewer_partitions import WITHOUT_RETURN, Known, PartitionAdministrator
 from chaos.simulator.machine import Machine
 from chaos.simulator.part import OFTEN_COMPACTED, Actor, Config, Part, Topic
+from chaos.simulator.scenarios.expiry.odds import ExpiryOdds
+from chaos.simulator.scenarios.fewer_partitions.actors import WITHOUT_RETURN, Known, PartitionAdministrator
 from chaos.simulator.scenarios.transactions.clients import Story
 from chaos.simulator.scenarios.transactions.ending import Ending
 from chaos.simulator.scenarios.transactions.idle import FORGOTTEN, IdleUser
@@ -64,7 +65,7 @@ class Transactions(Part):
         self.story = Story.begin(odds, self.judge)
         self.judge.on_batch = partial(check_batch, self.story)
         self.ending = Ending(cluster, self.story)
-        expiry = cluster.odds.expiry
+        expiry = cluster.odds.of(ExpiryOdds)
         self._idle = None if expiry is None else IdleUser(cluster, expiry, self.story)
         if self._idle is not None:
             self.judge.on_row = self._idle.committed
