@@ -14,15 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from broker.broker import Broker
-from chaos.simulator.balance import Balance
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
-from chaos.simulator.deaths import BrokerDeaths
-from chaos.simulator.decommissions import Decommissions
-from chaos.simulator.healing_odds import DECOMMISSION, DIE, PLAN
-from chaos.simulator.host_odds import CUT, RESTORED
-from chaos.simulator.hosts import Hosts
-from chaos.simulator.join_odds import JOIN, REMOVE
-from chaos.simulator.joins import Joins
 from chaos.simulator.link_faults import LinkFaults
 from chaos.simulator.lost_files import LostFiles
 from chaos.simulator.machine import Machine
@@ -32,7 +24,6 @@ from chaos.simulator.odds import (
 )
 from chaos.simulator.part import Timed
 from chaos.simulator.planted_errors import plant_errors
-from chaos.simulator.removals import Removals
 from chaos.simulator.schedule import Fault
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.move_planner import MoveReplicas
@@ -60,12 +51,6 @@ class Faults:
         self._restart_rng = cluster.rng("restarts")
         self._odds = cluster.odds
         self.lost_files = LostFiles(cluster)
-        self.decommissions = Decommissions(cluster)
-        self.deaths = BrokerDeaths(cluster, self.counts, self.decommissions)
-        self.balance = Balance(cluster)
-        self.joins = Joins(cluster)
-        self.removals = Removals(cluster, self.counts, self.decommissions)
-        self.hosts = Hosts(cluster, self.counts, self.lost_files, self.start_again)
         self._links = LinkFaults(cluster, self._later)
         self._timed: dict[str, Timed] = {
             "kill": lambda rng: self._down(self._any(rng).kill),
@@ -90,12 +75,6 @@ class Faults:
             "forget": self._forget,
             "reassign": self._reassign,
             "transfer by hand": self._transfer_by_hand,
-            DIE: self.deaths.die,
-            DECOMMISSION: self.decommissions.decommission,
-            JOIN: self.joins.join,
-            REMOVE: self.removals.remove,
-            PLAN: self.balance.plan,
-            **self.hosts.timed,
         }
         self._aims: dict[str, Aim] = {
             "after a vote": Faults.dies,
@@ -110,7 +89,7 @@ class Faults:
     @property
     def kinds(self) -> frozenset[str]:
         """All that can happen without the faults of scenarios at random times; a run draws some of them."""
-        return frozenset((*self._timed, *self._aims, CUT, RESTORED))
+        return frozenset((*self._timed, *self._aims))
 
     def begin(self, aims: Mapping[str, Aim]) -> None:
         """Before the run: with the faults of its scenarios, and ``aims`` of all that there are."""
@@ -146,14 +125,6 @@ class Faults:
         if machine is None and fault.kind not in self._timed:
             return  # of a scenario that a smaller run lacks
         if not all(part.may_happen(fault.kind) for part in self._cluster.parts):
-            return
-        if fault.kind == DIE and not self.deaths.candidates:
-            return
-        if fault.kind == DECOMMISSION and not self.decommissions.candidates:
-            return
-        if fault.kind == JOIN and not self.joins.may_join:
-            return
-        if fault.kind == REMOVE and not self.removals.candidates:
             return
         self.happened.append(fault)
         self.counts[fault.kind] += 1

@@ -11,11 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from chaos.simulator.broker_odds import BrokerOdds
-from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, PLAN, SILENT, HealingOdds
-from chaos.simulator.host_odds import OF_ADDRESSES, OF_COPIES, HostOdds
-from chaos.simulator.join_odds import BESIDE_JOINS, JOIN, REMOVE, JoinOdds
 from chaos.simulator.network import NetworkOdds
-from chaos.simulator.side_draws import beside
 
 Own = TypeVar("Own")
 
@@ -104,9 +100,6 @@ class Odds:
     busy_s: float = 0.0  # between two quiet phases
     quiet_s: float = 0.0  # without requests and new faults; 0: never
     offsets_are_compacted: bool = False  # in the run, with small segments
-    healing: HealingOdds | None = None  # brokers die
-    joins: JoinOdds | None = None  # brokers come that were not there from the start
-    hosts: HostOdds | None = None  # brokers are copied and moved
     scenarios: tuple[object, ...] = ()  # the parameters of each scenario of the run
 
     @classmethod
@@ -162,103 +155,6 @@ class Odds:
         if rng.random() < 0.33:
             drawn = replace(drawn, timed=(*drawn.timed, *(FORGET,) * rng.choice((1, 1, 3))))
         return drawn._with_administrators(rng) if rng.random() < 0.33 else drawn
-
-    @classmethod
-    def drawn_healing(cls, rng: random.Random) -> Odds:
-        """Brokers die one after the other, in a long run with few other faults and with brokers to spare.
-
-        Messages are not delayed by an election timeout: no controller would lead for ``broker_dead_ms``.
-        """
-        drawn, healing = cls.drawn(rng).with_few_clients(rng), HealingOdds.drawn(rng)
-        brokers = 6 if healing.has_racks else rng.choice((4, 5, 5, 6))
-        if healing.is_decommissioning:  # the others are enough for all replicas when those are dead
-            healing = replace(healing, dead_for_good=min(healing.dead_for_good, brokers - 4))
-        others = HEARD if healing.has_racks else (*HEARD, *SILENT)
-        rates = (1.0,) if drawn.retention_ms >= 0 else (1.0, 1.0, 0.9, 1.1)
-        return replace(
-            drawn,
-            brokers=brokers,
-            rates=tuple(rng.choice(rates) for _ in range(brokers)),
-            network=replace(drawn.network, jitter_s=min(drawn.network.jitter_s, 0.02)),
-            timed=(
-                *(DIE,) * 4,
-                *rng.sample(others, rng.choice((0, 1, 1, 2))),
-                *(DECOMMISSION,) * (2 if healing.is_decommissioning else 0),
-            ),
-            aimed=dict.fromkeys(AIMED_FAULTS, 0.0),
-            pause_s=rng.choice((0.5, 1.0, 2.0)),
-            faults_s=rng.choice((20.0, 30.0, 40.0)),
-            partitions=rng.choice((2, 4, 6)),
-            think_s=0.2,
-            healing=healing,
-            settings=healing.settings_of(drawn.settings),
-        )
-
-    @classmethod
-    def drawn_balancing(cls, rng: random.Random) -> Odds:
-        """The same with brokers that are balanced, and administrators who have them balanced."""
-        drawn = cls.drawn_healing(rng)
-        after_ms, moves_max = rng.choice((1_000, 2_000, 4_000)), rng.choice((0, 1, 2, 2, 10))
-        settings = replace(drawn.settings, balance_after_ms=after_ms, balancing_moves_max=moves_max)
-        return replace(drawn, settings=settings, timed=(*drawn.timed, *(PLAN,) * 4))
-
-    @classmethod
-    def drawn_joining(cls, rng: random.Random) -> Odds:
-        """Brokers join while others crash, lose files, are decommissioned and removed, with few clients.
-
-        No broker is silent for so long that it counts as dead.
-        """
-        drawn = cls.drawn(rng).with_few_clients(rng)
-        brokers = rng.choice((1, 3, 3, 3))
-        forgets = (FORGET,) * rng.choice((0, 0, 2))
-        leaves = (DECOMMISSION, DECOMMISSION, REMOVE, REMOVE) if rng.random() < 0.6 else ()
-        stale = (STALE_METADATA,) if rng.random() < 0.3 else ()
-        return replace(
-            drawn,
-            brokers=brokers,
-            rates=(1.0,) * brokers,
-            replicas=min(drawn.replicas, brokers),
-            network=replace(drawn.network, jitter_s=min(drawn.network.jitter_s, 0.02)),
-            timed=(*(JOIN,) * 4, *rng.sample(BESIDE_JOINS, rng.choice((1, 2, 4))), *forgets, *leaves, *stale),
-            aimed={kind: min(odds, 0.02) for kind, odds in drawn.aimed.items()},
-            pause_s=max(drawn.pause_s, 0.3),
-            faults_s=rng.choice((8.0, 12.0, 20.0)),
-            think_s=0.2,
-            retention_bytes=-1,
-            retention_ms=-1,
-            joins=JoinOdds.drawn(rng),
-            healing=HealingOdds(is_decommissioning=True),
-        )
-
-    @classmethod
-    def drawn_with_hosts(cls, rng: random.Random) -> Odds:
-        """Brokers are copied, or join and change their addresses; in some runs a link is cut at last.
-
-        Where it is cut for certain, there are brokers to spare, and none joins.
-        """
-        is_cut = rng.random() < 0.4
-        drawn = replace(
-            cls.drawn_joining(rng), faults_s=rng.choice((6.0, 10.0)), pause_s=rng.choice((0.5, 1.0))
-        )
-        others = tuple(kind for kind in drawn.timed if kind in BESIDE_JOINS)[:2]
-        brokers = 5 if is_cut else drawn.brokers
-        may_copy = drawn.replicas >= 3 or is_cut
-        aims = (*OF_ADDRESSES, *(OF_COPIES if may_copy else ()))
-        chosen = tuple(rng.sample(aims, 2)) * 2
-        odds = HostOdds.drawn(rng, has_spare=is_cut)
-        dying = HealingOdds(broker_dead_ms=4_000, dead_for_good=1)
-        settings = replace(drawn.settings, ages_disks=True)
-        return replace(
-            drawn,
-            brokers=brokers,
-            rates=(1.0,) * brokers,
-            replicas=3 if is_cut else drawn.replicas,
-            timed=(*others, *chosen, *(() if is_cut else (JOIN,) * 2)),
-            joins=None if is_cut else drawn.joins,
-            healing=dying if odds.kills else drawn.healing,
-            settings=dying.settings_of(settings) if odds.kills else settings,
-            hosts=odds.with_restore(beside(rng)),
-        )
 
     def with_few_clients(self, rng: random.Random) -> Odds:
         """Compaction runs often, replicas move and are lost in more of the runs than elsewhere."""

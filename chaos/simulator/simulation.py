@@ -23,13 +23,11 @@ from chaos.simulator.convergence import Convergence
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Aim, Faults
 from chaos.simulator.gc_off import gc_off
-from chaos.simulator.host_odds import RESTORED
-from chaos.simulator.long_cut import hold_cut
 from chaos.simulator.machine import Machine
+from chaos.simulator.memberships import Memberships
 from chaos.simulator.odds import Odds
 from chaos.simulator.part import OFTEN_COMPACTED, Config, Part
 from chaos.simulator.records import GroupRecord, ReplicaRecord
-from chaos.simulator.restored import CONTRADICTIONS, Copies, restore_all
 from chaos.simulator.result import Result
 from chaos.simulator.run import RunOptions
 from chaos.simulator.simulated_cluster import SimulatedCluster
@@ -57,10 +55,7 @@ class Simulation(SimulatedCluster):
             self.parts += [] if part is None else [part]
             aims |= scenario.aims
         self.faults.begin(aims)
-        hosts = self.odds.hosts
-        self._copies = (
-            None if hosts is None or not hosts.restores else Copies(self, hosts, self.faults.transfer)
-        )
+        self.memberships = Memberships(self)
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
             if frame[0] == FrameKind.RAFT and sender > 0:  # not of a copy
@@ -70,7 +65,7 @@ class Simulation(SimulatedCluster):
 
         self.network.on_frame = frame_left
         self.checker.on_leader = self._leader_is_new
-        self.checker.on_vote = self.faults.joins.voted
+        self.checker.on_vote = self.memberships.voted
         self.checker.on_changed = self._replica_changed
         self.checker.on_commit = self._committed
         for machine in self.machines:
@@ -87,13 +82,14 @@ class Simulation(SimulatedCluster):
     def made(self, machine: Machine, broker: Broker) -> None:
         """Its metadata are watched."""
         super().made(machine, broker)
-        broker.controller.subscribe(self.faults.balance.shown)
-        broker.controller.subscribe(self.faults.removals.shown)
+        for part in self.parts:
+            broker.controller.subscribe(part.shown)
 
     def _replica_changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
         self.log_starts.changed(record, replica, group)
-        self.faults.joins.changed(record, replica, group)
-        self.faults.balance.changed(record, group)
+        self.memberships.changed(record, replica, group)
+        for part in self.parts:
+            part.changed(record, replica, group)
 
     def began(self, machine: Machine, process: Process) -> None:
         """Scenarios hear of it."""
@@ -115,8 +111,9 @@ class Simulation(SimulatedCluster):
         self.faults.start_again()
 
     def begins_again(self, machine: Machine) -> None:
-        """Only an older copy may."""
-        self.faults.hosts.begins_again(machine)
+        """Scenarios hear of it."""
+        for part in self.parts:
+            part.begins_again(machine)
 
     def _leader_is_new(self, machine: Machine, group: GroupId, term: int) -> None:
         self.trace.note(machine.node, f"leads group {group} in term {term}")
@@ -137,8 +134,8 @@ class Simulation(SimulatedCluster):
             self.violated("L1 the run ends", repr(error))
         finally:
             self.loop.close()
-        if self._copies is not None and not self.violations:
-            self._restore(self._copies)
+        for part in () if self.violations else self.parts:
+            part.stopped()
         for anomaly in () if self.loop.is_stopped else check(self.history):  # stopped: no final reads
             if anomaly.severity is not Severity.NORMAL:
                 self.violated(f"H {anomaly.kind}", f"partition {anomaly.partition}: {anomaly.detail}")
@@ -152,16 +149,6 @@ class Simulation(SimulatedCluster):
             timeline=self.trace.timeline(),
             happened=tuple(self.faults.happened),
         )
-
-    def _restore(self, copies: Copies) -> None:
-        """All brokers start from copies, as another cluster that goes on where this one has ended."""
-        copies.make_the_rest()
-        restored = restore_all(self, copies)
-        self.violations += restored.violations
-        self.trace.add(restored.trace)
-        fits = {f"{RESTORED}, {fit.name.lower()}" for fit in restored.fits.values()}
-        self.faults.counts.update({RESTORED, *fits})
-        self.faults.counts[CONTRADICTIONS] += bool(restored.contradictions)
 
     async def live(self) -> None:
         """Faults, then healing, then the final checks."""
@@ -178,16 +165,11 @@ class Simulation(SimulatedCluster):
         await making
         clients = self._begin_clients()
         breaking = loop.create_task(self.faults.run())
-        copying = None if self._copies is None else loop.create_task(self._copies.make_while_running())
         await asyncio.sleep(odds.faults_s)
         self.heal()
         breaking.cancel()
-        await self.faults.joins.settled()
-        await self.faults.removals.settled()
-        await self.faults.hosts.settled()
-        await hold_cut(self, self.faults.counts, self.faults.deaths)
-        await self.faults.deaths.restored()
-        await self.faults.balance.settled()
+        for part in self.parts:
+            await part.faults_ended()
         convergence = Convergence(self)
         await convergence.reached()
         for part in self.parts:
@@ -198,10 +180,8 @@ class Simulation(SimulatedCluster):
             await part.actors_ended()
         await convergence.settled()
         await convergence.read_everything()
-        await self.faults.removals.kept_out()
-        await self._check()
-        if copying is not None:
-            copying.cancel()  # what it has not copied is copied once all are stopped
+        for part in self.parts:
+            self.faults.counts.update(await part.check())
 
     def _begin_clients(self) -> list[asyncio.Task[None]]:
         loop = asyncio.get_running_loop()
@@ -209,11 +189,6 @@ class Simulation(SimulatedCluster):
         for part in self.parts:
             clients += part.start()
         return clients
-
-    async def _check(self) -> None:
-        """What must hold in the end, beside what convergence has read."""
-        for part in self.parts:
-            self.faults.counts.update(await part.check())
 
     def heal(self) -> None:
         """No more faults from now on."""
@@ -241,7 +216,8 @@ class Simulation(SimulatedCluster):
     async def _make_topics(self, config: dict[str, int | str]) -> None:
         """Those of the run. ``__offsets`` may be created by its first users instead, as in production."""
         odds = self.odds
-        await self.faults.deaths.registered()
+        for part in self.parts:
+            await part.prepared()
         await self.make_topic(TOPIC, odds.partitions, odds.replicas, **config)
         for part in self.parts:
             await self.make_topics_of(part, config)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulator.join_odds import JOIN, REMOVE
-from chaos.simulator.joins import share_majorities
 from chaos.simulator.levels import BROKERS_JOINING, Seed
+from chaos.simulator.memberships import share_majorities
+from chaos.simulator.scenarios.joining.odds import JOIN, REMOVE
 from raftlog.core.membership import Membership
 from raftlog.types import NodeId
 

@@ -163,7 +163,7 @@ def test_random_parameters_of_every_world_have_names() -> None:
     drawn = {*parameters(Seed("brokers-queue", 1).odds())}
     assert any(each.startswith("scenarios.QueueOdds.partitions ") for each in drawn)
     assert any(each.startswith("timed ") for each in drawn)
-    assert "healing None" in drawn
+    assert "settings.unused_ms None" in drawn
 
 
 def test_more_seeds_are_run_that_draw_a_rare_kind_of_fault() -> None:

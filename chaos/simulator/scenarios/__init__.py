@@ -10,13 +10,17 @@ from typing import Any, Final
 
 from chaos.simulator.scenario import Scenario
 from chaos.simulator.scenarios import (
+    balancing,
     compaction,
     delays,
     deletion,
     fewer_partitions,
     followers,
     groups,
+    healing,
+    hosts,
     http,
+    joining,
     queues,
     transactions,
 )
@@ -31,4 +35,8 @@ ALL: Final[tuple[Scenario[Any], ...]] = (
     delays.SCENARIO,
     queues.SCENARIO,
     fewer_partitions.SCENARIO,
+    joining.SCENARIO,
+    hosts.SCENARIO,
+    healing.SCENARIO,
+    balancing.SCENARIO,
 )

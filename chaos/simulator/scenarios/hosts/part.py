@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from itertools import count
@@ -19,9 +18,13 @@ from api.connections.listener import HttpListener
 from broker.broker import Broker
 from chaos.simulator.convergence import RECOVERY_S, Convergence
 from chaos.simulator.event_loop import Process
-from chaos.simulator.host_odds import ADDRESS, ADDRESSES, BESIDE, UNHEARD
-from chaos.simulator.lost_files import DATA, LostFiles, known_of
+from chaos.simulator.faults import Faults
+from chaos.simulator.lost_files import DATA, known_of
 from chaos.simulator.machine import LOCALHOST, Machine
+from chaos.simulator.part import Part, Timed
+from chaos.simulator.scenarios.hosts.long_cut import hold_cut
+from chaos.simulator.scenarios.hosts.odds import ADDRESS, ADDRESSES, BESIDE, RESTORED, UNHEARD, HostOdds
+from chaos.simulator.scenarios.hosts.restored import CONTRADICTIONS, Copies, restore_all
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.image import BrokerInfo
 from raftlog.storage import twin_file
@@ -40,8 +43,6 @@ AGAIN_S: Final = 0.25
 NEW_PORTS: Final = 20_000
 BROKERS_MAX: Final = 8
 
-Timed = Callable[[random.Random], None]
-
 
 @dataclass(frozen=True, slots=True)
 class _Image:
@@ -52,24 +53,31 @@ class _Image:
     files: dict[str, bytes]
 
 
-class Hosts:
+class Hosts(Part):
     """The copies and the addresses of one run."""
 
-    def __init__(
-        self,
-        cluster: SimulatedCluster,
-        counts: Counter[str],
-        lost_files: LostFiles,
-        start_again: Callable[[], None],
-    ) -> None:
+    def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: HostOdds) -> None:
         self._cluster = cluster
-        self._counts = counts
-        self._lost_files = lost_files
-        self._start_again = start_again
+        self._odds = odds
+        self._counts = faults.counts
+        self._lost_files = faults.lost_files
+        self._start_again = faults.start_again
+        self._restored_from = Copies(cluster, odds, faults.transfer) if odds.restores else None
+        self._copying: asyncio.Task[None] | None = None
         self._ports = count(NEW_PORTS)
         self._copies: list[Machine] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self.timed: dict[str, Timed] = {
+
+    def start(self) -> list[asyncio.Task[None]]:
+        """Begin to copy all brokers, if they shall all start from copies in the end."""
+        if self._restored_from is not None:
+            making = self._restored_from.make_while_running()
+            self._copying = asyncio.get_running_loop().create_task(making)
+        return []
+
+    def faults(self) -> dict[str, Timed]:
+        """Brokers are copied, or moved."""
+        return {
             BESIDE: lambda rng: self._with_image(rng, self._beside),
             UNHEARD: lambda rng: self._with_image(rng, self._unheard),
             ADDRESS: self._move_one,
@@ -260,16 +268,33 @@ class Hosts:
         """A broker takes its disk for an older copy."""
         record = twin_file.load(machine.disk, DATA, AGE_FILE, DiskRecord)
         is_copy = record is not None and record.disk.disk_id == machine.copied_disk
-        if self._cluster.odds.hosts is not None and not is_copy:
+        if not is_copy:
             self._cluster.violated(ORIGINAL, f"{machine.name} begins again on its own disk")
 
-    async def settled(self) -> None:
-        """Return once no copy runs, all brokers hear one another (L2), and none is on an older copy (L15).
+    async def faults_ended(self) -> None:
+        """Brokers hear one another (L2), and none is on an older copy (L15); then a link is cut."""
+        await self._settled()
+        await hold_cut(self._cluster, self._odds, self._counts)
 
-        Only in runs with copies and moves: a broker that has just started in others has heard no peer yet.
-        """
-        if self._cluster.odds.hosts is None:
+    async def check(self) -> dict[str, int]:
+        """What is not copied by now is copied once all brokers are stopped."""
+        if self._copying is not None:
+            self._copying.cancel()
+        return {}
+
+    def stopped(self) -> None:
+        """All brokers start from copies, as another cluster that goes on where this one has ended."""
+        if self._restored_from is None:
             return
+        self._restored_from.make_the_rest()
+        restored = restore_all(self._cluster, self._restored_from)
+        self._cluster.violations += restored.violations
+        self._cluster.trace.add(restored.trace)
+        fits = {f"{RESTORED}, {fit.name.lower()}" for fit in restored.fits.values()}
+        self._counts.update({RESTORED, *fits})
+        self._counts[CONTRADICTIONS] += bool(restored.contradictions)
+
+    async def _settled(self) -> None:
         await asyncio.gather(*self._tasks)
         deadline = self._cluster.loop.now + RECOVERY_S
         while apart := self._apart():

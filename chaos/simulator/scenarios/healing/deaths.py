@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from chaos.simulator.decommissions import Decommissions
 from chaos.simulator.machine import Machine
 from chaos.simulator.placement_checks import misplaced
+from chaos.simulator.scenarios.healing.decommissions import Decommissions
+from chaos.simulator.scenarios.healing.odds import HealingOdds
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.image import MetadataImage, PartitionInfo
 from partitions.metadata.refusals import AVOIDED_MS
@@ -27,17 +28,23 @@ AWAY_S: Final = (1.0, 3.0, 5.0, 8.0, 15.0)
 
 
 class BrokerDeaths:
-    """The dead brokers of one run. Does nothing in runs without ``odds.healing``."""
+    """The dead brokers of one run."""
 
-    def __init__(self, cluster: SimulatedCluster, counts: Counter[str], decommissions: Decommissions) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        odds: HealingOdds,
+        counts: Counter[str],
+        decommissions: Decommissions,
+    ) -> None:
         self._cluster = cluster
         self._counts = counts
         self._decommissions = decommissions
-        self._odds = cluster.odds.healing
+        self._odds = odds
 
     async def registered(self) -> None:
         """Return once all brokers may get replicas: a topic that is made earlier cannot use all racks."""
-        is_registered = self._odds is None
+        is_registered = False
         while not is_registered:
             await asyncio.sleep(0.1)
             image = self._image()
@@ -75,7 +82,6 @@ class BrokerDeaths:
 
     def die(self, rng: random.Random) -> None:
         """One of the candidates is killed or loses power."""
-        assert self._odds is not None
         machine = rng.choice(self.candidates)
         left = self._odds.dead_for_good - sum(each.is_gone for each in self._cluster.machines)
         machine.is_kept_off = True
@@ -115,8 +121,6 @@ class BrokerDeaths:
 
         Brokers that are cut off may not know which copies are theirs.
         """
-        if self._odds is None:
-            return
         cluster = self._cluster
         deadline = cluster.loop.now + RESTORED_S
         problems = list(self._problems(cut_off))

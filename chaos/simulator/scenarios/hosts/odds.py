@@ -6,6 +6,11 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
+from chaos.simulator.odds import Odds
+from chaos.simulator.scenarios.healing.odds import HealingOdds
+from chaos.simulator.scenarios.joining.odds import BESIDE_JOINS, JOIN, JoinOdds
+from chaos.simulator.side_draws import beside
+
 BESIDE: Final = "copy beside its original"
 """A copy of a broker's disk is started while the broker runs; later both may restart, and all others."""
 
@@ -50,3 +55,31 @@ class HostOdds:
         """In half of the runs. Mostly the brokers ran, and their disks have grown older in between or not."""
         restores = rng.choice(("", "", "", STOPPED, RUNNING, RUNNING))
         return replace(self, restores=restores, copy_s=rng.choice((0.02, 0.2, 1.0)))
+
+
+def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, HostOdds]:
+    """Brokers are copied, or join and change their addresses; in some runs a link is cut at last.
+
+    Where it is cut for certain, there are brokers to spare, and none joins.
+    """
+    cluster = replace(cluster, faults_s=rng.choice((6.0, 10.0)), pause_s=rng.choice((0.5, 1.0)))
+    is_cut = cluster.of(JoinOdds) is None
+    others = tuple(kind for kind in cluster.timed if kind in BESIDE_JOINS)[:2]
+    brokers = 5 if is_cut else cluster.brokers
+    may_copy = cluster.replicas >= 3 or is_cut
+    aims = (*OF_ADDRESSES, *(OF_COPIES if may_copy else ()))
+    chosen = tuple(rng.sample(aims, 2)) * 2
+    hosts = HostOdds.drawn(rng, has_spare=is_cut)
+    settings = replace(cluster.settings, ages_disks=True)
+    if hosts.kills:
+        dying = HealingOdds(broker_dead_ms=4_000, dead_for_good=1)
+        cluster, settings = cluster.having(dying), dying.settings_of(settings)
+    cluster = replace(
+        cluster,
+        brokers=brokers,
+        rates=(1.0,) * brokers,
+        replicas=3 if is_cut else cluster.replicas,
+        timed=(*others, *chosen, *(() if is_cut else (JOIN,) * 2)),
+        settings=settings,
+    )
+    return cluster, hosts.with_restore(beside(rng))

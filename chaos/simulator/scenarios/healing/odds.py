@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from chaos.simulator.broker_odds import BrokerOdds
+from chaos.simulator.odds import AIMED_FAULTS, Odds
 
 DIE: Final = "die"
 """A broker dies for good, or is off for a while."""
 
 DECOMMISSION: Final = "decommission"
 """An operator takes a broker out of use, for a while or for good."""
-
-PLAN: Final = "plan"
-"""An operator has the brokers balanced: by a new plan, an old one, or a cancelled one."""
 
 SILENT: Final = (
     "kill",
@@ -64,3 +62,34 @@ class HealingOdds:
             healing_moves_max=self.moves_max,
             has_racks=self.has_racks,
         )
+
+
+def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, HealingOdds]:
+    """Brokers die one after the other, in a long run with few other faults and with brokers to spare.
+
+    Messages are not delayed by an election timeout: no controller would lead for ``broker_dead_ms``.
+    """
+    cluster, healing = cluster.with_few_clients(rng), HealingOdds.drawn(rng)
+    brokers = 6 if healing.has_racks else rng.choice((4, 5, 5, 6))
+    if healing.is_decommissioning:  # the others are enough for all replicas when those are dead
+        healing = replace(healing, dead_for_good=min(healing.dead_for_good, brokers - 4))
+    others = HEARD if healing.has_racks else (*HEARD, *SILENT)
+    rates = (1.0,) if cluster.retention_ms >= 0 else (1.0, 1.0, 0.9, 1.1)
+    cluster = replace(
+        cluster,
+        brokers=brokers,
+        rates=tuple(rng.choice(rates) for _ in range(brokers)),
+        network=replace(cluster.network, jitter_s=min(cluster.network.jitter_s, 0.02)),
+        timed=(
+            *(DIE,) * 4,
+            *rng.sample(others, rng.choice((0, 1, 1, 2))),
+            *(DECOMMISSION,) * (2 if healing.is_decommissioning else 0),
+        ),
+        aimed=dict.fromkeys(AIMED_FAULTS, 0.0),
+        pause_s=rng.choice((0.5, 1.0, 2.0)),
+        faults_s=rng.choice((20.0, 30.0, 40.0)),
+        partitions=rng.choice((2, 4, 6)),
+        think_s=0.2,
+        settings=healing.settings_of(cluster.settings),
+    )
+    return cluster, healing

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Final
 
 from broker.broker import Broker
-from chaos.simulator.decommissions import Decommissions
 from chaos.simulator.machine import Machine
+from chaos.simulator.scenarios.healing.part import Healing
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.commands import AdmitBroker, ForgetBroker
 from partitions.metadata.image import MetadataImage
@@ -35,10 +35,9 @@ ATTEMPTS: Final = 20  # to remove a broker that is off; then it starts again
 class Removals:
     """One run's operator, and the checks."""
 
-    def __init__(self, cluster: SimulatedCluster, counts: Counter[str], decommissions: Decommissions) -> None:
+    def __init__(self, cluster: SimulatedCluster, counts: Counter[str]) -> None:
         self._cluster = cluster
         self._counts = counts
-        self._decommissions = decommissions
         self._begun: set[NodeId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._removed_at: dict[NodeId, int] = {}  # the lowest version of metadata that show it as removed
@@ -46,7 +45,8 @@ class Removals:
     @property
     def candidates(self) -> list[NodeId]:
         """The brokers that may be removed now."""
-        return sorted(self._decommissions.chosen - self._begun)
+        healing = self._cluster.part(Healing)
+        return [] if healing is None else sorted(healing.decommissions.chosen - self._begun)
 
     def remove(self, rng: random.Random) -> None:
         """One of the candidates is stopped once it holds nothing, and removed; or removed while it runs."""

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Final, cast
 from broker.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client
 from chaos.simulator.event_loop import Process
-from chaos.simulator.host_odds import STOPPED, HostOdds
 from chaos.simulator.log_view import Entry, LogView
 from chaos.simulator.lost_files import DATA, NOBODYS
 from chaos.simulator.machine import Machine
+from chaos.simulator.scenarios.hosts.odds import STOPPED, HostOdds
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.values import QUORUM
 from raftlog.errors import RaftlogError

@@ -13,9 +13,9 @@ from collections import Counter
 from typing import Final
 
 from chaos.simulator.convergence import Convergence
-from chaos.simulator.deaths import BrokerDeaths
-from chaos.simulator.host_odds import CUT
 from chaos.simulator.machine import Machine
+from chaos.simulator.scenarios.healing.part import Healing
+from chaos.simulator.scenarios.hosts.odds import CUT, HostOdds
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from raftlog.errors import RaftlogError
 from raftlog.types import METADATA_GROUP
@@ -25,10 +25,9 @@ LOOK_EVERY_S: Final = 3.0
 SOON_S: Final = 6.0  # every broker serves again so soon after a leadership has moved
 
 
-async def hold_cut(cluster: SimulatedCluster, counts: Counter[str], deaths: BrokerDeaths) -> None:
+async def hold_cut(cluster: SimulatedCluster, odds: HostOdds, counts: Counter[str]) -> None:
     """Cut a link, look at the cluster for a while, and mend it. Does nothing in runs without cuts."""
-    odds, members = cluster.odds.hosts, cluster.members
-    if odds is None or not odds.cuts or len(members) < 3:
+    if not odds.cuts or len(cluster.members) < 3:
         return
     rng, convergence = cluster.rng("cut link"), Convergence(cluster, "while cut")
     await convergence.reached()
@@ -38,14 +37,16 @@ async def hold_cut(cluster: SimulatedCluster, counts: Counter[str], deaths: Brok
     directions = rng.choice(([(one, other), (other, one)], [(one, other)], [(other, one)]))
     cluster.trace.note(None, f"{directions} are cut for long")
     cluster.network.cut(directions, holds=rng.random() < 0.5)
-    if odds.kills:
-        deaths.die_beside(rng, pair)
+    healing = cluster.part(Healing)
+    if odds.kills and healing is not None:
+        healing.deaths.die_beside(rng, pair)
     await convergence.reached(_up(cluster))
     for _ in range(LOOKS):
         await asyncio.sleep(LOOK_EVERY_S)
         await convergence.reached(_up(cluster), within_s=SOON_S)
         await _confirm_metadata(cluster)
-    await deaths.restored(cut_off=pair)
+    if healing is not None:
+        await healing.deaths.restored(cut_off=pair)
     cluster.network.mend()
 
 

@@ -15,8 +15,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from chaos.simulator.faults import Faults
 from chaos.simulator.machine import Machine
-from chaos.simulator.records import GroupRecord
+from chaos.simulator.part import Part, Timed
+from chaos.simulator.records import GroupRecord, ReplicaRecord
+from chaos.simulator.scenarios.balancing.odds import PLAN, BalanceOdds
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.balancing import PlanProposal
 from partitions.metadata.commands import EndPlan, StartPlan
@@ -34,22 +37,22 @@ LATE_S: Final = (0.0, 0.0, 1.0, 5.0)  # between a plan and its execution
 CANCELLED_S: Final = (0.1, 1.0, 3.0)
 
 
-class Balance:
-    """One run's administrator, and the checks. Does nothing in runs that do not balance."""
+class Balancing(Part):
+    """One run's administrator, and the checks."""
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: BalanceOdds) -> None:
         self._cluster = cluster
         self._tasks: set[asyncio.Task[None]] = set()
         self._factors: dict[GroupId, int] = {}
         self._newest = MetadataImage()
 
-    @property
-    def _is_on(self) -> bool:
-        return self._cluster.odds.settings.balance_after_ms < 120_000
-
     # The administrator.
 
-    def plan(self, rng: random.Random) -> None:
+    def faults(self) -> dict[str, Timed]:
+        """An administrator has the brokers balanced."""
+        return {PLAN: self._begin_plan}
+
+    def _begin_plan(self, rng: random.Random) -> None:
         """A plan is made, carried out, perhaps later or twice, and perhaps cancelled."""
         task = asyncio.get_running_loop().create_task(self._plan(random.Random(rng.random())))
         self._tasks.add(task)
@@ -84,7 +87,7 @@ class Balance:
 
     def shown(self, image: MetadataImage) -> None:
         """A broker has applied metadata."""
-        if not self._is_on or image.version <= self._newest.version:
+        if image.version <= self._newest.version:
             return
         earlier, self._newest = self._newest.plan, image
         if earlier is not None and image.plan is not None and image.plan.version != earlier.version:
@@ -97,7 +100,7 @@ class Balance:
                     detail = f"{topic.name}/{partition.partition} shall be on {list(row)}"
                     self._cluster.violated(VOTERS, detail)
 
-    def changed(self, record: GroupRecord, group: RaftGroup[object]) -> None:
+    def changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
         """A replica has changed."""
         factor = self._factors.get(record.group_id, 0)
         few = [sorted(half) for half in group.membership.halves if len(half) < factor]
@@ -105,10 +108,8 @@ class Balance:
             detail = f"group {record.group_id} has voters {few[0]} of {factor} replicas"
             self._cluster.violated(VOTERS, detail)
 
-    async def settled(self) -> None:
+    async def faults_ended(self) -> None:
         """Return once nothing moves, and all brokers carry alike where that needs no administrator."""
-        if not self._is_on:
-            return
         deadline = self._cluster.loop.now + BALANCED_S
         problems = list(self._problems())
         while problems and self._cluster.loop.now < deadline:

@@ -12,6 +12,7 @@ import contextlib
 import random
 from typing import Final
 
+from chaos.simulator.scenarios.healing.odds import HealingOdds
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.commands import DecommissionBroker
 from partitions.metadata.image import MetadataImage
@@ -25,16 +26,15 @@ TIMEOUT_MS: Final = 2000
 class Decommissions:
     """One run's operator."""
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: SimulatedCluster, odds: HealingOdds) -> None:
         self._cluster = cluster
-        self._odds = cluster.odds.healing
+        self._odds = odds
         self._chosen: set[NodeId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def candidates(self) -> list[NodeId]:
         """The brokers that may be decommissioned now."""
-        assert self._odds is not None
         machines = self._cluster.machines
         spare = len(machines) - self._odds.dead_for_good - len(self._chosen) - 1
         if spare < self._cluster.odds.replicas:
