@@ -122,8 +122,8 @@ class Faults:
         machine = self._cluster.machines[fault.node - 1] if fault.node else None
         if self._cluster.is_healed or (machine is not None and not machine.is_up):
             return
-        if machine is None and fault.kind not in self._timed:
-            return  # of a scenario that a smaller run lacks
+        if machine is None and self._cluster.schedule is not None and fault.kind not in self._timed:
+            return  # of a scenario that this smaller run lacks
         if not all(part.may_happen(fault.kind) for part in self._cluster.parts):
             return
         self.happened.append(fault)

@@ -30,7 +30,7 @@ def fault_kinds() -> dict[str, frozenset[str]]:
     simulation = Simulation(0, CALM)
     simulation.loop.close()
     return {
-        BROKERS: simulation.faults.kinds.union(*((*each.timed, *each.counted) for each in scenarios.ALL)),
+        BROKERS: simulation.faults.kinds.union(*(each.scenario.kinds for each in scenarios.ALL)),
         CORE: CoreFaults(Group(3, 0, core_odds.CALM), 0, None).kinds,
         LOG: frozenset(log_run.FAULTS),
         GROUPS: frozenset((*life.FAULTS, life.ANSWER_LOST)),

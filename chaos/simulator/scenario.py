@@ -21,7 +21,7 @@ Own = TypeVar("Own")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario(Generic[Own]):
-    """One scenario. ``timed`` and ``counted`` are the kinds of faults that runs with it must reach."""
+    """One scenario. ``timed``: its faults at random times; ``counted``: what runs count beside faults."""
 
     own: type[Own]
     draw: Callable[[random.Random, Odds], tuple[Odds, Own]]
@@ -30,6 +30,11 @@ class Scenario(Generic[Own]):
     aims: Mapping[str, Aim] = field(default_factory=dict)  # what happens at its worst moments
     timed: tuple[str, ...] = ()
     counted: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """All kinds of faults that runs with it must reach."""
+        return frozenset((*self.aims, *self.timed, *self.counted))
 
     def drawn(self, rng: random.Random) -> Odds:
         """Draw a run with it, and with those that it stands on."""

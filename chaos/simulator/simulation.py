@@ -50,10 +50,10 @@ class Simulation(SimulatedCluster):
         super().__init__(seed, odds, **options)
         self.faults = Faults(self)
         aims = dict[str, Aim]()
-        for scenario in scenarios.ALL:
-            part = scenario.of(self, self.faults)
+        for listed in scenarios.ALL:
+            part = listed.scenario.of(self, self.faults)
             self.parts += [] if part is None else [part]
-            aims |= scenario.aims
+            aims |= listed.scenario.aims
         self.faults.begin(aims)
         self.memberships = Memberships(self)
 

@@ -13,7 +13,7 @@ from zlib import crc32
 import pytest
 
 from chaos.simulator import __main__ as command_line
-from chaos.simulator.exploration import ROUND_S, SHARES, WHOLE, drawn_first, fresh
+from chaos.simulator.exploration import SHARES, WHOLE, drawn_first, fresh
 from chaos.simulator.group_level import life
 from chaos.simulator.levels import BROKERS, BROKERS_LONG, CORE, GROUPS, LOG, MIX, Seed, seeds
 from chaos.simulator.odds import Odds
@@ -34,6 +34,7 @@ from chaos.simulator.seed_choice import (
     listed,
     remember,
 )
+from chaos.simulator.share import ROUND_S
 
 
 def git(checkout: Path, *arguments: str) -> str:
