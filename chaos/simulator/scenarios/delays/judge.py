@@ -1,6 +1,6 @@
 """Compares what is committed about delayed messages with what is in their topics, and with the answers.
 
-Decides: D1 to D6. Leaves to others: the end of a run (``level``).
+Decides: D1 to D6. Leaves to others: the end of a run (``part``).
 """
 
 from __future__ import annotations

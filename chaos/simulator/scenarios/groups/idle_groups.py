@@ -1,6 +1,6 @@
 """Groups without members whose offsets expire: operators commit for them now and then.
 
-Decides: which commits are sent. Leaves to others: the records (``consumer_group``), and when a group may be
+Decides: which commits are sent. Leaves to others: the records (``part``), and when a group may be
 forgotten (``forgetting``).
 
 Each offset is committed once, so that a committed one names its request.

@@ -1,8 +1,5 @@
-"""A consumer group over whole brokers: members use the real service of any broker, and the committed records
-of its partition of ``__offsets`` are checked.
-
-Decides: the faults of members and of their requests, and when the group must have settled. Leaves to others:
-the behaviour of a member and the checks C1 to C7 (``group_level``), and the faults of brokers (``faults``).
+"""The consumer group of a run: its members, their faults, and the committed records of its partition of
+``__offsets``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compares what is committed about the jobs of a queue with its topic, its dead letters, and the answers.
 
-Decides: J1 to J6. Leaves to others: the end of a run (``level``).
+Decides: J1 to J6. Leaves to others: the end of a run (``part``).
 """
 
 from __future__ import annotations

@@ -127,11 +127,12 @@ class Transactions(Part):
         return clients
 
     async def check(self) -> Mapping[str, int]:
-        """What was committed is seen whole and once. The number of faults, by kind."""
-        await self.ending.check()
+        """What was committed is seen whole and once. The number of faults up to then, by kind."""
         forgotten = {} if self._idle is None else {FORGOTTEN: self._idle.forgotten}
         wide = {} if self._wide is None else {NEAR: self._cluster.network.near, REFUSED: self._wide.refused}
-        return {REMOVED: len(self.judge.former), **forgotten, **wide}
+        counts = {REMOVED: len(self.judge.former), **forgotten, **wide}
+        await self.ending.check()
+        return counts
 
     async def actors_ended(self) -> None:
         """After the last client: late requests are over, and nothing is open."""
