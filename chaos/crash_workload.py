@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from broker.broker import Broker
@@ -18,9 +18,10 @@ from chaos.simulator.convergence import Convergence
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import CALM, Odds
 from chaos.simulator.placement_checks import misplaced
+from chaos.simulator.scenarios.transactions.odds import LEDGER, TransactionOdds
+from chaos.simulator.scenarios.transactions.part import Transactions
+from chaos.simulator.scenarios.transactions.producers import WideProducer
 from chaos.simulator.simulation import Simulation
-from chaos.simulator.transactions.odds import LEDGER, TransactionOdds
-from chaos.simulator.transactions.producers import WideProducer
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM
 from raftlog.errors import RaftlogError
@@ -34,7 +35,7 @@ FADING, PASSING, MOVING = "fading", "passing", "moving"
 SEED: Final = 1
 STEP_TIMEOUT_S: Final = 15.0
 
-ODDS: Final = replace(CALM, retention_check_interval_ms=200, transactions=TransactionOdds.calm())
+ODDS: Final = CALM.with_check_ms(200).having(TransactionOdds.calm())
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,10 @@ class Workload(Simulation):
         self._point = point
         self._values = 0
         self._client = Client(self, "writer")
-        assert self.transactions is not None
-        self._level = self.transactions
-        self._producer = WideProducer(self, "wide", self._level.story, self.machines[0])
+        transactions = self.part(Transactions)
+        assert transactions is not None
+        self._transactions = transactions
+        self._producer = WideProducer(self, "wide", self._transactions.story, self.machines[0])
         self.checked = [TopicPartition(topic, 0) for topic in (TOPIC, FADING, MOVING)]
         if point is not None:
             self.counted.disk.dies_after = point.operation
@@ -84,10 +86,10 @@ class Workload(Simulation):
         await self._make_transactional()
         convergence = Convergence(self)
         await convergence.reached()
-        await self._level.settled()
+        await self._transactions.actors_ended()
         await convergence.settled()
         await convergence.read_everything()
-        await self._level.ending.check()
+        await self._transactions.check()
 
     @property
     def _has_crashed(self) -> bool:
@@ -238,8 +240,7 @@ class Workload(Simulation):
     # Helpers of the steps.
 
     async def _make_transactional(self) -> None:
-        assert self.odds.transactions is not None
-        await self.make_transactional(self.odds.transactions, {})
+        await self.make_topics_of(self._transactions, {})
 
     async def _move(self, topic: str, *nodes: int) -> None:
         """Until the replicas are on these brokers and nowhere else."""

@@ -142,9 +142,7 @@ class Convergence:
 
     def _held(self) -> list[str]:
         return [
-            what
-            for machine in self._cluster.members
-            for what in leaks(machine, self._cluster.held_by_http(machine))
+            what for machine in self._cluster.members for what in leaks(machine, self._cluster.held(machine))
         ]
 
     # Comparisons.

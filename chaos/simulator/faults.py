@@ -11,42 +11,21 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from broker.broker import Broker
-from chaos.simulator.balance import Balance
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
-from chaos.simulator.compacted_topic import LATEST
-from chaos.simulator.deaths import BrokerDeaths
-from chaos.simulator.decommissions import Decommissions
-from chaos.simulator.healing_odds import DECOMMISSION, DIE, PLAN
-from chaos.simulator.host_odds import CUT, RESTORED
-from chaos.simulator.hosts import Hosts
-from chaos.simulator.join_odds import JOIN, REMOVE
-from chaos.simulator.joins import Joins
 from chaos.simulator.link_faults import LinkFaults
 from chaos.simulator.lost_files import LostFiles
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import (
-    AFTER_A_DECISION,
-    AFTER_A_GROUP_RECORD,
-    AFTER_A_LEASE,
-    AFTER_A_LETTER,
     AFTER_A_METADATA_COMMIT,
-    AFTER_A_MOVE,
-    AFTER_A_REDRIVE,
-    AFTER_AN_ASSIGNMENT,
-    BEFORE_A_MARKER,
-    BEFORE_A_MOVE,
-    BETWEEN_MARKERS,
     FORGET,
 )
+from chaos.simulator.part import Timed
 from chaos.simulator.planted_errors import plant_errors
-from chaos.simulator.queues.odds import MAIL
-from chaos.simulator.removals import Removals
 from chaos.simulator.schedule import Fault
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from groups.records import TOPIC as OFFSETS
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog.errors import Overloaded, RaftlogError
 from raftlog.node.group.pending_requests import Proposal
@@ -56,8 +35,8 @@ from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition
 
 _VOTE, _APPEND_REPLY = 2, 4
 
-Timed = Callable[[random.Random], None]
-Aimed = Callable[[random.Random, "Machine"], None]
+Aim = Callable[["Faults", random.Random, Machine], None]
+"""What happens to a machine at one of its worst moments."""
 
 
 class Faults:
@@ -72,14 +51,6 @@ class Faults:
         self._restart_rng = cluster.rng("restarts")
         self._odds = cluster.odds
         self.lost_files = LostFiles(cluster)
-        self.decommissions = Decommissions(cluster)
-        self.deaths = BrokerDeaths(cluster, self.counts, self.decommissions)
-        self.balance = Balance(cluster)
-        self.joins = Joins(cluster)
-        self.removals = Removals(cluster, self.counts, self.decommissions)
-        self.hosts = Hosts(cluster, self.counts, self.lost_files, self.start_again)
-        wishes = cluster.rng("wishes")
-        self._favourites = [self._wish(wishes), self._wish(wishes)]
         self._links = LinkFaults(cluster, self._later)
         self._timed: dict[str, Timed] = {
             "kill": lambda rng: self._down(self._any(rng).kill),
@@ -104,40 +75,29 @@ class Faults:
             "forget": self._forget,
             "reassign": self._reassign,
             "transfer by hand": self._transfer_by_hand,
-            DIE: self.deaths.die,
-            DECOMMISSION: self.decommissions.decommission,
-            JOIN: self.joins.join,
-            REMOVE: self.removals.remove,
-            PLAN: self.balance.plan,
-            **self.hosts.timed,
         }
-        self._aimed = self._aims()
-
-    def _aims(self) -> dict[str, Aimed]:
-        """What happens at the worst moments."""
-        return {
-            "after a vote": self._dies,
-            "after winning": self._links.isolate,
-            "after a commit": self._dies,
-            "after an acknowledgement": self._dies,
-            "after a sync": self._dies,
-            AFTER_A_METADATA_COMMIT: self._dies,
-            AFTER_A_DECISION: self._leads_no_more,
-            BEFORE_A_MARKER: self._leads_no_more,
-            BETWEEN_MARKERS: self._dies,
-            AFTER_AN_ASSIGNMENT: self._leads_no_more,
-            BEFORE_A_MOVE: self._leads_no_more,
-            AFTER_A_MOVE: self._dies,
-            AFTER_A_GROUP_RECORD: self._leads_no_more,
-            AFTER_A_LEASE: self._leads_no_more,
-            AFTER_A_LETTER: self._dies,
-            AFTER_A_REDRIVE: self._leads_no_more,
+        self._aims: dict[str, Aim] = {
+            "after a vote": Faults.dies,
+            "after winning": Faults.isolate,
+            "after a commit": Faults.dies,
+            "after an acknowledgement": Faults.dies,
+            "after a sync": Faults.dies,
+            AFTER_A_METADATA_COMMIT: Faults.dies,
         }
+        self._favourites: list[MoveReplicas] = []
 
     @property
     def kinds(self) -> frozenset[str]:
-        """All that can happen; a run draws some of them."""
-        return frozenset((*self._timed, *self._aimed, CUT, RESTORED))
+        """All that can happen without the faults of scenarios at random times; a run draws some of them."""
+        return frozenset((*self._timed, *self._aims))
+
+    def begin(self, aims: Mapping[str, Aim]) -> None:
+        """Before the run: with the faults of its scenarios, and ``aims`` of all that there are."""
+        self._aims |= aims
+        for part in self._cluster.parts:
+            self._timed |= part.faults()
+        wishes = self._cluster.rng("wishes")
+        self._favourites = [self._wish(wishes), self._wish(wishes)]
 
     def replay(self) -> None:
         """Repeat the recorded faults. Some come before ``run``."""
@@ -162,13 +122,9 @@ class Faults:
         machine = self._cluster.machines[fault.node - 1] if fault.node else None
         if self._cluster.is_healed or (machine is not None and not machine.is_up):
             return
-        if fault.kind == DIE and not self.deaths.candidates:
-            return
-        if fault.kind == DECOMMISSION and not self.decommissions.candidates:
-            return
-        if fault.kind == JOIN and not self.joins.may_join:
-            return
-        if fault.kind == REMOVE and not self.removals.candidates:
+        if machine is None and self._cluster.schedule is not None and fault.kind not in self._timed:
+            return  # of a scenario that this smaller run lacks
+        if not all(part.may_happen(fault.kind) for part in self._cluster.parts):
             return
         self.happened.append(fault)
         self.counts[fault.kind] += 1
@@ -177,7 +133,7 @@ class Faults:
         if machine is None:
             self._timed[fault.kind](rng)
         else:
-            self._aimed[fault.kind](rng, machine)
+            self._aims[fault.kind](self, rng, machine)
 
     def heal(self) -> None:
         """No more faults; all effects are healed at once."""
@@ -205,61 +161,26 @@ class Faults:
             return
         tag = frame[7] if frame[6] < 0x80 else 0  # small group ids: the tag is the third byte of the head
         if tag == _VOTE:
-            self._aim("after a vote", sender)
+            self.aim("after a vote", sender)
         elif tag == _APPEND_REPLY:
-            self._aim("after an acknowledgement", sender, 0.1)
+            self.aim("after an acknowledgement", sender, 0.1)
 
     def won(self, machine: Machine, group: GroupId, term: int) -> None:
         """A new leader: isolate it."""
-        self._aim("after winning", machine)
+        self.aim("after winning", machine)
 
     def committed(self, machine: Machine, group: GroupId, commit: int) -> None:
         """The commit index has just changed."""
         if group == METADATA_GROUP:
-            self._aim(AFTER_A_METADATA_COMMIT, machine)
-        self._aim("after a commit", machine, 0.3)
+            self.aim(AFTER_A_METADATA_COMMIT, machine)
+        self.aim("after a commit", machine, 0.3)
 
     def synced(self, machine: Machine) -> None:
         """A disk has just stored entries that others may lack."""
-        self._aim("after a sync", machine, 0.1)
+        self.aim("after a sync", machine, 0.1)
 
-    def decided(self, coordinator: Machine, leaders: Iterable[Machine]) -> None:
-        """A transaction is decided; its markers are on their way to these leaders."""
-        self._aim(AFTER_A_DECISION, coordinator)
-        for leader in leaders:
-            self._aim(BEFORE_A_MARKER, leader)
-
-    def marked(self, coordinator: Machine) -> None:
-        """One partition has its marker, and another lacks it."""
-        self._aim(BETWEEN_MARKERS, coordinator)
-
-    def assigned(self, coordinator: Machine, leader: Machine | None) -> None:
-        """Delayed messages are on their way to this leader."""
-        self._aim(AFTER_AN_ASSIGNMENT, coordinator)
-        if leader is not None:
-            self._aim(BEFORE_A_MOVE, leader)
-
-    def moved(self, coordinator: Machine) -> None:
-        """Delayed messages are in their topic, and their coordinator does not know it yet."""
-        self._aim(AFTER_A_MOVE, coordinator)
-
-    def coordinated(self, coordinator: Machine) -> None:
-        """A record of a consumer group is committed, and its members may not know it yet."""
-        self._aim(AFTER_A_GROUP_RECORD, coordinator)
-
-    def leased(self, coordinator: Machine) -> None:
-        """A lease is committed, and its worker does not know it yet."""
-        self._aim(AFTER_A_LEASE, coordinator)
-
-    def buried(self, coordinator: Machine) -> None:
-        """A dead letter is stored, and its job is open yet."""
-        self._aim(AFTER_A_LETTER, coordinator)
-
-    def redriven(self, coordinator: Machine) -> None:
-        """A dead letter is a job again, and its operator does not know it yet."""
-        self._aim(AFTER_A_REDRIVE, coordinator)
-
-    def _aim(self, kind: str, machine: Machine, thinned: float = 1.0) -> None:
+    def aim(self, kind: str, machine: Machine, thinned: float = 1.0) -> None:
+        """A critical moment of a machine: with the probability of its kind, the fault comes."""
         odds = self._odds.aimed.get(kind, 0.0) * thinned
         if (
             odds
@@ -270,15 +191,21 @@ class Faults:
             delay = self._aim_rng.choice((0.0, 0.0005, 0.003))
             self._cluster.loop.later(delay, lambda: self._strike(self._next(kind, machine)))
 
-    def _dies(self, rng: random.Random, machine: Machine) -> None:
+    def dies(self, rng: random.Random, machine: Machine) -> None:
+        """A machine is killed or loses power, perhaps while it writes."""
         manner = rng.choice(("kill", "lose power", "lose power writing"))
         if manner == "lose power writing":
             self._lose_power_writing(rng, machine)
         else:
             self._down(machine.kill if manner == "kill" else machine.lose_power)
 
-    def _leads_no_more(self, rng: random.Random, machine: Machine) -> None:
-        rng.choice((self._transfer_from, self._links.isolate, self._dies, self._hinder))(rng, machine)
+    def isolate(self, rng: random.Random, machine: Machine) -> None:
+        """A machine reaches no other one for a while."""
+        self._links.isolate(rng, machine)
+
+    def leads_no_more(self, rng: random.Random, machine: Machine) -> None:
+        """A machine loses its leaderships or its life, or its appends fail."""
+        rng.choice((self._transfer_from, self._links.isolate, self.dies, self._hinder))(rng, machine)
 
     def _hinder(self, rng: random.Random, machine: Machine) -> None:
         """Appends of the coordinators are refused, or something fails in them that nobody has thought of."""
@@ -388,7 +315,7 @@ class Faults:
         replaced = [machine for machine in self._cluster.machines if machine is not deposed]
         leading = [machine for machine in replaced if self._leads(machine)] or replaced or [deposed]
         self._cluster.network.heal()
-        self._dies(rng, rng.choice(leading))
+        self.dies(rng, rng.choice(leading))
 
     def _slow_disk(self, rng: random.Random) -> None:
         machine = self._any(rng)
@@ -479,17 +406,9 @@ class Faults:
 
     def _target(self, rng: random.Random) -> TopicPartition:
         """A partition in use, mostly of the topic that the run is about."""
-        odds, topic, partitions = self._cluster.odds, TOPIC, self._cluster.odds.partitions
-        if odds.group is not None and rng.random() < 0.7:
-            topic, partitions = OFFSETS, odds.offsets_partitions
-        if odds.compacted is not None and rng.random() < 0.7:
-            topic, partitions = LATEST, odds.compacted.partitions
-        if odds.transactions is not None and rng.random() < 0.8:
-            topic, partitions = rng.choice(odds.transactions.topics)
-        if odds.delays is not None and rng.random() < 0.8:
-            topic, partitions = rng.choice(odds.delays.topics)
-        if odds.queue is not None and rng.random() < 0.8:
-            topic, partitions = rng.choice(((OFFSETS, 1), (MAIL, odds.queue.partitions)))
+        topic, partitions = TOPIC, self._cluster.odds.partitions
+        for part in self._cluster.parts:
+            topic, partitions = part.target(rng) or (topic, partitions)
         return TopicPartition(topic, rng.randrange(partitions))
 
     def _transfer_by_hand(self, rng: random.Random) -> None:

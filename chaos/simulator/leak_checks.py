@@ -12,11 +12,11 @@ from broker.broker import Broker
 from chaos.simulator.machine import Machine
 
 
-def leaks(machine: Machine, of_http: Iterable[tuple[str, int]]) -> list[str]:
+def leaks(machine: Machine, of_scenarios: Iterable[tuple[str, int]]) -> list[str]:
     """By name, including calls that are in flight."""
     broker = machine.broker
     held = [] if broker is None else [*_of_requests(broker), *_of_groups(broker)]
-    held += of_http
+    held += of_scenarios
     return [f"{machine.name}: {count} {what}" for what, count in held if count]
 
 

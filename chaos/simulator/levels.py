@@ -1,24 +1,15 @@
-"""All levels under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``brokers:17`` or ``17`` brokers.
+"""All levels under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``groups:17`` the coordinator of
+a consumer group alone, ``brokers:17`` or ``17`` whole brokers, ``brokers-queue:17`` brokers with a scenario.
 
-``brokers-long:17`` runs brokers with quiet phases of minutes, only in long runs and explorations. ``http:17``
-runs brokers with the production clients and HTTP server, ``brokers-group:17`` brokers with the members of a
-consumer group, ``brokers-compacted:17`` brokers with a compacted topic, ``brokers-transactions:17`` brokers
-with transactions, ``brokers-delayed:17`` brokers with delayed messages, ``brokers-queue:17`` brokers with the
-workers of a queue, ``brokers-followers:17`` brokers with readers of followers, ``brokers-busy:17`` brokers
-whose CPUs are busy, ``brokers-healing:17`` brokers that die for good, ``brokers-balancing:17`` such brokers
-that are balanced, ``brokers-deleting:17`` brokers with a client that deletes records, ``brokers-fewer:17``
-brokers with partitions that are decommissioned, ``brokers-joining:17`` brokers that are joined by others,
-``brokers-hosts:17`` brokers that are copied, moved and cut off from one another. ``groups:17`` runs the
-coordinator of a consumer group alone.
+The names of scenarios are in ``scenarios.ALL``. ``brokers-busy:17`` runs brokers whose CPUs are busy, with
+one scenario or none, ``brokers-long:17`` brokers with quiet phases of minutes, only in long runs and
+explorations.
 
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
 cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
 log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
-Of sixteen runs of whole brokers one has a consumer group, one a queue, one a compacted topic, one delayed
-messages, one readers of followers, one busy CPUs and two have transactions, in one records are deleted on
-request, in one partitions are decommissioned, in one brokers die for good, in one they are balanced, too, in
-one others join, and in one they are copied and moved; a seventeenth, in place of a bare core, has the HTTP
-server and the clients, too.
+Of sixteen runs of whole brokers two have no scenario, and one has busy CPUs; those of HTTP come in addition,
+in place of a bare core.
 """
 
 from __future__ import annotations
@@ -26,8 +17,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
-from chaos.simulator.expiry_odds import BESIDE_CLOCKS, CLOCKS, ExpiryOdds
+from chaos.simulator import scenarios
 from chaos.simulator.group_level.life import run_group
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.odds import Odds
@@ -35,98 +27,44 @@ from chaos.simulator.raft_level.core_run import run_core
 from chaos.simulator.raft_level.odds import CoreOdds
 from chaos.simulator.result import Result
 from chaos.simulator.schedule import Schedule
-from chaos.simulator.side_draws import beside
+from chaos.simulator.share import Share
 from chaos.simulator.simulation import run
 from chaos.simulator.storage_level.log_run import run_log
 from chaos.simulator.storage_level.odds import LogOdds
-from chaos.simulator.wide_odds import WideOdds
 
-CORE, LOG, BROKERS, BROKERS_LONG, HTTP = "core", "log", "brokers", "brokers-long", "http"
-GROUPS = "groups"
-BROKERS_GROUP, BROKERS_COMPACTED = "brokers-group", "brokers-compacted"
-BROKERS_TRANSACTIONS, BROKERS_HEALING = "brokers-transactions", "brokers-healing"
-BROKERS_DELETING, BROKERS_JOINING = "brokers-deleting", "brokers-joining"
-BROKERS_DELAYED, BROKERS_FOLLOWERS = "brokers-delayed", "brokers-followers"
-BROKERS_BALANCING, BROKERS_FEWER = "brokers-balancing", "brokers-fewer"
-BROKERS_QUEUE, BROKERS_BUSY = "brokers-queue", "brokers-busy"
-BROKERS_HOSTS = "brokers-hosts"
-THIRTY = (BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8)
-MIX = (
-    *THIRTY,
-    *(BROKERS_FEWER, *THIRTY[1:]),
-    *(BROKERS_FOLLOWERS, *THIRTY[1:]),
-    *(BROKERS_GROUP, *THIRTY[1:]),
-    *(BROKERS_QUEUE, *THIRTY[1:]),
-    *(BROKERS_BUSY, *THIRTY[1:]),
-    *(BROKERS_TRANSACTIONS, *THIRTY[1:]),
-    *(BROKERS_JOINING, *THIRTY[1:]),
-    *(BROKERS_DELAYED, *THIRTY[1:]),
-    *(BROKERS_COMPACTED, *THIRTY[1:]),
-    *(BROKERS_DELETING, *THIRTY[1:]),
-    *(BROKERS_TRANSACTIONS, *THIRTY[1:]),
-    *(BROKERS_HEALING, *THIRTY[1:]),
-    *(BROKERS_BALANCING, *THIRTY[1:]),
-    *(BROKERS, HTTP, *THIRTY[2:]),
-    *(BROKERS_HOSTS, *THIRTY[1:]),
-)
+CORE, LOG, GROUPS = "core", "log", "groups"
+BROKERS, BROKERS_LONG, BROKERS_BUSY = "brokers", "brokers-long", "brokers-busy"
+
+BUSY_SHARE: Final = Share(5, 0.8, (150,))
+"""Of brokers with busy CPUs; those of scenarios: ``scenarios.ALL``."""
+
+
+def _mix() -> tuple[str, ...]:
+    """One seed of thirty is of whole brokers, mostly with a scenario."""
+    mix = [BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8] * 16
+    for level, share in ((BROKERS_BUSY, BUSY_SHARE), *((each.level, each.share) for each in scenarios.ALL)):
+        for place in share.places:
+            mix[place] = level
+    return tuple(mix)
+
+
+MIX: Final = _mix()
 """The levels of 480 consecutive seeds."""
 
 AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 
 
-def _drawn_with_group(rng: random.Random) -> Odds:
-    """In some runs groups expire, while clocks jump that run equally fast, with few other faults."""
-    drawn = Odds.drawn_with_group(rng)
-    return _with_expiry(drawn, beside(rng))
-
-
-def _with_expiry(drawn: Odds, more: random.Random) -> Odds:
-    """Draw runs in which unused rows expire, with wall clocks that jump and few other faults."""
-    expiry = ExpiryOdds.drawn(more)
-    if expiry is None:
-        return drawn
-    return replace(
-        drawn,
-        expiry=expiry,
-        timed=(more.choice(BESIDE_CLOCKS), *CLOCKS),
-        aimed=dict.fromkeys(drawn.aimed, 0.0),
-        pause_s=0.3,
-        rates=(1.0,) * drawn.brokers,
-        faults_s=max(drawn.faults_s, 8.0),
-    )
-
-
-def _drawn_with_transactions(rng: random.Random) -> Odds:
-    """In some runs ids, sinks and answers that nobody uses expire, in place of other transactions.
-
-    In some others frames carry little, and transactions come near that.
-    """
-    drawn, more = Odds.drawn_with_transactions(rng), beside(rng)
-    expiring = _with_expiry(drawn, more)
-    assert drawn.transactions is not None
-    if expiring.expiry is not None:
-        return replace(expiring, transactions=drawn.transactions.without_producers())
-    wide = WideOdds.drawn(more)
-    return drawn if wide is None else replace(drawn, transactions=drawn.transactions.with_wide(wide))
+def _drawn_busy(rng: random.Random) -> Odds:
+    """Like a run of another kind, on machines whose CPUs other programs use, too."""
+    drawn = (Odds.drawn, *(each.scenario.drawn for each in scenarios.ALL if each.runs_busy))
+    return replace(rng.choice(drawn)(rng), turn_s=rng.choice((0.0003, 0.001, 0.002)))
 
 
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS: Odds.drawn,
     BROKERS_LONG: Odds.drawn_long,
-    BROKERS_GROUP: _drawn_with_group,
-    BROKERS_COMPACTED: Odds.drawn_compacted,
-    BROKERS_JOINING: Odds.drawn_joining,
-    BROKERS_TRANSACTIONS: _drawn_with_transactions,
-    BROKERS_HEALING: Odds.drawn_healing,
-    BROKERS_BALANCING: Odds.drawn_balancing,
-    BROKERS_DELETING: Odds.drawn_deleting,
-    BROKERS_DELAYED: Odds.drawn_with_delays,
-    BROKERS_FOLLOWERS: Odds.drawn_with_followers,
-    BROKERS_FEWER: Odds.drawn_with_fewer_partitions,
-    BROKERS_QUEUE: Odds.drawn_with_queue,
-    BROKERS_BUSY: Odds.drawn_busy,
-    BROKERS_HOSTS: Odds.drawn_with_hosts,
-    HTTP: Odds.drawn_http,
+    BROKERS_BUSY: _drawn_busy,
+    **{each.level: each.drawn for each in scenarios.ALL},
     CORE: CoreOdds.drawn,
     LOG: LogOdds.drawn,
     GROUPS: GroupOdds.drawn,

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import TypeVar
 
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import STALE_METADATA
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from raftlog.types import NodeId
+
+T = TypeVar("T")
 
 Later = Callable[[random.Random, float, float, Callable[[], None]], None]
 
@@ -91,15 +94,14 @@ class LinkFaults:
             self._cluster.network.silence(direction)
 
     def _stale_metadata(self, rng: random.Random) -> None:
-        """Some brokers act on old metadata, while all else continues."""
-        machines = self._cluster.machines
-        for machine in rng.sample(machines, rng.randint(1, len(machines) // 2)):
+        """Some brokers act on old metadata, while all else continues; none where there is one alone."""
+        for machine in _some(rng, self._cluster.machines):
             self._cluster.network.withhold_metadata(machine.node)
         self._later(rng, 0.5, 4.0, self._cluster.network.heal)
 
     def _slow(self, rng: random.Random, directions: list[tuple[NodeId, NodeId]]) -> None:
         odds, network = self._cluster.odds, self._cluster.network
-        election_s = odds.election_ticks * odds.tick_ms / 1000
+        election_s = odds.settings.election_ticks * odds.settings.tick_ms / 1000
         for direction in directions:
             network.slow(direction, election_s * rng.uniform(1.0, 5.0))
         self._later(rng, 2 * election_s, 12 * election_s, network.heal)
@@ -107,7 +109,13 @@ class LinkFaults:
     def _drawn_pairs(self, rng: random.Random) -> list[tuple[NodeId, NodeId]]:
         nodes = [machine.node for machine in self._cluster.machines]
         pairs = [(one, other) for one in nodes for other in nodes if one != other]
-        return rng.sample(pairs, rng.randint(1, len(pairs) // 2))
+        return _some(rng, pairs)
 
     def _others(self, machine: Machine) -> list[Machine]:
         return [other for other in self._cluster.machines if other is not machine]
+
+
+def _some(rng: random.Random, of: list[T]) -> list[T]:
+    """Up to half of them."""
+    half = len(of) // 2
+    return rng.sample(of, rng.randint(min(1, half), half))

@@ -12,20 +12,18 @@ import errno
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from api.connections.listener import HttpListener
 from broker.broker import Broker, BrokerEnvironment
 from broker.settings import BrokerSettings, DelaySettings, Groups, Limits, Peer, Timing, TransactionSettings
+from chaos.simulator.broker_odds import BrokerOdds
 from chaos.simulator.disk import SimulatedDisk, SyncQueue
 from chaos.simulator.event_loop import Process, SimulatedLoop
-from chaos.simulator.expiry_odds import ExpiryOdds
-from chaos.simulator.healing_odds import HealingOdds
 from chaos.simulator.network import Address, SimulatedTransport
 from chaos.simulator.run import Run
-from chaos.simulator.transactions.odds import frame_limits_of
 from raftlog.errors import ConnectionLost
 from raftlog.exhaustion import exhaustion
 from raftlog.testing.fake_filesystem import PowerLost
@@ -190,7 +188,7 @@ class Machine:
             run_syncs=in_a_task(self.syncs.run),
             on_fatal=self._fatal,
             on_older_copy=self._begin_again,
-            frame_limits=frame_limits_of(run.odds.transactions),
+            frame_limits=run.odds.settings.frame_limits,
         )
         try:
             with run.loop.on_a_thread():  # it serves nothing before it is assembled
@@ -337,9 +335,6 @@ class Machine:
             self._run.loop.later(0.0, self.kill)
 
 
-_NOBODY_DIES: Final = HealingOdds(
-    restore_after_ms=300_000, moves_max=10, dead_for_good=0, has_racks=False
-)  # no run takes that long
 _settings_made: dict[tuple[object, ...], BrokerSettings] = {}
 
 
@@ -358,71 +353,53 @@ class _SimulatedSettings(BrokerSettings):
 
 
 def _settings(machine: Machine, run: Run) -> BrokerSettings:
-    odds, node = run.odds, machine.node
-    coordinators = 1 if odds.transactions is None else odds.transactions.coordinators
-    delays = 1 if odds.delays is None else odds.delays.coordinators
-    key = (
-        node,
-        odds.brokers,
-        odds.tick_ms,
-        odds.election_ticks,
-        odds.quiesce_ticks,
-        odds.retention_check_interval_ms,
-        odds.trash_delay_ms,
-        odds.offsets_partitions,
-        coordinators,
-        delays,
-        odds.healing,
-        odds.has_copies,
-        odds.expiry,
-        *sorted(machine.file.items()),
-    )
-    healing = odds.healing or _NOBODY_DIES
+    node, brokers, odds, ages_disks = machine.node, run.odds.brokers, run.odds.settings, run.odds.ages_disks
+    key = node, brokers, odds, ages_disks, *sorted(machine.file.items())
     if key not in _settings_made:
         _settings_made[key] = _SimulatedSettings(
             broker_id=node,
             cluster_id=CLUSTER_ID,
             secret_file=Path("secret"),
             data_directory=Path(DATA_DIRECTORY),
-            peers={number: machine.peer(number) for number in {*range(1, odds.brokers + 1), node}},
-            joined=node > odds.brokers,
-            rack=healing.rack(node),
+            peers={number: machine.peer(number) for number in {*range(1, brokers + 1), node}},
+            joined=node > brokers,
+            rack=odds.rack(node),
             limits=Limits(
                 disk_reserve_bytes=0,
-                restore_moves_max=healing.moves_max,
-                balancing_moves_max=healing.balancing_moves_max,
+                restore_moves_max=odds.restore_moves_max,
+                balancing_moves_max=odds.balancing_moves_max,
             ),
-            groups=_groups(odds.offsets_partitions, odds.expiry),
-            transactions=_transactions(coordinators, odds.expiry),
-            delayed=DelaySettings(partitions=delays),
+            groups=_groups(odds),
+            transactions=_transactions(odds),
+            delayed=DelaySettings(partitions=odds.delayed_partitions),
             timing=Timing(
                 tick_ms=odds.tick_ms,
                 heartbeat_ticks=1,
                 election_ticks=odds.election_ticks,
                 quiesce_ticks=odds.quiesce_ticks,
                 broker_timeout_ms=3000,
-                restore_after_ms=healing.restore_after_ms,
-                balance_after_ms=healing.balance_after_ms,
+                restore_after_ms=odds.restore_after_ms,
+                balance_after_ms=odds.balance_after_ms,
                 retention_check_interval_ms=odds.retention_check_interval_ms,
                 trash_delay_ms=odds.trash_delay_ms,
-                disk_age_interval_ms=DISK_AGE_INTERVAL_MS if odds.has_copies else 60_000,
+                disk_age_interval_ms=DISK_AGE_INTERVAL_MS if ages_disks else 60_000,
             ),
         )
     return _settings_made[key]
 
 
-def _groups(partitions: int, expiry: ExpiryOdds | None) -> Groups:
+def _groups(odds: BrokerOdds) -> Groups:
     """Retention may be shorter than an operator may set it: a run is short."""
-    groups = Groups(partitions=partitions)
-    if expiry is None:
+    groups = Groups(partitions=odds.offsets_partitions)
+    if odds.unused_ms is None:
         return groups
-    return groups.model_copy(update={"offsets_retention_ms": expiry.retention_ms})
+    return groups.model_copy(update={"offsets_retention_ms": odds.unused_ms})
 
 
-def _transactions(partitions: int, expiry: ExpiryOdds | None) -> TransactionSettings:
+def _transactions(odds: BrokerOdds) -> TransactionSettings:
     """See ``_groups``."""
-    transactions = TransactionSettings(partitions=partitions)
-    if expiry is None:
+    transactions = TransactionSettings(partitions=odds.transactions_partitions)
+    if odds.unused_ms is None:
         return transactions
-    shorter = dict.fromkeys(("id_retention_ms", "key_retention_ms"), expiry.retention_ms)
+    shorter = dict.fromkeys(("id_retention_ms", "key_retention_ms"), odds.unused_ms)
     return transactions.model_copy(update=shorter)

@@ -8,21 +8,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
-from chaos.simulator.compacted_odds import CompactedOdds
-from chaos.simulator.delays.odds import DelayOdds
-from chaos.simulator.expiry_odds import ExpiryOdds
-from chaos.simulator.follower_odds import FollowerOdds
-from chaos.simulator.group_level.odds import GroupOdds
-from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, PLAN, SILENT, HealingOdds
-from chaos.simulator.host_odds import OF_ADDRESSES, OF_COPIES, HostOdds
-from chaos.simulator.http.odds import HttpOdds
-from chaos.simulator.join_odds import BESIDE_JOINS, JOIN, REMOVE, JoinOdds
+from chaos.simulator.broker_odds import BrokerOdds
 from chaos.simulator.network import NetworkOdds
-from chaos.simulator.queues.odds import QueueOdds
-from chaos.simulator.side_draws import beside
-from chaos.simulator.transactions.odds import TransactionOdds
+
+Own = TypeVar("Own")
 
 TIMED_FAULTS: Final = (
     "kill",
@@ -75,29 +66,6 @@ AIMED_FAULTS: Final = (
 AFTER_A_METADATA_COMMIT: Final = "after a metadata commit"
 """The active controller crashes right after a commit, in runs with administrators."""
 
-AFTER_A_DECISION: Final = "after a decision"
-BEFORE_A_MARKER: Final = "before a marker"
-BETWEEN_MARKERS: Final = "between markers"
-OF_TRANSACTIONS: Final = (AFTER_A_DECISION, BEFORE_A_MARKER, BETWEEN_MARKERS)
-"""The coordinator of a transaction, or the leader of one of its partitions, crashes or is deposed."""
-
-AFTER_AN_ASSIGNMENT: Final = "after an assignment"
-BEFORE_A_MOVE: Final = "before a move"
-AFTER_A_MOVE: Final = "after a move"
-OF_DELAYS: Final = (AFTER_AN_ASSIGNMENT, BEFORE_A_MOVE, AFTER_A_MOVE)
-"""The coordinator of delayed messages, or the leader of their target, crashes or is deposed."""
-
-AFTER_A_GROUP_RECORD: Final = "after a record of a group"
-"""The coordinator of a consumer group crashes, is deposed, or meets an error that nobody has thought of."""
-
-AFTER_A_LEASE: Final = "after a lease"
-AFTER_A_LETTER: Final = "after a dead letter"
-OF_QUEUES: Final = (AFTER_A_LEASE, AFTER_A_LETTER)
-"""The coordinator of a queue crashes or is deposed: before a worker has its answer, or a job is closed."""
-
-AFTER_A_REDRIVE: Final = "after a redrive"
-"""The same when a dead letter is a job again, and nobody has been told so."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odds:
@@ -106,9 +74,7 @@ class Odds:
     brokers: int
     partitions: int
     replicas: int
-    tick_ms: int
-    election_ticks: int
-    quiesce_ticks: int
+    settings: BrokerOdds
     sync_s: float
     network: NetworkOdds
     rates: tuple[float, ...]  # of the brokers' clocks
@@ -126,28 +92,15 @@ class Odds:
     retention_bytes: int = -1  # of each partition that clients use; -1: everything is kept
     retention_ms: int = -1  # likewise
     uses_create_times: bool = False
-    retention_check_interval_ms: int = 60_000
     administrators: int = 0  # that use the same names
     deletes_on_request: bool = False  # a client deletes the oldest records of the others
     recovers: bool = False  # and recover unsafely
-    has_fewer_partitions: bool = False  # a topic whose partitions are decommissioned
-    trash_delay_ms: int = 3_600_000
     lies_about_syncs: bool = False
     turn_s: float = 0.0  # CPU time of one callback of a broker; with a few milliseconds it is overloaded
     busy_s: float = 0.0  # between two quiet phases
     quiet_s: float = 0.0  # without requests and new faults; 0: never
-    group: GroupOdds | None = None  # a consumer group over all brokers
-    offsets_partitions: int = 16
     offsets_are_compacted: bool = False  # in the run, with small segments
-    compacted: CompactedOdds | None = None  # one more topic
-    transactions: TransactionOdds | None = None  # over two more topics
-    healing: HealingOdds | None = None  # brokers die
-    joins: JoinOdds | None = None  # brokers come that were not there from the start
-    hosts: HostOdds | None = None  # brokers are copied and moved
-    delays: DelayOdds | None = None  # delayed messages for one more topic, or two
-    followers: FollowerOdds | None = None  # readers that any replica may serve
-    queue: QueueOdds | None = None  # one more topic, which workers work off
-    expiry: ExpiryOdds | None = None  # groups that nobody uses are forgotten in the run
+    scenarios: tuple[object, ...] = ()  # the parameters of each scenario of the run
 
     @classmethod
     def drawn_long(cls, rng: random.Random) -> Odds:
@@ -161,8 +114,6 @@ class Odds:
             faults_s=rng.choice((1, 2, 3)) * (busy_s + quiet_s) + busy_s,
         )
 
-    http: HttpOdds | None = None  # clients that come over HTTP as well
-
     @classmethod
     def drawn(cls, rng: random.Random) -> Odds:
         """Each fault is often absent, sometimes rare and sometimes frequent."""
@@ -172,9 +123,11 @@ class Odds:
             brokers=brokers,
             partitions=rng.choice((1, 1, 2)),
             replicas=rng.choice((3, 3, 3, 3, 3, 1)),
-            tick_ms=rng.choice((50, 100)),
-            election_ticks=rng.choice((5, 8)),
-            quiesce_ticks=rng.choice((15, 60)),
+            settings=BrokerOdds(
+                tick_ms=rng.choice((50, 100)),
+                election_ticks=rng.choice((5, 8)),
+                quiesce_ticks=rng.choice((15, 60)),
+            ),
             sync_s=rng.choice((0.0005, 0.003, 0.02)),
             network=NetworkOdds(
                 latency_s=rng.choice((0.0005, 0.005)),
@@ -203,240 +156,7 @@ class Odds:
             drawn = replace(drawn, timed=(*drawn.timed, *(FORGET,) * rng.choice((1, 1, 3))))
         return drawn._with_administrators(rng) if rng.random() < 0.33 else drawn
 
-    @classmethod
-    def drawn_busy(cls, rng: random.Random) -> Odds:
-        """Like a run of another kind, on machines whose CPUs other programs use, too."""
-        kinds = (
-            *(cls.drawn, cls.drawn_with_group, cls.drawn_compacted, cls.drawn_with_transactions),
-            *(cls.drawn_with_delays, cls.drawn_with_followers, cls.drawn_with_queue, cls.drawn_deleting),
-            *(cls.drawn_with_fewer_partitions, cls.drawn_http),
-        )
-        return replace(rng.choice(kinds)(rng), turn_s=rng.choice((0.0003, 0.001, 0.002)))
-
-    @classmethod
-    def drawn_deleting(cls, rng: random.Random) -> Odds:
-        """Like any other run without administrators, with a client that deletes records."""
-        drawn = replace(cls.drawn(rng), administrators=0, recovers=False, deletes_on_request=True)
-        return replace(drawn, retention_check_interval_ms=rng.choice((100, 500)))
-
-    @classmethod
-    def drawn_with_fewer_partitions(cls, rng: random.Random) -> Odds:
-        """Like any other run without administrators, with partitions that are decommissioned."""
-        drawn = replace(cls.drawn(rng), administrators=0, recovers=False, has_fewer_partitions=True)
-        return replace(drawn, retention_check_interval_ms=rng.choice((100, 500)), producers=1, consumers=0)
-
-    @classmethod
-    def drawn_http(cls, rng: random.Random) -> Odds:
-        """Like any other run without administrators, with clients over HTTP."""
-        drawn = replace(cls.drawn(rng), administrators=0, recovers=False)
-        while (http := HttpOdds.drawn(rng)) is None:
-            pass
-        return drawn._with_http(http)
-
-    @classmethod
-    def drawn_healing(cls, rng: random.Random) -> Odds:
-        """Brokers die one after the other, in a long run with few other faults and with brokers to spare.
-
-        Messages are not delayed by an election timeout: no controller would lead for ``restore_after_ms``.
-        """
-        drawn, healing = cls.drawn(rng)._with_few_clients(rng), HealingOdds.drawn(rng)
-        brokers = 6 if healing.has_racks else rng.choice((4, 5, 5, 6))
-        if healing.is_decommissioning:  # the others are enough for all replicas when those are dead
-            healing = replace(healing, dead_for_good=min(healing.dead_for_good, brokers - 4))
-        others = HEARD if healing.has_racks else (*HEARD, *SILENT)
-        rates = (1.0,) if drawn.retention_ms >= 0 else (1.0, 1.0, 0.9, 1.1)
-        return replace(
-            drawn,
-            brokers=brokers,
-            rates=tuple(rng.choice(rates) for _ in range(brokers)),
-            network=replace(drawn.network, jitter_s=min(drawn.network.jitter_s, 0.02)),
-            timed=(
-                *(DIE,) * 4,
-                *rng.sample(others, rng.choice((0, 1, 1, 2))),
-                *(DECOMMISSION,) * (2 if healing.is_decommissioning else 0),
-            ),
-            aimed=dict.fromkeys(AIMED_FAULTS, 0.0),
-            pause_s=rng.choice((0.5, 1.0, 2.0)),
-            faults_s=rng.choice((20.0, 30.0, 40.0)),
-            partitions=rng.choice((2, 4, 6)),
-            think_s=0.2,
-            healing=healing,
-        )
-
-    @classmethod
-    def drawn_balancing(cls, rng: random.Random) -> Odds:
-        """The same with brokers that are balanced, and administrators who have them balanced."""
-        drawn = cls.drawn_healing(rng)
-        assert drawn.healing is not None
-        return replace(drawn, healing=drawn.healing.balancing(rng), timed=(*drawn.timed, *(PLAN,) * 4))
-
-    @classmethod
-    def drawn_joining(cls, rng: random.Random) -> Odds:
-        """Brokers join while others crash, lose files, are decommissioned and removed, with few clients.
-
-        No broker is silent for so long that it counts as dead.
-        """
-        drawn = cls.drawn(rng)._with_few_clients(rng)
-        brokers = rng.choice((1, 3, 3, 3))
-        forgets = (FORGET,) * rng.choice((0, 0, 2))
-        leaves = (DECOMMISSION, DECOMMISSION, REMOVE, REMOVE) if rng.random() < 0.6 else ()
-        stale = (STALE_METADATA,) if rng.random() < 0.3 else ()
-        return replace(
-            drawn,
-            brokers=brokers,
-            rates=(1.0,) * brokers,
-            replicas=min(drawn.replicas, brokers),
-            network=replace(drawn.network, jitter_s=min(drawn.network.jitter_s, 0.02)),
-            timed=(*(JOIN,) * 4, *rng.sample(BESIDE_JOINS, rng.choice((1, 2, 4))), *forgets, *leaves, *stale),
-            aimed={kind: min(odds, 0.02) for kind, odds in drawn.aimed.items()},
-            pause_s=max(drawn.pause_s, 0.3),
-            faults_s=rng.choice((8.0, 12.0, 20.0)),
-            think_s=0.2,
-            retention_bytes=-1,
-            retention_ms=-1,
-            joins=JoinOdds.drawn(rng),
-            healing=HealingOdds(
-                restore_after_ms=300_000,
-                moves_max=10,
-                dead_for_good=0,
-                has_racks=False,
-                is_decommissioning=True,
-            ),
-        )
-
-    @classmethod
-    def drawn_with_hosts(cls, rng: random.Random) -> Odds:
-        """Brokers are copied, or join and change their addresses; in some runs a link is cut at last.
-
-        Where it is cut for certain, there are brokers to spare, and none joins.
-        """
-        is_cut = rng.random() < 0.4
-        drawn = replace(
-            cls.drawn_joining(rng), faults_s=rng.choice((6.0, 10.0)), pause_s=rng.choice((0.5, 1.0))
-        )
-        others = tuple(kind for kind in drawn.timed if kind in BESIDE_JOINS)[:2]
-        brokers = 5 if is_cut else drawn.brokers
-        may_copy = drawn.replicas >= 3 or is_cut
-        aims = (*OF_ADDRESSES, *(OF_COPIES if may_copy else ()))
-        chosen = tuple(rng.sample(aims, 2)) * 2
-        odds = HostOdds.drawn(rng, has_spare=is_cut)
-        return replace(
-            drawn,
-            brokers=brokers,
-            rates=(1.0,) * brokers,
-            replicas=3 if is_cut else drawn.replicas,
-            timed=(*others, *chosen, *(() if is_cut else (JOIN,) * 2)),
-            joins=None if is_cut else drawn.joins,
-            healing=HealingOdds(restore_after_ms=4_000, moves_max=10, dead_for_good=1, has_racks=False)
-            if odds.kills
-            else drawn.healing,
-            hosts=odds.with_restore(beside(rng)),
-        )
-
-    @classmethod
-    def drawn_with_group(cls, rng: random.Random) -> Odds:
-        """Like any other run without administrators, with a consumer group in place of most clients."""
-        drawn = cls.drawn(rng)._with_few_clients(rng)
-        return replace(
-            drawn,
-            group=GroupOdds.drawn_for_brokers(rng),
-            offsets_partitions=rng.choice((1, 2)),
-            offsets_are_compacted=rng.random() < 0.6,
-            partitions=rng.choice((1, 2, 4)),
-            aimed={**drawn.aimed, AFTER_A_GROUP_RECORD: rng.choice((0.0, 0.1, 0.3))},
-        )
-
-    @classmethod
-    def drawn_compacted(cls, rng: random.Random) -> Odds:
-        """Like any other run without administrators, with a compacted topic."""
-        drawn = cls.drawn(rng)._with_few_clients(rng)
-        return replace(drawn, compacted=CompactedOdds.drawn(rng), segment_bytes=1024)
-
-    @classmethod
-    def drawn_with_transactions(cls, rng: random.Random) -> Odds:
-        """Like any other run without administrators, with transactions in place of most clients.
-
-        A transaction takes many steps: faults leave time for some of them between two.
-        """
-        drawn = cls.drawn(rng)._with_few_clients(rng)
-        at_worst = {kind: rng.choice((0.0, 0.05, 0.2)) for kind in OF_TRANSACTIONS}
-        transactions = TransactionOdds.drawn(rng)
-        return replace(
-            drawn,
-            transactions=transactions.with_more(beside(rng)),
-            aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
-            pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
-            faults_s=max(drawn.faults_s, 8.0),
-            partitions=1,
-            offsets_partitions=1,
-            offsets_are_compacted=rng.random() < 0.3,
-        )
-
-    @classmethod
-    def drawn_with_delays(cls, rng: random.Random) -> Odds:
-        """Like any other run without administrators, with delayed messages in place of most clients.
-
-        In half of the runs wall clocks jump often.
-        """
-        drawn = cls.drawn(rng)._with_few_clients(rng)
-        at_worst = {kind: rng.choice((0.0, 0.05, 0.2)) for kind in OF_DELAYS}
-        clocks = ("wall clock",) * rng.choice((0, 0, 1, 2))
-        delays = DelayOdds.drawn(rng)
-        return replace(
-            drawn,
-            delays=replace(delays, removes_partitions=beside(rng).random() < 0.4),
-            timed=(*drawn.timed, *clocks),
-            aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
-            pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
-            faults_s=max(drawn.faults_s, 8.0),
-            partitions=1,
-        )
-
-    @classmethod
-    def drawn_with_followers(cls, rng: random.Random) -> Odds:
-        """Like any other run, in half of the runs with transactions, with readers of followers."""
-        drawn = cls.drawn_with_transactions(rng) if rng.random() < 0.5 else cls.drawn(rng)
-        return replace(
-            drawn, replicas=3, faults_s=max(drawn.faults_s, 8.0), followers=FollowerOdds.drawn(rng)
-        )
-
-    @classmethod
-    def drawn_with_queue(cls, rng: random.Random) -> Odds:
-        """Like any other run without administrators, with the workers of a queue in place of most clients."""
-        drawn = cls.drawn(rng)._with_few_clients(rng)
-        at_worst = {kind: rng.choice((0.0, 0.02, 0.1)) for kind in OF_QUEUES}
-        drawn = replace(
-            drawn,
-            queue=QueueOdds.drawn(rng),
-            aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
-            pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
-            faults_s=max(drawn.faults_s, 8.0),
-            partitions=1,
-            offsets_partitions=1,
-            offsets_are_compacted=rng.random() < 0.4,
-        )
-        return drawn._with_redrives(beside(rng))
-
-    def _with_redrives(self, rng: random.Random) -> Odds:
-        """In half of the runs an operator has dead letters tried again, mostly in the order of keys."""
-        assert self.queue is not None
-        redrive_s = rng.choice((0.0, 0.0, 0.2, 1.0))
-        if not redrive_s:
-            return self
-        is_ordered = self.queue.is_ordered or rng.random() < 0.5
-        return replace(
-            self,
-            queue=replace(
-                self.queue,
-                redrive_s=redrive_s,
-                is_ordered=is_ordered,
-                keys=min(self.queue.keys, 3),
-                gives_up=rng.choice((0.1, 0.3)),  # jobs, so that there are dead letters
-            ),
-            aimed={**self.aimed, AFTER_A_REDRIVE: rng.choice((0.0, 0.1, 0.5))},
-        )
-
-    def _with_few_clients(self, rng: random.Random) -> Odds:
+    def with_few_clients(self, rng: random.Random) -> Odds:
         """Compaction runs often, replicas move and are lost in more of the runs than elsewhere."""
         fewer = replace(
             self,
@@ -450,8 +170,7 @@ class Odds:
             timed=tuple(kind for kind in self.timed if kind in (*TIMED_FAULTS, *MOVES, AWAY, FORGET)),
             aimed={kind: self.aimed[kind] for kind in AIMED_FAULTS},
             faults_s=max(self.faults_s, 6.0),
-            retention_check_interval_ms=min(self.retention_check_interval_ms, rng.choice((100, 500))),
-        )
+        ).with_check_ms(min(self.settings.retention_check_interval_ms, rng.choice((100, 500))))
         if MOVES[0] not in fewer.timed and rng.random() < 0.5:
             fewer = fewer._with_moves(rng)
         if FORGET not in fewer.timed and rng.random() < 0.3:
@@ -461,9 +180,25 @@ class Odds:
         return fewer
 
     @property
-    def has_copies(self) -> bool:
+    def ages_disks(self) -> bool:
         """True if files are lost or copied: then disks age often."""
-        return FORGET in self.timed or self.hosts is not None
+        return FORGET in self.timed or self.settings.ages_disks
+
+    def of(self, kind: type[Own]) -> Own | None:
+        """The parameters of one scenario; None if the run does not have it."""
+        return next((own for own in self.scenarios if isinstance(own, kind)), None)
+
+    def having(self, own: object) -> Odds:
+        """The same with a scenario, or with other parameters of it."""
+        return replace(self, scenarios=(*self.without(type(own)).scenarios, own))
+
+    def without(self, kind: type[object]) -> Odds:
+        """The same without a scenario."""
+        return replace(self, scenarios=tuple(own for own in self.scenarios if not isinstance(own, kind)))
+
+    def with_check_ms(self, check_ms: int) -> Odds:
+        """Brokers look this often for what retention deletes."""
+        return replace(self, settings=replace(self.settings, retention_check_interval_ms=check_ms))
 
     @property
     def deletes_records(self) -> bool:
@@ -501,7 +236,7 @@ class Odds:
             aimed={**self.aimed, AFTER_A_METADATA_COMMIT: rng.choice((0.0, 0.05, 0.2))},
             pause_s=max(self.pause_s, 0.3),
             administrators=rng.choice((2, 3)),
-            trash_delay_ms=rng.choice((0, 1000, 3_600_000)),
+            settings=replace(self.settings, trash_delay_ms=rng.choice((0, 1000, 3_600_000))),
         )
         if rng.random() < 0.6:
             return drawn
@@ -518,30 +253,6 @@ class Odds:
             think_s=0.2,  # otherwise, with so few faults, thousands of records are written
         )
 
-    def _with_http(self, http: HttpOdds) -> Odds:
-        """Clients over HTTP replace most others, in a smaller cluster with fewer kinds of faults.
-
-        They write more than the smallest segments allow.
-        """
-        moves = (*MOVES, STALE_METADATA) if MOVES[0] in self.timed else ()
-        away = (AWAY,) if AWAY in self.timed else ()
-        brokers = self.brokers if moves else 3
-        return replace(
-            self,
-            brokers=brokers,
-            rates=self.rates[:brokers],
-            timed=(*self.timed[:2], *moves, *away),
-            faults_s=min(self.faults_s, 6.0),
-            partitions=2,
-            producers=1,
-            consumers=min(self.consumers, 1),
-            segment_bytes=self.segment_bytes
-            if self.retention_bytes >= 0
-            else max(self.segment_bytes, 16_384),
-            churns_topics=False,
-            http=http,
-        )
-
     def _with_retention(self, rng: random.Random) -> Odds:
         """The beginnings of logs are deleted during other faults, and machines that were off come back below
         the log start.
@@ -553,8 +264,7 @@ class Odds:
             segment_bytes=1024,
             padding_bytes=rng.choice((100, 300)),
             retention_bytes=rng.choice((0, 3000, 5000)),
-            retention_check_interval_ms=rng.choice((100, 500)),
-        )
+        ).with_check_ms(rng.choice((100, 500)))
         return drawn._with_age(rng) if rng.random() < 0.5 else drawn
 
     def _with_age(self, rng: random.Random) -> Odds:
@@ -578,9 +288,7 @@ CALM: Final = Odds(
     brokers=3,
     partitions=1,
     replicas=3,
-    tick_ms=50,
-    election_ticks=5,
-    quiesce_ticks=15,
+    settings=BrokerOdds(tick_ms=50, election_ticks=5, quiesce_ticks=15),
     sync_s=0.0005,
     network=NetworkOdds(latency_s=0.0005, jitter_s=0.0, refusal_odds=0.0, replay_odds=0.0),
     rates=(1.0, 1.0, 1.0),

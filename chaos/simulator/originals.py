@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from chaos.simulator.log_view import Entry
-from chaos.simulator.queues.odds import LETTERS, MAIL
 from raftlog.records.batch import Batch, BatchHeader, parse_header
 from raftlog.records.control import Marker, marker_in
+from raftlog.records.failures import dead_letter_topic
 from raftlog.records.reader import StoredRecord, read_records
 
 KNOWN_TOPICS: Final = (
     *("__offsets", "__transactions", "__delayed"),
-    *("latest", "ledger", "journal", "reminders", "fleeting", "shrinking", "passing", MAIL, LETTERS),
+    *("latest", "ledger", "journal", "reminders", "fleeting", "shrinking", "passing", "mail"),
+    dead_letter_topic("mail", "crew"),
 )  # compacted or not
 INVARIANT: Final = "I33 a compacted log has the newest record of each key"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from chaos.simulator import scenarios
 from chaos.simulator.group_level import life
 from chaos.simulator.levels import BROKERS, CORE, GROUPS, LOG, MIX, Seed
 from chaos.simulator.odds import CALM
@@ -17,7 +18,6 @@ from chaos.simulator.raft_level.group import Group
 from chaos.simulator.result import Result
 from chaos.simulator.simulation import Simulation
 from chaos.simulator.storage_level import log_run
-from chaos.simulator.transactions.wide import NEAR, REFUSED
 
 
 def world_of(level: str) -> str:
@@ -30,7 +30,7 @@ def fault_kinds() -> dict[str, frozenset[str]]:
     simulation = Simulation(0, CALM)
     simulation.loop.close()
     return {
-        BROKERS: simulation.faults.kinds | {NEAR, REFUSED},
+        BROKERS: simulation.faults.kinds.union(*(each.scenario.kinds for each in scenarios.ALL)),
         CORE: CoreFaults(Group(3, 0, core_odds.CALM), 0, None).kinds,
         LOG: frozenset(log_run.FAULTS),
         GROUPS: frozenset((*life.FAULTS, life.ANSWER_LOST)),

@@ -18,7 +18,6 @@ from chaos.simulator.odds import Odds
 from chaos.simulator.result import Violation
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.trace import Trace
-from chaos.simulator.transactions.odds import frame_limits_of
 from raftlog.node.group_host import GroupHost
 from raftlog.testing.fake_filesystem import PowerLost
 from raftlog.types import TopicPartition
@@ -63,7 +62,7 @@ class Run:
             self.loop,
             self.rng("network"),
             self.odds.network,
-            frame_limits_of(self.odds.transactions).frame_bytes_max,
+            self.odds.settings.frame_limits.frame_bytes_max,
         )
         self._processes = 0
         self._producer_ids: set[int] = set()

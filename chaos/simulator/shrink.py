@@ -109,15 +109,10 @@ def _simplifications(odds: AnyOdds, last: float) -> Iterator[Callable[[AnyOdds],
     if isinstance(odds, Odds):
         changes = [
             {"faults_s": min(odds.faults_s, last + 0.5)},
-            {"http": None},
-            {"group": None},
-            {"compacted": None},
-            {"transactions": None},
             {"offsets_are_compacted": False},
             {"churns_topics": False},
             {"administrators": 0},
             {"deletes_on_request": False},
-            {"has_fewer_partitions": False},
             {"retention_bytes": -1, "retention_ms": -1},
             {"consumers": 0},
             {"producers": 1},
@@ -155,12 +150,19 @@ def _simplifications(odds: AnyOdds, last: float) -> Iterator[Callable[[AnyOdds],
             {"read": 0.0},
             {"propose": 0.05},
         ]
+    for own in odds.scenarios if isinstance(odds, Odds) else ():
+        yield partial(_without_scenario, type(own))
     for change in changes:
         yield partial(_replaced, change)
     if isinstance(odds, LogOdds):
         for kind in odds.works:
             if kind not in NEEDED:
                 yield partial(_without, kind)
+
+
+def _without_scenario(kind: type[object], odds: AnyOdds) -> AnyOdds:
+    assert isinstance(odds, Odds)
+    return odds.without(kind)
 
 
 def _without(kind: str, odds: AnyOdds) -> AnyOdds:

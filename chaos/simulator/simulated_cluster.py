@@ -7,7 +7,8 @@ the run (``simulation``).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Unpack
+from itertools import chain
+from typing import TypeVar, Unpack
 
 from api.connections.listener import HttpListener
 from broker.broker import Broker
@@ -18,9 +19,12 @@ from chaos.simulator.incarnations import Incarnations
 from chaos.simulator.log_starts import LogStarts
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import Odds
+from chaos.simulator.part import Part
 from chaos.simulator.response_checks import ResponseChecks
 from chaos.simulator.run import Run, RunOptions
 from raftlog.types import NodeId
+
+P = TypeVar("P", bound=Part)
 
 
 class SimulatedCluster(Run):
@@ -34,6 +38,7 @@ class SimulatedCluster(Run):
         self.incarnations = Incarnations(self.checker, self.violated)
         self.responses = ResponseChecks(self.checker, self.machines, self.violated)
         self.log_starts = LogStarts(self, self.machines, self.checker)
+        self.parts: list[Part] = []  # of the scenarios of the run
         self._by_process: dict[Process, Machine] = {}
         self.network.on_arrival = self.trace.frame
         self.checker.on_log_start = self.log_starts.moved
@@ -42,6 +47,10 @@ class SimulatedCluster(Run):
         for machine in self.machines:
             machine.disk.lies_about_syncs = self.odds.lies_about_syncs
             machine.rate = self.odds.rates[machine.node - 1]
+
+    def part(self, kind: type[P]) -> P | None:
+        """That of a scenario; None if the run does not have it."""
+        return next((part for part in self.parts if isinstance(part, kind)), None)
 
     @property
     def members(self) -> list[Machine]:
@@ -61,9 +70,9 @@ class SimulatedCluster(Run):
         if machine is not None:
             self.checker.stepped(machine)
 
-    def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
-        """Resources that a broker's HTTP side holds, by name."""
-        return ()
+    def held(self, machine: Machine) -> Iterable[tuple[str, int]]:
+        """Resources that a broker holds for the scenarios of the run, by name."""
+        return chain.from_iterable(part.held(machine) for part in self.parts)
 
     # Events of machines.
 

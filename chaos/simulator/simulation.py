@@ -8,50 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Final, Protocol, Unpack
+from typing import Unpack
 
 from api.connections.listener import HttpListener
 from broker.broker import Broker
 from chaos.checkers import Severity, check
 from chaos.history import Outcome
+from chaos.simulator import scenarios
 from chaos.simulator.administrators import Administrator, SharedNames
 from chaos.simulator.churn import Churner
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Producer
-from chaos.simulator.compacted_topic import LATEST, CompactedTopic, KeyReader
-from chaos.simulator.consumer_group import ConsumerGroup
 from chaos.simulator.convergence import Convergence
-from chaos.simulator.delays.level import DelaysLevel
-from chaos.simulator.delays.odds import FLEETING, LONG_SEGMENT, REMINDERS, SHRINKING, SHRINKING_PARTITIONS
-from chaos.simulator.deleter import Deleter
 from chaos.simulator.event_loop import Process
-from chaos.simulator.faults import Faults
-from chaos.simulator.fewer_partitions import PARTITIONS, FewerPartitions
-from chaos.simulator.fewer_partitions import TOPIC as FEWER
-from chaos.simulator.follower_readers import follower_readers
+from chaos.simulator.faults import Aim, Faults
 from chaos.simulator.gc_off import gc_off
-from chaos.simulator.host_odds import RESTORED
-from chaos.simulator.http.clients import HttpClients
-from chaos.simulator.http.side import HttpSide
-from chaos.simulator.long_cut import hold_cut
 from chaos.simulator.machine import Machine
+from chaos.simulator.memberships import Memberships
 from chaos.simulator.odds import Odds
-from chaos.simulator.queues.level import QueueLevel
-from chaos.simulator.queues.odds import MAIL
+from chaos.simulator.part import OFTEN_COMPACTED, Config, Part
 from chaos.simulator.records import GroupRecord, ReplicaRecord
-from chaos.simulator.restored import CONTRADICTIONS, Copies, restore_all
 from chaos.simulator.result import Result
 from chaos.simulator.run import RunOptions
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from chaos.simulator.transactions.level import TransactionsLevel
-from chaos.simulator.transactions.odds import (
-    JOURNAL,
-    LEDGER,
-    PASSING,
-    PASSING_PARTITIONS,
-    TransactionOdds,
-)
 from delayed.records import TOPIC as DELAYED
 from groups.records import TOPIC as OFFSETS
 from raftlog.errors import RaftlogError, TopicExists
@@ -60,35 +39,8 @@ from raftlog.node.group.raft_group import RaftGroup
 from raftlog.types import GroupId, NodeId
 from transactions.records import TOPIC as TRANSACTIONS
 
-OFTEN_COMPACTED: Final[dict[str, int | str]] = {
-    "segment_bytes": 2048,
-    "cleanup_policy": "compact",
-    "segment_ms": 1_000,
-    "delete_retention_ms": 300,
-    "min_cleanable_dirty_ratio": "0.2",
-}
 LONGEST_RUN_S = 300.0  # including the time without faults
 SETUP_S = 30.0  # without faults
-
-
-class Runs(Protocol):
-    """A client of a level."""
-
-    def run(self) -> Coroutine[object, None, None]:
-        """Until the run no longer produces."""
-
-
-class Level(Protocol):
-    """What is added to a cluster: clients of a kind, and what must hold of what they do."""
-
-    def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """The commit index of a group has changed."""
-
-    def clients(self) -> Sequence[Runs]:
-        """Those that run during the faults."""
-
-    async def settled(self) -> None:
-        """After the last client, without faults."""
 
 
 class Simulation(SimulatedCluster):
@@ -97,24 +49,13 @@ class Simulation(SimulatedCluster):
     def __init__(self, seed: int, odds: Odds | None = None, **options: Unpack[RunOptions]) -> None:
         super().__init__(seed, odds, **options)
         self.faults = Faults(self)
-        self.http = None if self.odds.http is None else HttpSide(self, self.odds.http)
-        self._http_clients = None if self.http is None else HttpClients(self.http)
-        self.group = None if self.odds.group is None else ConsumerGroup(self, self.odds.group)
-        self._latest = None if self.odds.compacted is None else CompactedTopic(self, self.odds.compacted)
-        self._fewer = FewerPartitions(self) if self.odds.has_fewer_partitions else None
-        transactions = self.odds.transactions
-        self.transactions = (
-            None if transactions is None else TransactionsLevel(self, transactions, self.faults)
-        )
-        delays = self.odds.delays
-        self.delays = None if delays is None else DelaysLevel(self, delays, self.faults)
-        self.queue = None if self.odds.queue is None else QueueLevel(self, self.odds.queue, self.faults)
-        levels: tuple[Level | None, ...] = (self.transactions, self.delays, self.queue)
-        hosts = self.odds.hosts
-        self._copies = (
-            None if hosts is None or not hosts.restores else Copies(self, hosts, self.faults.transfer)
-        )
-        self._levels = [level for level in levels if level is not None]
+        aims = dict[str, Aim]()
+        for listed in scenarios.ALL:
+            part = listed.scenario.of(self, self.faults)
+            self.parts += [] if part is None else [part]
+            aims |= listed.scenario.aims
+        self.faults.begin(aims)
+        self.memberships = Memberships(self)
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
             if frame[0] == FrameKind.RAFT and sender > 0:  # not of a copy
@@ -124,7 +65,7 @@ class Simulation(SimulatedCluster):
 
         self.network.on_frame = frame_left
         self.checker.on_leader = self._leader_is_new
-        self.checker.on_vote = self.faults.joins.voted
+        self.checker.on_vote = self.memberships.voted
         self.checker.on_changed = self._replica_changed
         self.checker.on_commit = self._committed
         for machine in self.machines:
@@ -141,39 +82,38 @@ class Simulation(SimulatedCluster):
     def made(self, machine: Machine, broker: Broker) -> None:
         """Its metadata are watched."""
         super().made(machine, broker)
-        broker.controller.subscribe(self.faults.balance.shown)
-        broker.controller.subscribe(self.faults.removals.shown)
+        for part in self.parts:
+            broker.controller.subscribe(part.shown)
 
     def _replica_changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
         self.log_starts.changed(record, replica, group)
-        self.faults.joins.changed(record, replica, group)
-        self.faults.balance.changed(record, group)
+        self.memberships.changed(record, replica, group)
+        for part in self.parts:
+            part.changed(record, replica, group)
 
     def began(self, machine: Machine, process: Process) -> None:
-        """Put the machine's host on the simulated network, without a listener yet."""
+        """Scenarios hear of it."""
         super().began(machine, process)
-        if self.http is not None:
-            self.http.started(machine)
+        for part in self.parts:
+            part.began(machine)
 
     async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
-        """With clients over HTTP it listens."""
-        return None if self.http is None else await self.http.serve(machine, broker)
+        """It listens if a scenario has clients over HTTP."""
+        listeners = [await part.serves(machine, broker) for part in self.parts]
+        return next((listener for listener in listeners if listener is not None), None)
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """Close the machine's connections over HTTP, too."""
-        if self.http is not None:
-            self.http.ended(machine, process, silently=silently)
+        """Scenarios hear of it."""
+        for part in self.parts:
+            part.ended(machine, process, silently=silently)
 
     def start_again(self) -> None:
         self.faults.start_again()
 
     def begins_again(self, machine: Machine) -> None:
-        """Only an older copy may."""
-        self.faults.hosts.begins_again(machine)
-
-    def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
-        """Resources that a broker's HTTP side holds, by name."""
-        return () if self.http is None else self.http.held_resources(machine)
+        """Scenarios hear of it."""
+        for part in self.parts:
+            part.begins_again(machine)
 
     def _leader_is_new(self, machine: Machine, group: GroupId, term: int) -> None:
         self.trace.note(machine.node, f"leads group {group} in term {term}")
@@ -182,14 +122,8 @@ class Simulation(SimulatedCluster):
 
     def _committed(self, machine: Machine, group: GroupId, commit: int) -> None:
         self.faults.committed(machine, group, commit)
-        if self.http is not None:
-            self.http.known.committed_to(group)
-        if self.group is not None:
-            self.group.committed(group)
-            if self.group.is_coordinated_by(machine, group):
-                self.faults.coordinated(machine)
-        for level in self._levels:
-            level.committed(machine, group)
+        for part in self.parts:
+            part.committed(machine, group)
 
     # The phases.
 
@@ -200,8 +134,8 @@ class Simulation(SimulatedCluster):
             self.violated("L1 the run ends", repr(error))
         finally:
             self.loop.close()
-        if self._copies is not None and not self.violations:
-            self._restore(self._copies)
+        for part in () if self.violations else self.parts:
+            part.stopped()
         for anomaly in () if self.loop.is_stopped else check(self.history):  # stopped: no final reads
             if anomaly.severity is not Severity.NORMAL:
                 self.violated(f"H {anomaly.kind}", f"partition {anomaly.partition}: {anomaly.detail}")
@@ -216,16 +150,6 @@ class Simulation(SimulatedCluster):
             happened=tuple(self.faults.happened),
         )
 
-    def _restore(self, copies: Copies) -> None:
-        """All brokers start from copies, as another cluster that goes on where this one has ended."""
-        copies.make_the_rest()
-        restored = restore_all(self, copies)
-        self.violations += restored.violations
-        self.trace.add(restored.trace)
-        fits = {f"{RESTORED}, {fit.name.lower()}" for fit in restored.fits.values()}
-        self.faults.counts.update({RESTORED, *fits})
-        self.faults.counts[CONTRADICTIONS] += bool(restored.contradictions)
-
     async def live(self) -> None:
         """Faults, then healing, then the final checks."""
         self.faults.replay()
@@ -234,8 +158,6 @@ class Simulation(SimulatedCluster):
         loop = asyncio.get_running_loop()
         odds = self.odds
         config = odds.topic_config
-        if odds.http is not None and not odds.http.is_append_time:
-            config["message_timestamp_type"] = "CreateTime"
         making = loop.create_task(self._make_topics(config))
         await asyncio.wait([making], timeout=SETUP_S)
         if not making.done():  # each new leader gets a fault at once
@@ -243,78 +165,40 @@ class Simulation(SimulatedCluster):
         await making
         clients = self._begin_clients()
         breaking = loop.create_task(self.faults.run())
-        copying = None if self._copies is None else loop.create_task(self._copies.make_while_running())
         await asyncio.sleep(odds.faults_s)
         self.heal()
         breaking.cancel()
-        await self.faults.joins.settled()
-        await self.faults.removals.settled()
-        await self.faults.hosts.settled()
-        await hold_cut(self, self.faults.counts, self.faults.deaths)
-        await self.faults.deaths.restored()
-        await self.faults.balance.settled()
+        for part in self.parts:
+            await part.faults_ended()
         convergence = Convergence(self)
         await convergence.reached()
-        if self._http_clients is not None:
-            await self._http_clients.move_leaders()
-            await convergence.reached(self.machines[:1])
-        if self.group is not None:
-            await self.group.settled()
+        for part in self.parts:
+            await part.converged(convergence)
         self.is_producing = False
         await asyncio.gather(*clients)
-        if self._latest is not None:
-            await self._latest.works()
-        for level in self._levels:
-            await level.settled()
-        if self._http_clients is not None:
-            await self._http_clients.probe()
+        for part in self.parts:
+            await part.actors_ended()
         await convergence.settled()
         await convergence.read_everything()
-        await self.faults.removals.kept_out()
-        await self._check()
-        if copying is not None:
-            copying.cancel()  # what it has not copied is copied once all are stopped
+        for part in self.parts:
+            self.faults.counts.update(await part.check())
 
     def _begin_clients(self) -> list[asyncio.Task[None]]:
-        loop, odds = asyncio.get_running_loop(), self.odds
+        loop = asyncio.get_running_loop()
         clients = [loop.create_task(client.run()) for client in self._clients()]
-        clients += [] if self._http_clients is None else self._http_clients.begin()
-        clients += [] if self.group is None else [loop.create_task(self.group.run())]
-        for level in self._levels:
-            clients += [loop.create_task(client.run()) for client in level.clients()]
-        if odds.followers is not None:
-            story = None if self.transactions is None else self.transactions.story
-            readers = follower_readers(self, odds.followers, story)
-            clients += [loop.create_task(reader.run()) for reader in readers]
-        if self._fewer is not None:
-            clients += [loop.create_task(client.run()) for client in self._fewer.clients()]
+        for part in self.parts:
+            clients += part.start()
         return clients
-
-    async def _check(self) -> None:
-        """What must hold in the end, beside what convergence has read."""
-        if self._latest is not None:
-            await self._latest.read_everything()
-        if self._fewer is not None:
-            self.faults.counts.update(await self._fewer.check())
-        if self.group is not None:
-            self.faults.counts.update(self.group.check())
-        if self.transactions is not None:
-            self.faults.counts.update(self.transactions.counts)
-            await self.transactions.ending.check()
-        if self.delays is not None:
-            self.faults.counts.update(self.delays.check())
-        if self.queue is not None:
-            self.faults.counts.update(self.queue.check())
 
     def heal(self) -> None:
         """No more faults from now on."""
         self.faults.heal()
-        if self.http is not None:
-            self.http.streams.heal()
+        for part in self.parts:
+            part.heal()
 
-    def _clients(self) -> list[Producer | Consumer | Churner | Administrator | Deleter | KeyReader]:
+    def _clients(self) -> list[Producer | Consumer | Churner | Administrator]:
         odds, shared = self.odds, SharedNames()
-        clients: list[Producer | Consumer | Churner | Administrator | Deleter | KeyReader] = [
+        clients: list[Producer | Consumer | Churner | Administrator] = [
             Producer(self, f"p{number}", number % odds.partitions, has_id=number < 2)
             for number in range(odds.producers)
         ]
@@ -327,44 +211,23 @@ class Simulation(SimulatedCluster):
         ]
         if odds.churns_topics:
             clients.append(Churner(self, "churner"))
-        if odds.deletes_on_request:
-            clients.append(Deleter(self))
-        return clients if self._latest is None else [*clients, *self._latest.clients()]
+        return clients
 
     async def _make_topics(self, config: dict[str, int | str]) -> None:
         """Those of the run. ``__offsets`` may be created by its first users instead, as in production."""
         odds = self.odds
-        await self.faults.deaths.registered()
+        for part in self.parts:
+            await part.prepared()
         await self.make_topic(TOPIC, odds.partitions, odds.replicas, **config)
-        if odds.compacted is not None:
-            await self.make_topic(LATEST, odds.compacted.partitions, 3, **odds.compacted.topic_config)
-        if odds.has_fewer_partitions:
-            await self.make_topic(FEWER, PARTITIONS, 3, retention_ms=-1)
-        if odds.transactions is not None:
-            await self.make_transactional(odds.transactions, config)
-        if odds.delays is not None:
-            more = {"segment_bytes": LONG_SEGMENT} if odds.delays.lowers_limit else {}
-            await self.make_topic(REMINDERS, odds.delays.targets, 3, **config | more)
-            await self.make_topic(FLEETING, 1, 3, **config)
-            if odds.delays.removes_partitions:
-                await self.make_topic(SHRINKING, SHRINKING_PARTITIONS, 3, retention_ms=-1)
-            if odds.delays.is_compacted:
-                # How messages left is remembered for minutes, by tombstones that are kept for a day.
-                often = {**OFTEN_COMPACTED, "delete_retention_ms": 86_400_000}
-                await self.make_topic(DELAYED, odds.delays.coordinators, 3, **often)
-        if odds.queue is not None:
-            await self.make_topic(MAIL, odds.queue.partitions, 3)
+        for part in self.parts:
+            await self.make_topics_of(part, config)
         if odds.offsets_are_compacted:
-            await self.make_topic(OFFSETS, odds.offsets_partitions, 3, **OFTEN_COMPACTED)
+            await self.make_topic(OFFSETS, odds.settings.offsets_partitions, 3, **OFTEN_COMPACTED)
 
-    async def make_transactional(self, odds: TransactionOdds, config: dict[str, int | str]) -> None:
-        """The topics of transactions; ``__transactions`` may be created by its first user instead."""
-        await self.make_topic(LEDGER, odds.ledger_partitions, 3, **config)
-        await self.make_topic(JOURNAL, 1, 3, **config)
-        if odds.removes_partitions:
-            await self.make_topic(PASSING, PASSING_PARTITIONS, 3, retention_ms=-1)
-        if odds.is_compacted:
-            await self.make_topic(TRANSACTIONS, odds.coordinators, 3, **OFTEN_COMPACTED)
+    async def make_topics_of(self, part: Part, config: Config) -> None:
+        """Those of one scenario."""
+        for topic in part.topics(config):
+            await self.make_topic(topic.name, topic.partitions, 3, **topic.config)
 
     async def make_topic(self, name: str, partitions: int, replicas: int, **config: int | str) -> None:
         """Retried until it exists. ``config`` has underscores for dots."""

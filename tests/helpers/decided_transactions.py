@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.simulator.transactions.moves import ENDING, problem_of
+from chaos.simulator.scenarios.transactions.moves import ENDING, problem_of
 from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, Write
 from transactions.decisions import SWEEP_MS, Decisions

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from chaos.simulator.transactions.moves import problem_of
+from chaos.simulator.scenarios.transactions.moves import problem_of
 from raftlog.errors import Conflict, ProducerFenced, RaftlogError, Rejected
 from raftlog.hosting.decisions import Answer, Write
 from tests.helpers.transaction_groups import GROUPS, Place, TransactionGroups

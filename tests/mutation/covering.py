@@ -17,22 +17,7 @@ from typing import Final
 
 import coverage
 
-from chaos.simulator.levels import (
-    BROKERS,
-    BROKERS_COMPACTED,
-    BROKERS_DELAYED,
-    BROKERS_DELETING,
-    BROKERS_GROUP,
-    BROKERS_HEALING,
-    BROKERS_JOINING,
-    BROKERS_QUEUE,
-    BROKERS_TRANSACTIONS,
-    CORE,
-    GROUPS,
-    HTTP,
-    LOG,
-    Seed,
-)
+from chaos.simulator.levels import BROKERS, CORE, GROUPS, LOG, Seed
 from raftlog.__main__ import OURS
 from tests.helpers.collected_tests import CollectedTests
 from tests.helpers.forks import forked
@@ -49,9 +34,9 @@ SEEDS_OF: Final = {
     LOG: 20,
     GROUPS: 6,
     BROKERS: 3,
-    HTTP: 1,
-    **dict.fromkeys((BROKERS_TRANSACTIONS, BROKERS_COMPACTED, BROKERS_DELAYED, BROKERS_QUEUE), 1),
-    **dict.fromkeys((BROKERS_GROUP, BROKERS_DELETING, BROKERS_HEALING, BROKERS_JOINING), 1),
+    "http": 1,
+    **dict.fromkeys(("brokers-transactions", "brokers-compacted", "brokers-delayed", "brokers-queue"), 1),
+    **dict.fromkeys(("brokers-group", "brokers-deleting", "brokers-healing", "brokers-joining"), 1),
 }
 FILE_LIMIT_S: Final = 1800.0  # tests of one file that take longer are left out
 Lines = dict[str, int]

@@ -18,7 +18,7 @@ RACE = replace(
     timed=(AWAY, "kill"),
     aimed={AFTER_A_METADATA_COMMIT: 0.1},
     administrators=3,
-    trash_delay_ms=1000,
+    settings=replace(CALM.settings, trash_delay_ms=1000),
 )
 LAST_RESORT = replace(
     CALM, brokers=5, rates=(1.0,) * 5, faults_s=18.0, timed=("transfer",), administrators=3, recovers=True

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 from chaos.simulator.event_loop import Process, SimulatedLoop
-from chaos.simulator.http.odds import CALM_STREAMS, RAW_KINDS
-from chaos.simulator.http.streams import StreamNetwork
-from chaos.simulator.http.transport import StreamTransport
-from chaos.simulator.http.wire import Exchange, Wire
 from chaos.simulator.levels import Seed
-from chaos.simulator.odds import Odds
+from chaos.simulator.scenarios.http import SCENARIO
+from chaos.simulator.scenarios.http.odds import CALM_STREAMS, RAW_KINDS, HttpOdds
+from chaos.simulator.scenarios.http.streams import StreamNetwork
+from chaos.simulator.scenarios.http.transport import StreamTransport
+from chaos.simulator.scenarios.http.wire import Exchange, Wire
 from tests.helpers.loop_watcher import Nobody
 
 ROUGH = replace(CALM_STREAMS, jitter_s=0.2, cut_odds=0.8, window_bytes=100)
@@ -176,7 +176,7 @@ def test_the_wire_pairs_requests_and_answers_from_the_bytes() -> None:
 
 
 def test_every_kind_of_client_over_http_is_drawn() -> None:
-    drawn = [Odds.drawn_http(random.Random(f"{seed} odds")).http for seed in range(60)]
+    drawn = [SCENARIO.drawn(random.Random(f"{seed} odds")).of(HttpOdds) for seed in range(60)]
     assert {kind for odds in drawn if odds is not None for kind in odds.raw} == set(RAW_KINDS)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulator.join_odds import JOIN, REMOVE
-from chaos.simulator.joins import share_majorities
-from chaos.simulator.levels import BROKERS_JOINING, Seed
+from chaos.simulator.levels import Seed
+from chaos.simulator.memberships import share_majorities
+from chaos.simulator.scenarios.joining.odds import JOIN, REMOVE
 from raftlog.core.membership import Membership
 from raftlog.types import NodeId
 
@@ -17,14 +17,14 @@ def members(voters: tuple[int, ...], outgoing: tuple[int, ...] = ()) -> Membersh
 
 # requirement: F2
 def test_brokers_join_while_others_fail() -> None:
-    results = [Seed(BROKERS_JOINING, number).run() for number in range(4)]
+    results = [Seed("brokers-joining", number).run() for number in range(4)]
     assert [result.violations for result in results] == [()] * 4
     assert sum(result.faults[JOIN] for result in results) >= 4
 
 
 # requirement: F3
 def test_brokers_are_removed_for_good_while_others_fail() -> None:
-    results = [Seed(BROKERS_JOINING, number).run() for number in (26, 32)]
+    results = [Seed("brokers-joining", number).run() for number in (26, 32)]
     assert [result.violations for result in results] == [()] * 2
     assert all(result.faults[REMOVE] and result.faults["removed"] for result in results)
 

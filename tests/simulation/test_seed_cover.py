@@ -161,9 +161,9 @@ def test_features_are_levels_faults_by_magnitude_parameters_and_branches() -> No
 def test_random_parameters_of_every_world_have_names() -> None:
     assert any(each.startswith("works append") for each in parameters(Seed(LOG, 3).odds()))
     drawn = {*parameters(Seed("brokers-queue", 1).odds())}
-    assert any(each.startswith("queue.partitions ") for each in drawn)
+    assert any(each.startswith("scenarios.QueueOdds.partitions ") for each in drawn)
     assert any(each.startswith("timed ") for each in drawn)
-    assert "healing None" in drawn
+    assert "settings.unused_ms None" in drawn
 
 
 def test_more_seeds_are_run_that_draw_a_rare_kind_of_fault() -> None:

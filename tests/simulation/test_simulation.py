@@ -13,28 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.simulator.levels import (
-    BROKERS,
-    BROKERS_BALANCING,
-    BROKERS_BUSY,
-    BROKERS_COMPACTED,
-    BROKERS_DELAYED,
-    BROKERS_DELETING,
-    BROKERS_FEWER,
-    BROKERS_FOLLOWERS,
-    BROKERS_GROUP,
-    BROKERS_HEALING,
-    BROKERS_HOSTS,
-    BROKERS_JOINING,
-    BROKERS_QUEUE,
-    BROKERS_TRANSACTIONS,
-    CORE,
-    GROUPS,
-    HTTP,
-    LOG,
-    Seed,
-    seeds,
-)
+from chaos.simulator.levels import BROKERS, BROKERS_BUSY, CORE, GROUPS, LOG, Seed, seeds
 from chaos.simulator.odds import AWAY, FORGET, MOVES, STALE_METADATA, TIMED_FAULTS, Odds
 from chaos.simulator.simulation import run
 
@@ -72,7 +51,7 @@ def test_no_schedule_of_faults_breaks_a_promise() -> None:
 
 # requirement: F1 RP1 RP11
 def test_the_replicas_of_brokers_that_die_are_restored() -> None:
-    results = [Seed(BROKERS_HEALING, number).run() for number in range(4)]
+    results = [Seed("brokers-healing", number).run() for number in range(4)]
     assert [result.violations for result in results] == [()] * 4
     assert sum(result.faults["die for good"] for result in results) >= 2
     assert sum(result.faults["die"] for result in results) >= 6
@@ -101,21 +80,21 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
         CORE: 2691,
         GROUPS: 150,
         BROKERS: 19,
-        BROKERS_JOINING: 9,
-        BROKERS_DELAYED: 9,
-        BROKERS_DELETING: 9,
-        BROKERS_HEALING: 9,
-        BROKERS_BALANCING: 9,
-        BROKERS_FEWER: 10,
-        BROKERS_FOLLOWERS: 10,
-        BROKERS_QUEUE: 10,
+        "brokers-joining": 9,
+        "brokers-delayed": 9,
+        "brokers-deleting": 9,
+        "brokers-healing": 9,
+        "brokers-balancing": 9,
+        "brokers-fewer": 10,
+        "brokers-followers": 10,
+        "brokers-queue": 10,
         BROKERS_BUSY: 10,
-        BROKERS_GROUP: 10,
-        BROKERS_COMPACTED: 9,
-        BROKERS_TRANSACTIONS: 18,
+        "brokers-group": 10,
+        "brokers-compacted": 9,
+        "brokers-transactions": 18,
         LOG: 1500,
-        HTTP: 9,
-        BROKERS_HOSTS: 9,
+        "http": 9,
+        "brokers-hosts": 9,
     }
     assert Seed.named("7") == Seed(BROKERS, 7)
     assert Seed.named("core:7") == Seed(CORE, 7)
@@ -127,10 +106,10 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
     "seed",
     [
         Seed(CORE, 7),
-        Seed(BROKERS_GROUP, 0),
-        Seed(BROKERS_TRANSACTIONS, 0),
-        Seed(BROKERS_HEALING, 1),
-        Seed(BROKERS_JOINING, 0),
+        Seed("brokers-group", 0),
+        Seed("brokers-transactions", 0),
+        Seed("brokers-healing", 1),
+        Seed("brokers-joining", 0),
     ],
     ids=str,
 )

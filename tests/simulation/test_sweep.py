@@ -13,14 +13,16 @@ from zlib import crc32
 import pytest
 
 from chaos.simulator import __main__ as command_line
-from chaos.simulator.exploration import ROUND_S, SHARES, WHOLE, drawn_first, fresh
+from chaos.simulator.exploration import SHARES, WHOLE, drawn_first, fresh
 from chaos.simulator.group_level import life
-from chaos.simulator.host_odds import CUT, RESTORED
 from chaos.simulator.levels import BROKERS, BROKERS_LONG, CORE, GROUPS, LOG, MIX, Seed, seeds
 from chaos.simulator.odds import Odds
 from chaos.simulator.raft_level.odds import CoreOdds
 from chaos.simulator.reach import fault_kinds, unreached, world_of
 from chaos.simulator.result import Result, Violation
+from chaos.simulator.scenarios.hosts.odds import CUT, RESTORED, HostOdds
+from chaos.simulator.scenarios.transactions.odds import TransactionOdds
+from chaos.simulator.scenarios.transactions.wide import NEAR, REFUSED
 from chaos.simulator.seed_choice import (
     FIXED_SEEDS,
     WITHOUT_GIT,
@@ -32,7 +34,7 @@ from chaos.simulator.seed_choice import (
     listed,
     remember,
 )
-from chaos.simulator.transactions.wide import NEAR, REFUSED
+from chaos.simulator.share import ROUND_S
 
 
 def git(checkout: Path, *arguments: str) -> str:
@@ -108,10 +110,10 @@ def drawn_faults(seed: Seed) -> set[str]:
     odds = seed.odds()
     if not isinstance(odds, Odds | CoreOdds):
         return set()
-    hosts = odds.hosts if isinstance(odds, Odds) else None
+    hosts = odds.of(HostOdds) if isinstance(odds, Odds) else None
     in_the_end = {} if hosts is None else {CUT: hosts.cuts, RESTORED: bool(hosts.restores)}
     later = {kind for kind, is_drawn in in_the_end.items() if is_drawn}
-    transactions = odds.transactions if isinstance(odds, Odds) else None
+    transactions = odds.of(TransactionOdds) if isinstance(odds, Odds) else None
     wide = {NEAR, REFUSED} if transactions is not None and transactions.wide is not None else set[str]()
     return {*odds.timed, *(kind for kind, chance in odds.aimed.items() if chance), *later, *wide}
 

@@ -11,10 +11,10 @@ from chaos.simulator.log_view import Entry
 from chaos.simulator.network import NEAR
 from chaos.simulator.originals import Original
 from chaos.simulator.result import Broken
-from chaos.simulator.transactions.decided import ONE_OUTCOME, Decided, Row
-from chaos.simulator.transactions.partition_log import FENCED, Aborted, PartitionLog
-from chaos.simulator.transactions.sink_log import IN_ORDER, WHOLE, Batch
-from chaos.simulator.wide_odds import WideOdds
+from chaos.simulator.scenarios.transactions.decided import ONE_OUTCOME, Decided, Row
+from chaos.simulator.scenarios.transactions.partition_log import FENCED, Aborted, PartitionLog
+from chaos.simulator.scenarios.transactions.sink_log import IN_ORDER, WHOLE, Batch
+from chaos.simulator.scenarios.transactions.wide_odds import WideOdds
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.control import Marker, marker_batch

@@ -89,6 +89,7 @@ def parameters(value: object, name: str = "") -> Iterator[str]:
         yield from (f"{name} {key}" for key, chance in value.items() if chance)
     elif isinstance(value, tuple):
         for element in value:
-            yield from parameters(element, name)
+            scenario = f"{name}.{type(element).__name__}" if dataclasses.is_dataclass(element) else name
+            yield from parameters(element, scenario)
     else:
         yield f"{name} {value}"

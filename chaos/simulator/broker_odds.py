@@ -1,0 +1,36 @@
+"""The random parameters of brokers: what the settings of each one say.
+
+A scenario changes those that it needs, so that a machine knows no scenario.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOdds:
+    """All brokers of a run have the same. With racks each rack has two of six brokers."""
+
+    tick_ms: int
+    election_ticks: int
+    quiesce_ticks: int
+    retention_check_interval_ms: int = 60_000
+    trash_delay_ms: int = 3_600_000
+    offsets_partitions: int = 16
+    transactions_partitions: int = 1
+    delayed_partitions: int = 1
+    unused_ms: int | None = None  # until unused groups, ids and sinks are forgotten; None: for long
+    restore_after_ms: int = 300_000  # no run takes as long
+    restore_moves_max: int = 10
+    balance_after_ms: int = 120_000
+    balancing_moves_max: int = 2
+    has_racks: bool = False
+    ages_disks: bool = False  # often; so it is wherever files are lost
+    frame_limits: FrameLimits = FRAME_LIMITS
+
+    def rack(self, node: int) -> str | None:
+        """The rack of a broker."""
+        return "abc"[(node - 1) % 3] if self.has_racks else None
