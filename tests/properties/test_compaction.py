@@ -200,7 +200,7 @@ def test_reads_and_times_step_over_gaps(shapes: Shapes, first: int, time: int) -
 
 
 @pytest.mark.parametrize("joined_bytes_max", [0, 4_000])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_crash_at_any_change_loses_nothing(seed: int, joined_bytes_max: int) -> None:
     rng = random.Random(seed)
     shapes: Shapes = [

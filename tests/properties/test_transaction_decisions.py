@@ -6,7 +6,7 @@ from collections import Counter
 
 from tests.helpers.transaction_world import TransactionWorld
 
-WORLDS = 400
+WORLDS = 160
 STEPS = 700
 
 
