@@ -22,7 +22,7 @@ from raftlog.records.builder import Record
 from raftlog.records.reader import read_records
 from tests.helpers.virtual_time import VirtualClock
 
-SEEDS = 60
+SEEDS = 150
 REQUESTS = 25
 TICK_MS = 300
 APPEND_S_MAX = 3.0

@@ -18,7 +18,7 @@ from delayed.values import Move, Sweep
 from raftlog.errors import OutOfOrderSequence, ProducerFenced
 from tests.helpers.decided_delays import Coordinator, Target, add, id_of, new
 
-WORLDS = 60
+WORLDS = 120
 STEPS = 150
 TOPICS = ("orders", "mail")
 
