@@ -76,10 +76,10 @@ def test_no_schedule_of_faults_breaks_a_promise() -> None:
 
 # requirement: F1 RP1 RP11
 def test_the_replicas_of_brokers_that_die_are_restored() -> None:
-    results = [Seed(BROKERS_HEALING, number).run() for number in (1, 2)]
-    assert [result.violations for result in results] == [()] * 2
-    assert sum(result.faults["die for good"] for result in results) >= 2
-    assert sum(result.faults["die"] for result in results) >= 4
+    result = Seed(BROKERS_HEALING, 2).run()
+    assert result.violations == ()
+    assert result.faults["die for good"] >= 1
+    assert result.faults["die"] >= 3
 
 
 # Only texts have another hash in each process: these levels have sets and dicts of them.
@@ -142,9 +142,10 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
     ids=str,
 )
 def test_the_faults_of_a_run_are_a_schedule_that_brings_them_all_back(seed: Seed) -> None:
-    happened = seed.run().happened
-    assert happened
-    assert seed.run(schedule=happened).happened == happened
+    result = seed.run()
+    assert result.happened
+    assert result.violations == ()
+    assert seed.run(schedule=result.happened).happened == result.happened
 
 
 def test_one_seed_is_replayed_with_its_timeline() -> None:
