@@ -44,7 +44,7 @@ check:
 	$(call stage,format and lint,$(BIN)/ruff format --check --no-cache -q $(SOURCES) && $(BIN)/ruff check --no-cache -q $(SOURCES))
 	$(call stage,types,$(BIN)/mypy --cache-dir=/dev/null)
 	$(call stage,layers,$(BIN)/lint-imports --no-cache)
-	$(call stage,tests without brokers,$(PY) -m pytest -q -n auto)
+	$(call stage,tests without brokers,$(PY) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder)
 
 fix: .venv/dev.stamp
 	$(BIN)/ruff check --fix -q $(SOURCES)

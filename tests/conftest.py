@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import signal
 from collections.abc import Iterator
@@ -21,9 +22,20 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 # How long an example takes tells of the neighbours on this machine, not of the code.
 hypothesis.settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "any machine", deadline=None, max_examples=40, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any machine")
+
+
+# Modules and collected tests stay until the end: a garbage collection that searched them would take half a second.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collections search only what the tests make."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

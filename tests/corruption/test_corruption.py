@@ -12,7 +12,7 @@ from chaos.corruption.suite import run_suite
 from raftlog.records.batch import split_batches
 from tests.helpers.planted_bugs import Edit, planted
 
-CASES, ALL_REPLICAS = 40, 8
+CASES, ALL_REPLICAS = 20, 4
 
 BLIND = Edit(
     "raftlog.storage.log_storage:FileRange.read",

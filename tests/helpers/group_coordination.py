@@ -330,11 +330,11 @@ class CoordinatedGroups:
         found = self.committed.offsets.get(group, {}).get((topic, partition))
         return None if found is None else found.offset
 
-    def stable(self, *members: str, group: str = "g") -> int:
+    def stable(self, *members: str, group: str = "g", session_ms: int = SESSION_MS) -> int:
         """Members join an empty group and get their partitions; gives the generation."""
-        waiting = {member: self.join(member, group=group) for member in members[:1]}
+        waiting = {member: self.join(member, group=group, session_ms=session_ms) for member in members[:1]}
         generation = self.answered(waiting[members[0]], Joined).generation
-        waiting |= {member: self.join(member, group=group) for member in members[1:]}
+        waiting |= {member: self.join(member, group=group, session_ms=session_ms) for member in members[1:]}
         if len(members) > 1:
             waiting[members[0]] = self.join(members[0], group=group, generation=generation)
         joined = {member: self.answered(request, Joined) for member, request in waiting.items()}

@@ -124,6 +124,7 @@ class Planter:
 
     def __init__(self) -> None:
         self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+        gc.unfreeze()  # functions of modules that pytest has imported are set apart
         for each in gc.get_objects():
             if isinstance(each, FunctionType):
                 self._functions.setdefault(_place(each.__code__), []).append(each)

@@ -18,7 +18,7 @@ QUORUM = Edit(
     "raftlog.core.quorum:quorum_size", "return voter_count // 2 + 1", "return max(1, voter_count // 2)"
 )
 ONE_VOTE_TOO_FEW = PlantedBug(
-    "wins with one vote too few", "I2", QUORUM.place, QUORUM.text, QUORUM.planted, seen_by="brokers:0"
+    "wins with one vote too few", "I2", QUORUM.place, QUORUM.text, QUORUM.planted, seen_by="core:0"
 )
 HARMLESS = replace(ONE_VOTE_TOO_FEW, name="changes nothing", planted="return 1 + voter_count // 2")
 
@@ -35,7 +35,7 @@ def test_a_bug_that_its_seed_sees_is_in_order() -> None:
 
 
 def test_a_bug_that_its_seed_does_not_see_is_wrong() -> None:
-    assert searched(HARMLESS) == ["not seen: changes nothing: brokers:0"]
+    assert searched(HARMLESS) == ["not seen: changes nothing: core:0"]
 
 
 def test_a_test_sees_a_bug_in_a_process_of_its_own() -> None:

@@ -46,7 +46,7 @@ RECORDS = st.lists(st.one_of(OFFSETS, GROUPS, TRANSACTIONS), min_size=1, max_siz
 ACTS = st.tuples(st.sampled_from(["add", "add", "commit", "abort"]), st.integers(1, 3), st.integers(0, 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=24)
 @given(batches=st.lists(RECORDS, min_size=1, max_size=30), removes_tombstones=st.booleans())
 def test_a_compacted_log_gives_the_same_groups(
     batches: list[list[tuple[Key, Value | None]]], removes_tombstones: bool
@@ -71,7 +71,7 @@ def test_a_compacted_log_gives_the_same_groups(
     assert state_of(stored(log)).snapshot() == state_of(written).snapshot()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80)
 @given(acts=st.lists(ACTS, min_size=4, max_size=12), snapshot_at=st.integers(1, 3), draws=st.randoms())
 def test_compaction_after_a_snapshot_leaves_the_same_partitions_pending(
     acts: list[tuple[str, int, int]], snapshot_at: int, draws: random.Random

@@ -6,7 +6,7 @@ from collections import Counter
 
 from tests.helpers.keyed_world import KeyedWorld
 
-WORLDS = 200
+WORLDS = 80
 STEPS = 800
 
 

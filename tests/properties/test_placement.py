@@ -40,7 +40,7 @@ topics = st.lists(st.tuples(st.integers(1, 7), st.integers(1, 5)), min_size=1, m
 # requirement: T3, RP1
 @given(st.integers(1, 12), topics)
 @example(3, [(1, 3), (1, 1), (1, 1), (1, 3), (1, 1)])  # where leading by the fewest replicas goes wrong
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120)
 def test_replicas_and_leaders_are_spread_evenly_after_every_topic(count: int, topics: Topics) -> None:
     brokers: dict[NodeId, str | None] = {NodeId(number): None for number in range(1, count + 1)}
     for rows in create_all(brokers, topics):
@@ -50,7 +50,7 @@ def test_replicas_and_leaders_are_spread_evenly_after_every_topic(count: int, to
 
 # requirement: RP11, T3
 @given(st.integers(1, 6), st.integers(1, 4), topics)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120)
 def test_equal_racks_share_evenly_and_a_partition_uses_as_many_as_it_can(
     racks: int, in_each: int, topics: Topics
 ) -> None:
@@ -67,7 +67,7 @@ def test_equal_racks_share_evenly_and_a_partition_uses_as_many_as_it_can(
 
 # requirement: RP11, RP1
 @given(st.dictionaries(st.integers(1, 12), st.sampled_from(["a", "b", "c", None]), min_size=1), topics)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120)
 def test_unequal_racks_are_still_told_apart(labels: dict[int, str | None], topics: Topics) -> None:
     brokers = {NodeId(number): rack for number, rack in labels.items()}
     for row in create_all(brokers, topics)[-1]:
@@ -77,7 +77,7 @@ def test_unequal_racks_are_still_told_apart(labels: dict[int, str | None], topic
 
 # requirement: RP11
 @given(st.dictionaries(st.integers(1, 12), st.sampled_from(["a", "b", "c", None]), min_size=1), topics)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120)
 def test_racks_of_any_size_share_a_partition_as_evenly_as_their_sizes_allow(
     labels: dict[int, str | None], topics: Topics
 ) -> None:
@@ -99,7 +99,7 @@ def test_racks_of_any_size_share_a_partition_as_evenly_as_their_sizes_allow(
     st.sampled_from([3, 5, 7]),
     st.integers(1, 20),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120)
 def test_each_partition_of_three_replicas_keeps_a_majority_when_a_rack_of_three_is_lost(
     racks: list[str | None], factor: int, partitions: int
 ) -> None:
@@ -115,7 +115,7 @@ def test_each_partition_of_three_replicas_keeps_a_majority_when_a_rack_of_three_
 
 
 @given(st.integers(3, 8), topics, topics)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80)
 def test_a_cluster_out_of_balance_never_gets_worse(count: int, before: Topics, after: Topics) -> None:
     brokers: dict[NodeId, str | None] = {NodeId(number): None for number in range(1, count + 1)}
     few = {broker: brokers[broker] for broker in sorted(brokers)[:3]}

@@ -87,15 +87,15 @@ def test_random_bytes_are_a_batch_or_corrupt(data: bytes) -> None:
 
 # requirement: M3
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD], ids=lambda codec: codec.name)
-@pytest.mark.parametrize("number", EXTREMES)
 @pytest.mark.parametrize("field", ["length", "key", "value", "header_count", "header_name", "header_value"])
-def test_an_extreme_length_is_corrupt(field: str, number: int, codec: Codec) -> None:
-    body = raw_record() + raw_record(1, **{field: number})
+def test_an_extreme_length_is_corrupt(field: str, codec: Codec) -> None:
     header = parse_header(SOUND[codec])._replace(record_count=2, last_offset_delta=1)
-    (batch,) = split_batches(encode_batch(header, compress(codec, body)))
-    for look in (read_records, check_records, lambda batch: list(iter_records(batch))):
-        with pytest.raises(CorruptBatch):
-            look(batch)
+    for number in EXTREMES:
+        body = raw_record() + raw_record(1, **{field: number})
+        (batch,) = split_batches(encode_batch(header, compress(codec, body)))
+        for look in (read_records, check_records, lambda batch: list(iter_records(batch))):
+            with pytest.raises(CorruptBatch):
+                look(batch)
 
 
 @given(codecs, st.binary(max_size=300), st.integers(-1, 60))

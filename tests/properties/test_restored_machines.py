@@ -46,7 +46,7 @@ from transactions.outputs import Row
 from transactions.records import KINDS as TRANSACTION_KINDS
 from transactions.state import TransactionsState
 
-SEEDS: Final = 12
+SEEDS: Final = 5
 RESTORED: Final = 0.1  # of the entries are followed by a restart
 PRODUCERS: Final = 6
 

@@ -24,7 +24,7 @@ BATCHES = st.lists(
 
 
 # requirement: L6
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=32)
 @given(
     shapes=BATCHES, interval=st.integers(1, 2000), segment_bytes=st.integers(100, 5000), reopen=st.booleans()
 )

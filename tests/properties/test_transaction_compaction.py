@@ -139,7 +139,7 @@ def check(source: Written, batches: Sequence[Batch], clean_end: int, starts: Seq
             assert not batch.header.record_count
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=24)
 @given(seed=st.integers(0, 1 << 32), keys_max=st.integers(1, 4))
 def test_readers_see_the_newest_committed_record_of_each_key(seed: int, keys_max: int) -> None:
     # requirement: D3
@@ -162,7 +162,7 @@ def test_readers_see_the_newest_committed_record_of_each_key(seed: int, keys_max
     assert len(stored(log)) <= len(once)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=24)
 @given(seed=st.integers(0, 1 << 32))
 def test_a_log_with_parts_of_two_replicas_gives_the_same_ranges(seed: int) -> None:
     """After a repair, or a change of leaders, one replica has compacted and uncompacted parts."""
@@ -180,7 +180,7 @@ def test_a_log_with_parts_of_two_replicas_gives_the_same_ranges(seed: int) -> No
     assert table_of(mixed).snapshot() == source.table.snapshot()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=24)
 @given(seed=st.integers(0, 1 << 32), count=st.integers(1, 60), is_compacted=st.booleans())
 def test_the_newest_records_are_those_that_a_reader_sees(seed: int, count: int, is_compacted: bool) -> None:
     """Markers, aborted and open transactions, gaps and emptied batches count as nothing."""

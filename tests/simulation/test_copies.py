@@ -24,7 +24,7 @@ from raftlog.types import METADATA_GROUP, TopicPartition
 
 RUNS_MAX = 4
 UNHEARD_STARTS = 6
-CUT_S = 60.0
+CUT_S = 30.0
 LONE_RECORDS = 10  # more than the leader has alone
 LATE_S = 1.5  # the delay of what an older copy says
 SOON_S = 5.0  # every broker serves again so soon

@@ -70,8 +70,7 @@ class OnePowerLoss(Workload):
             self._away(self._aside)
 
 
-@pytest.mark.parametrize("pauses", [True, False], ids=["paused", "isolated"])
-@pytest.mark.parametrize("roles", list(permutations((1, 2, 3))), ids=str)
+@pytest.mark.parametrize(("roles", "pauses"), [*zip(permutations((1, 2, 3)), 3 * (True, False), strict=True)])
 def test_one_power_loss_loses_nothing(roles: tuple[int, int, int], pauses: bool) -> None:
     # requirement: P5
     story = OnePowerLoss(*roles, pauses=pauses)

@@ -24,11 +24,15 @@ LAST_LINE = re.compile(
 
 SUMMARIES = """
 import sys
+from dataclasses import replace
 from chaos.simulator.levels import Seed
 from chaos.simulator.sweep import last_line
 
 for name in sys.argv[1:]:
-    print(last_line([Seed.named(name).run()]))
+    seed = Seed.named(name)
+    odds = seed.odds()
+    short = replace(odds, faults_s=2.0) if hasattr(odds, "faults_s") else odds
+    print(last_line([seed.run(short)]))
 """
 
 
@@ -51,16 +55,21 @@ def test_no_schedule_of_faults_breaks_a_promise() -> None:
 
 # requirement: F1 RP1 RP11
 def test_the_replicas_of_brokers_that_die_are_restored() -> None:
-    results = [Seed("brokers-healing", number).run() for number in range(4)]
-    assert [result.violations for result in results] == [()] * 4
-    assert sum(result.faults["die for good"] for result in results) >= 2
-    assert sum(result.faults["die"] for result in results) >= 6
+    result = Seed("brokers-healing", 2).run()
+    assert result.violations == ()
+    assert result.faults["die for good"] >= 1
+    assert result.faults["die"] >= 3
 
 
-def test_equal_seeds_give_equal_traces_in_every_shell_and_order_of_sets() -> None:
-    # Only texts have another hash in each process: these levels have sets and dicts of them.
-    names = ["core:40", "log:4", "groups:4", "http:0", "brokers-group:1", "brokers-compacted:1"]
-    names += ["brokers-transactions:1", "brokers-delayed:1"]
+# Only texts have another hash in each process: these levels have sets and dicts of them.
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["core:40", "log:4", "groups:4", "http:4", "brokers-transactions:1"],
+        pytest.param(["brokers-group:1", "brokers-compacted:1", "brokers-delayed:1"], marks=pytest.mark.slow),
+    ],
+)
+def test_equal_seeds_give_equal_traces_in_every_shell_and_order_of_sets(names: list[str]) -> None:
     processes = [summaries("1", names), summaries("2", names, RAFTLOG_BROKER__TIMING__TICK_MS="500")]
     lines = [process.communicate()[0].splitlines() for process in processes]
     assert dict(zip(names, lines[0], strict=True)) == dict(zip(names, lines[1], strict=True))
@@ -106,17 +115,16 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
     "seed",
     [
         Seed(CORE, 7),
-        Seed("brokers-group", 0),
-        Seed("brokers-transactions", 0),
         Seed("brokers-healing", 1),
         Seed("brokers-joining", 0),
     ],
     ids=str,
 )
 def test_the_faults_of_a_run_are_a_schedule_that_brings_them_all_back(seed: Seed) -> None:
-    happened = seed.run().happened
-    assert happened
-    assert seed.run(schedule=happened).happened == happened
+    result = seed.run()
+    assert result.happened
+    assert result.violations == ()
+    assert seed.run(schedule=result.happened).happened == result.happened
 
 
 def test_one_seed_is_replayed_with_its_timeline() -> None:

@@ -212,9 +212,9 @@ def test_records_are_what_the_log_gave(trimmed: Past) -> None:
     assert trimmed.read()[: len(trimmed.before)] == trimmed.before
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_every_reader_gets_each_record_once(trimmed: Past, reader: str) -> None:
-    assert READERS[reader](trimmed) == [one[0] for one in trimmed.read()]
+def test_every_reader_gets_each_record_once(trimmed: Past) -> None:
+    expected = [one[0] for one in trimmed.read()]
+    assert {name: read(trimmed) for name, read in READERS.items()} == dict.fromkeys(READERS, expected)
 
 
 def test_a_group_goes_on_below_the_log_start_and_is_reset_to_the_archive(trimmed: Past) -> None:

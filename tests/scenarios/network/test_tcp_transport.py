@@ -196,10 +196,11 @@ async def test_a_second_process_of_a_node_displaces_no_link_and_reads_where_the_
 ) -> None:
     """A copy of a broker is started elsewhere: it dials the cluster, and the cluster dials the original."""
     two, from_two = await cluster.node(TWO)
-    first, _ = await cluster.node(ONE)
+    first, from_first = await cluster.node(ONE)
     first.set_peer(TWO, "127.0.0.1", two.port)
     two.set_peer(ONE, "127.0.0.1", first.port)
     await from_two.until(lambda: from_two.count("connected", ONE) == 1)
+    await from_first.until(lambda: from_first.count("connected", TWO) == 1)
     assert first.send(TWO, (b"first",))
     await from_two.until(lambda: len(from_two.frames) == 1)
     first_port, (second, from_second) = first.port, await cluster.node(ONE)

@@ -26,7 +26,7 @@ from tests.helpers.virtual_time import VirtualLoop
 
 GROUPS = 3
 SLICE = SLICE_BYTES // BATCH_BYTES  # small batches
-BATCHES = 20 * SLICE
+BATCHES = 8 * SLICE
 ONE_SEGMENT = LogSettings(segment_bytes=64 << 20, index_interval_bytes=64 << 10)
 
 

@@ -427,7 +427,7 @@ async def test_a_follower_that_loses_power_at_any_moment_of_the_install_comes_up
     assert behind.groups[GROUP].log.first_index > 0
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 @in_virtual_time_with(lambda seed: NodeCluster(seed, nodes=4, voters=3, log_settings=SMALL))
 async def test_members_change_while_logs_are_cut_and_brokers_die(cluster: NodeCluster, seed: int) -> None:
     rng = random.Random(seed)

@@ -102,7 +102,7 @@ async def test_groups_become_quiescent_with_slow_replies(cluster: NodeCluster) -
     assert terms == [broker.groups[group].term for broker in cluster.up for group in broker.groups]
 
 
-@in_virtual_time_with(lambda: quiescent(groups=100))
+@in_virtual_time_with(lambda: quiescent(groups=15))
 async def test_groups_are_quiescent_while_a_broker_is_down(cluster: NodeCluster) -> None:
     gone = cluster.followers()[0]
     gone.crash()
@@ -208,7 +208,7 @@ async def test_a_quiescent_leader_counts_no_unreachable_replica_as_in_sync(clust
 
 @pytest.mark.parametrize("is_empty", [False, True])
 @pytest.mark.parametrize("pause_s", [0, 0.2, 1, 20])
-@in_virtual_time_with(lambda: quiescent(groups=40))
+@in_virtual_time_with(lambda: quiescent(groups=15))
 async def test_replicas_of_a_broker_catch_up_however_soon_it_returns(
     cluster: NodeCluster, pause_s: float, is_empty: bool
 ) -> None:
@@ -222,7 +222,7 @@ async def test_replicas_of_a_broker_catch_up_however_soon_it_returns(
     await cluster.until(lambda: not any(group.is_rejoining for group in gone.groups.values()))
 
 
-@in_virtual_time_with(lambda: quiescent(groups=100))
+@in_virtual_time_with(lambda: quiescent(groups=15))
 async def test_a_later_leader_knows_who_is_unreachable(cluster: NodeCluster) -> None:
     """The later leader had not been told of the loss when the others elected a leader."""
     gone = cluster.followers()[0]
@@ -266,7 +266,7 @@ async def test_a_former_member_that_returns_is_no_longer_unreachable(cluster: No
     assert not any(broker.groups[GROUP].unreachable for broker in cluster.up)
 
 
-@in_virtual_time_with(lambda: quiescent(groups=50))
+@in_virtual_time_with(lambda: quiescent(groups=15))
 async def test_groups_become_quiescent_again_after_a_broker_has_flapped(cluster: NodeCluster) -> None:
     gone = cluster.followers()[0]
     for pause_s in (0.05, 0.3, 0.6, 0.1, 1.5):
@@ -337,7 +337,7 @@ async def test_a_broker_that_returns_in_one_direction_deposes_nobody(
 
 
 @pytest.mark.parametrize("pause_s", [0, 20])
-@in_virtual_time_with(lambda: NodeCluster(7, nodes=4, voters=3, groups=60))
+@in_virtual_time_with(lambda: NodeCluster(7, nodes=4, voters=3, groups=15))
 async def test_a_learner_that_lost_its_disk_is_sent_everything_again(
     cluster: NodeCluster, pause_s: float
 ) -> None:

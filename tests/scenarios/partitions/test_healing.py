@@ -25,7 +25,7 @@ from tests.helpers.moving import holds, info, led_by, produce, values
 from tests.helpers.orders import batch_of, values_of
 from tests.helpers.virtual_time import VirtualLoop, eventually
 
-DEAD_S = 4.0
+DEAD_S = 2.0
 LOOK_S = CONTROLLER.duty_interval_ms / 1000  # the first look at which a broker is not heard counts whole
 HEALS = replace(CONTROLLER, restore_after_ms=round(DEAD_S * 1000), restore_moves_max=2)
 

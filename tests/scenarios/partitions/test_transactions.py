@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
 from tests.helpers.transactional import TransactionalProducer, committed, coordinating, visible_values
 from tests.helpers.virtual_time import eventually
 from transactions.coordinator import Markers
-from transactions.records import TOPIC, Handle, Participant, State
+from transactions.records import TOPIC, Handle, State
 from transactions.requests import AbortOpen, End, Prepare
 
 
@@ -472,25 +473,11 @@ class RefusedMarkers(InstantMarkers):
         self._markers = markers
         self.is_open = False
 
-    async def write(
-        self,
-        target: Participant,
-        transaction: Handle,
-        *,
-        is_commit: bool,
-        coordinator_epoch: int,
-        timeout_ms: int,
-    ) -> None:
+    async def write(self, *args: Any, **named: Any) -> None:  # noqa: ANN401  # handed on
         """See the port."""
         if not self.is_open:
             raise NoLeader("an election is under way")
-        await self._markers.write(
-            target,
-            transaction,
-            is_commit=is_commit,
-            coordinator_epoch=coordinator_epoch,
-            timeout_ms=timeout_ms,
-        )
+        await self._markers.write(*args, **named)
 
 
 @in_virtual_time_with(PartitionCluster)

@@ -20,7 +20,7 @@ from tests.helpers.http_mutants import LISTED_ORIGIN, mutant
 from tests.helpers.virtual_time import VirtualClock
 from tests.helpers.wire import Wire
 
-PARTS, MUTANTS_OF_PART, MUTANTS_OF_CLUSTER = 10, 500, 100
+PARTS, MUTANTS_OF_PART, MUTANTS_OF_CLUSTER = 4, 500, 100
 LIMITS = Limits(wait_ms_max=100, body_timeout_s=0.5, heartbeat_ms=100)
 VARYING = re.compile(rb'(?i)((?:raftlog-request-id|date): )[^\r]+|("request_id":")[^"]+')
 FAILED = re.compile(rb'HTTP/1\.. 500|"code":"internal_error"')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -174,18 +175,15 @@ class Appends:
     async def append(
         self,
         target: TopicPartition,
-        batches: Body,
-        *,
+        *batches: Body,
         acks: Acks,
-        timeout_ms: int,
-        transactional_id: str | None = None,
-        client: str = "",
+        **named: Any,  # noqa: ANN401  # handed on
     ) -> AppendReceipt:
         kind = target.topic.rpartition(".")[2]
         if kind in self.errors:
             raise self.errors[kind]
         self.order.append(f"{kind} {acks}")
-        receipt = await self._append(target, batches, acks=acks, timeout_ms=timeout_ms)
+        receipt = await self._append(target, *batches, acks=acks, **named)
         if kind == "retry" and self.between:
             some, self.between = self.between, ()
             await add(self._server, *some)

@@ -19,7 +19,7 @@ from raftlog.wire import documents
 from tests.helpers.async_tests import beside
 from tests.helpers.http_server import serve
 
-SHORT, LONG = 3, 25
+SHORT, LONG = 1, 25
 
 # That what the schema allows is accepted cannot be asked: names of settings, base64, and offsets that
 # are there lie outside what a schema says. All other checks hold: no 500, described statuses, media

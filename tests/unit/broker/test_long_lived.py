@@ -35,12 +35,11 @@ class Replicas:
 
 @pytest.fixture
 def only_on_demand() -> Iterator[None]:
-    """No collection but those that are asked for; what is set apart belongs to the tests again afterwards."""
+    """No collection but those that are asked for."""
     gc.collect()
     gc.disable()
     gc.freeze()
     yield
-    gc.unfreeze()
     gc.enable()
 
 

@@ -7,16 +7,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from api.cli.commands import app
 from raftlog.extras import install_command
 
-RUN = "import sys; {0}sys.argv[0] = 'raftlog'; from api.cli import main; main()"
+RUN = "import sys; sys.modules[{0!r}] = None; sys.argv[0] = 'raftlog'; from api.cli import main; main()"
 
 
 def ended(*arguments: str, without: str | None = None) -> tuple[int, str]:
-    """The exit code and standard error of ``raftlog archive``."""
-    hidden = f"sys.modules[{without!r}] = None; " if without else ""
-    command = [sys.executable, "-c", RUN.format(hidden), "archive", *arguments]
+    """The exit code and standard error of ``raftlog archive``, in a process of its own without a package."""
+    if without is None:
+        found = CliRunner().invoke(app, ["archive", *arguments])
+        return found.exit_code, found.stderr
+    command = [sys.executable, "-c", RUN.format(without), "archive", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stderr
 

@@ -8,7 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from api.cli.commands import app
 from tests.helpers.async_tests import beside
 from tests.helpers.command_line import RAFTLOG
 from tests.helpers.fake_broker import fake_cluster
@@ -18,8 +20,6 @@ from tests.helpers.fake_broker import fake_cluster
     ("arguments", "closed", "code", "said"),
     [
         ("--version", ">&-", 1, "error: standard output is closed"),
-        ("topic list", ">&-", 1, "error: standard output is closed"),
-        ("--version", ">/dev/full", 1, "error: [Errno 28]"),
         ("topic list", ">/dev/full", 1, "error: [Errno 28]"),
         ("topic list", "2>&-", 0, ""),
         ("topic list", "<&-", 0, ""),
@@ -42,23 +42,22 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("output", [">/dev/full", ">&-"])
 @pytest.mark.parametrize(
-    "words",
+    ("words", "output"),
     [
-        "context add b --url http://a:1",
-        "context use a",
-        "context remove a",
-        "cluster init --data made",
-        "cluster init --data made --host log1.example",
+        ("context add b --url http://a:1", ">&-"),
+        ("context use a", ">/dev/full"),
+        ("context remove a", ">&-"),
+        ("cluster init --data made", ">/dev/full"),
+        ("cluster init --data made --host log1.example", ">&-"),
     ],
 )
 def test_what_has_changed_without_output_has_an_unknown_outcome(
     tmp_path: Path, words: str, output: str
 ) -> None:
     environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
-    add = [*RAFTLOG, "context", "add", "a", "--url", "http://a:1"]
-    subprocess.run(add, env=environment, check=True, timeout=60)
+    added = CliRunner().invoke(app, ["context", "add", "a", "--url", "http://a:1"], env=environment)
+    assert added.exit_code == 0, added.output
     before = contents(tmp_path)
     done = subprocess.run(
         ["sh", "-c", f"{shlex.join(RAFTLOG)} {words} -o json {output}"],

@@ -226,40 +226,32 @@ def test_dead_letters_are_redriven_and_discarded(dlq: DeadLetters) -> None:
     assert "dead-letter list" in dlq.run("describe", "orders/0/1", code=1).stderr
 
 
-@pytest.mark.parametrize("output", [">/dev/full", ">&-"])
-def test_letters_that_are_discarded_without_output_have_an_unknown_outcome(
-    dlq: DeadLetters, output: str
-) -> None:
+def test_letters_that_are_discarded_without_output_have_an_unknown_outcome(dlq: DeadLetters) -> None:
     discard = shlex.join(
         [*RAFTLOG, "dead-letter", "discard", "orders", "-g", "mail", "--all", "--url", dlq.url]
     )
-    done = subprocess.run(["sh", "-c", f"{discard} {output}"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["sh", "-c", f"{discard} >/dev/full"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 3, done.stderr
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
     assert dlq.open() == []
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_characters_that_the_output_cannot_have_are_escaped(commands: DeadLetters, encoding: str) -> None:
+def test_characters_that_the_output_cannot_have_are_escaped(commands: DeadLetters) -> None:
     commands.topic(DEAD, **{"cleanup.policy": "compact"})
     commands.add(letter(1, reason="ValueError: 利用者"))
-    words = ("list", "discard --all", "list")
     shown = [
         subprocess.run(
             [*RAFTLOG, "dead-letter", *word.split(), "orders", "-g", "mail", "--url", commands.url],
             capture_output=True,
             text=True,
             timeout=60,
-            env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+            env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
         )
-        for word in words
+        for word in ("list", "discard --all")
     ]
-    assert [(each.returncode, r"\u5229\u7528\u8005" in each.stdout) for each in shown] == [
-        (0, True),
-        (0, True),
-        (0, False),
-    ]
+    assert [(each.returncode, r"\u5229\u7528\u8005" in each.stdout) for each in shown] == 2 * [(0, True)]
+    assert commands.open() == []
 
 
 @pytest.mark.parametrize("arguments", [(), ("--limit", "5"), ("--all", "--key", "u1")])

@@ -21,7 +21,7 @@ from tests.helpers.virtual_client import filled
 from tests.helpers.whole_broker import TOPIC
 
 PACE_S = 0.004
-RECORDS = 100
+RECORDS = 50
 BACKLOG = 1000
 VALUE = b"x" * 300
 READERS = ("member", "assigned", "chunks")

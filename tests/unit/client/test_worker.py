@@ -28,7 +28,7 @@ def message(offset: int) -> Message:
 
 
 # requirement: D2
-@given(st.lists(st.integers(0, 3), max_size=40), st.randoms(use_true_random=False))
+@given(st.lists(st.integers(0, 3), max_size=40), st.randoms(use_true_random=True))
 def test_a_lane_runs_one_item_at_a_time_and_in_order(lanes: list[int], rng: random.Random) -> None:
     waiting, running, seen = Lanes[tuple[int, int]](), list[tuple[int, int]](), list[tuple[int, int]]()
     arriving = deque(enumerate(lanes))

@@ -152,7 +152,7 @@ def drawn(rng: Random) -> str:
 
 
 # requirement: A5
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(25))
 def test_instants_do_not_depend_on_where_one_begins(seed: int) -> None:
     """So a new leader fires what its predecessor would have fired, also around a change of the clock."""
     rng = Random(seed)

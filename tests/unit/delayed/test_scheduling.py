@@ -100,7 +100,7 @@ def test_the_message_names_its_schedule_and_its_instant() -> None:
 
 
 # requirement: A5
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(40))
 def test_each_instant_has_one_message_whatever_leaders_do(seed: int) -> None:
     """Leaders die between any two of their steps; clocks go back a little; nobody is away for a minute."""
     rng = Random(seed)

@@ -170,14 +170,15 @@ def test_a_partition_that_is_named_again_and_again_is_written_once(groups: Coord
 
 def test_groups_in_use_keep_their_offsets_others_expire(groups: CoordinatedGroups) -> None:
     groups.commit(Done, 5)
-    generation = groups.stable("a", group="used")
+    session_ms = 100 * SESSION_MS
+    generation = groups.stable("a", group="used", session_ms=session_ms)
     groups.commit(Done, 5, group="used", is_forced=True)
     while groups.now_ms < 6 * DAY_MS:
-        groups.after(SESSION_MS * 9 // 10)
+        groups.after(session_ms * 9 // 10)
         groups.beat_quietly("a", generation, group="used")
     assert groups.offset() == 5
     while groups.now_ms < 7 * DAY_MS + 2 * SWEEP_MS:
-        groups.after(SESSION_MS * 9 // 10)
+        groups.after(session_ms * 9 // 10)
         groups.beat_quietly("a", generation, group="used")
     assert groups.offset() is None
     assert groups.offset(group="used") == 5

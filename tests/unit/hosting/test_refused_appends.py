@@ -20,7 +20,7 @@ from tests.helpers.instant_groups import InstantLog, NoJobs, TopicsOnly, are_ope
 from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.virtual_time import VirtualClock, eventually
 from transactions.coordinator import TransactionCoordinator
-from transactions.records import Handle, Participant, State
+from transactions.records import Handle, State
 from transactions.requests import BeginRun, End, Open, Opened
 from transactions.requests import Join as JoinTransaction
 
@@ -50,15 +50,7 @@ class HeldMarkers(InstantMarkers):
         super().__init__()
         self.may_arrive = asyncio.Event()
 
-    async def write(
-        self,
-        target: Participant,
-        transaction: Handle,
-        *,
-        is_commit: bool,
-        coordinator_epoch: int,
-        timeout_ms: int,
-    ) -> None:
+    async def write(self, *_: object, **__: object) -> None:
         """Wait for the test."""
         await self.may_arrive.wait()
 

@@ -146,7 +146,7 @@ async def test_a_lost_peer_owes_nothing_and_its_own_questions_are_dropped() -> N
 async def test_a_class_whose_calls_all_wait_leaves_the_others_their_own(
     monkeypatch: pytest.MonkeyPatch, full: CallClass
 ) -> None:
-    bound = min(CALLS_MAX[full], 4096)
+    bound = min(CALLS_MAX[full], 256)
     monkeypatch.setitem(CALLS_MAX, full, bound)
     one, two, three = await ends(ONE, TWO, THREE)
     gate = asyncio.Event()

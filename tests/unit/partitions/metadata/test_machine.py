@@ -373,7 +373,7 @@ COMMANDS = st.one_of(
 
 
 @given(st.lists(COMMANDS, max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40)
 def test_whatever_is_in_the_log_two_replicas_agree_and_a_snapshot_in_between_is_not_noticed(
     commands: list[Command],
 ) -> None:
@@ -395,7 +395,7 @@ def test_whatever_is_in_the_log_two_replicas_agree_and_a_snapshot_in_between_is_
 
 
 @given(st.lists(COMMANDS, max_size=30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80)
 def test_a_topic_id_stands_for_one_log_a_partition_and_recoveries_of_it(commands: list[Command]) -> None:
     """Partitions of one number and topic id are one log: one group, or what recoveries have made of it."""
     machine = MetadataMachine()
