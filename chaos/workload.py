@@ -268,7 +268,7 @@ class Workload:
                 if page.records:
                     self.history.polls.append(_poll(process, partition, invoked_s, page))
                 offsets[partition] = page.next_offset
-            await asyncio.sleep(client.rng.uniform(0, 0.2))
+            await asyncio.sleep(client.rng.uniform(0, 0.6))
 
     def _transaction_load(self) -> TransactionLoad:
         return TransactionLoad(
