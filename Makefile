@@ -21,20 +21,21 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
 	$(PY) -m chaos.demo
 
-# Tests with brokers and with Spark wait now and then: the fixed seeds, whose time is virtual, run meanwhile.
+# Tests with processes wait now and then: the fixed seeds, whose time is virtual, run meanwhile.
 test: check
 	$(call stage,programs of the tests,$(MAKE) -s .cache/toxiproxy-server .cache/system.stamp .cache/kafka.stamp)
 	@$(MAKE) -s -j2 test-with-processes test-with-seeds
-	@$(MAKE) -s test-from-outside
 
 test-with-processes:
 	$(call stage,tests with real brokers,$(PY) -m pytest tests/end_to_end -m "e2e and not slow and not spark and not outside" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
+	@$(MAKE) -s test-from-outside
 	$(call stage,tests with Spark,$(PY) -m pytest tests/end_to_end/outside tests/end_to_end/spark -m "e2e and spark and not slow" -q -rs -n auto --dist loadfile)
 
-# The wheel, in an environment and a folder of its own: every block of every page, but for those that it lists.
+# The wheel, in an environment and a folder of its own: every block of every page, but for those that it lists. Pages
+# begin one by one, the longest first: no core waits long for the last one.
 test-from-outside:
 	@$(PY) -m tests.helpers.documented_commands
-	$(call stage,from outside,$(PY) -m pytest tests/end_to_end/outside -m "e2e and not slow and not spark" -q -n 4 --dist worksteal)
+	$(call stage,from outside,$(PY) -m pytest tests/end_to_end/outside -m "e2e and not slow and not spark" -q -n 4 --dist load --maxschedchunk 1)
 
 test-with-seeds:
 	$(call stage,fixed seeds,nice -n 19 $(PY) -m chaos.simulator --fixed)
