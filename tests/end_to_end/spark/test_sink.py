@@ -76,15 +76,8 @@ def test_a_version_of_an_application_is_written_once(
     ("columns", "options", "expected"),
     [
         ("id as value", {"topic": "t"}, "column value has the type bigint, and must have string or binary"),
-        ("'a' as value, 'b' as color", {"topic": "t"}, "column color cannot be written"),
-        ("'a' as key", {"topic": "t"}, "there is no column value"),
-        ("'a' as value", {}, "there is no topic; set the option topic"),
         ("'a' as value, cast(null as string) as topic", {}, "column topic is null in a row"),
-        ("'a' as value", {"topic": "t", "mode": "x"}, "mode is not an option"),
-        ("'a' as value, map('a', 'b') as headers", {"topic": "t"}, "column headers has the type map"),
-        ("'a' as value", {"topic": "version"}, "topic 'version' does not exist (did you mean 'versions'?)"),
         ("'a' as value, 'version' as topic", {}, "'version' does not exist (did you mean 'versions'?)"),
-        ("'a' as value, 99 as partition", {"topic": "versions"}, "versions has the partitions 0 to 1"),
     ],
 )
 def test_rows_that_cannot_be_written_say_what_is_wrong(
