@@ -21,7 +21,7 @@ def test_the_counts_of_the_group_are_right_although_a_consumer_is_killed(
 ) -> None:
     rows = [
         (f"N{number % 500}", json.dumps({"carrier": f"C{number % 7}", "flight": number}).encode())
-        for number in range(30_000)
+        for number in range(120_000)
     ]
     sent = asyncio.run(round_trip.send(cluster, rows))
     assert sent.acknowledged == len(rows)
