@@ -80,7 +80,7 @@ ONE_OF_EACH_FAMILY = OF_A_LINK | {
 }
 FAULT_S = 2.0
 SHORT_S = 0.01  # of a toxic, which acts on bytes: it lasts until the link has carried some
-FEW_PRODUCERS = 1  # most of the CPU is that of the load; transactions, groups and readers add to it
+FEW_PRODUCERS = 2  # one sends JSON, one batches; most of the CPU is that of the load
 
 
 def possible(kinds: Collection[str]) -> list[Fault]:
