@@ -10,6 +10,8 @@ stage = @echo "stage $(1)"; began=$$(date +%s); $(2); status=$$?; \
 # Tests with real brokers mostly wait: more of them at once than cores. Spark gives a Python process 10 s to start, and
 # no setting changes that: its tests have no such neighbours, and a file's tests share a session.
 BROKER_TESTS_AT_ONCE ?= 5
+# The wheel is built and installed once for the stages of a run of `make`.
+RUN := $(shell date +%s%N)
 
 # Compiled modules are kept whatever the machine says, and not beside the source: the tests start thousands of processes.
 export PYTHONDONTWRITEBYTECODE :=
@@ -21,20 +23,22 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
 	$(PY) -m chaos.demo
 
-# Tests with brokers and with Spark wait now and then: the fixed seeds, whose time is virtual, run meanwhile.
+# Tests with processes wait now and then: the fixed seeds, whose time is virtual, run meanwhile.
 test: check
 	$(call stage,programs of the tests,$(MAKE) -s .cache/toxiproxy-server .cache/system.stamp .cache/kafka.stamp)
 	@$(MAKE) -s -j2 test-with-processes test-with-seeds
-	@$(MAKE) -s test-from-outside
 
 test-with-processes:
 	$(call stage,tests with real brokers,$(PY) -m pytest tests/end_to_end -m "e2e and not slow and not spark and not outside" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
-	$(call stage,tests with Spark,$(PY) -m pytest tests/end_to_end/outside tests/end_to_end/spark -m "e2e and spark and not slow" -q -rs -n auto --dist loadfile)
+	@$(MAKE) -s test-from-outside KEPT_FOR=$(RUN)
+	$(call stage,tests with Spark,$(PY) -m pytest tests/end_to_end/outside tests/end_to_end/spark -m "e2e and spark and not slow" -q -rs -n auto --dist loadfile --testrunuid $(RUN))
+	@$(PY) -c "from tests.helpers.from_outside import remove; remove()"
 
-# The wheel, in an environment and a folder of its own: every block of every page, but for those that it lists.
+# The wheel, in an environment and a folder of its own: every block of every page, but for those that it lists. Pages
+# begin one by one, the longest first: no core waits long for the last one.
 test-from-outside:
 	@$(PY) -m tests.helpers.documented_commands
-	$(call stage,from outside,$(PY) -m pytest tests/end_to_end/outside -m "e2e and not slow and not spark" -q -n 4 --dist worksteal)
+	$(call stage,from outside,$(PY) -m pytest tests/end_to_end/outside -m "e2e and not slow and not spark" -q -n 4 --dist load --maxschedchunk 1 $(if $(KEPT_FOR),--testrunuid $(KEPT_FOR)))
 
 test-with-seeds:
 	$(call stage,fixed seeds,nice -n 19 $(PY) -m chaos.simulator --fixed)

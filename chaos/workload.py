@@ -42,7 +42,7 @@ class Shape:
     producers: int = 6
     readers_per_partition: int = 1
     records_max: int = 3  # in one send
-    pause_ms_max: int = 20  # between two sends of one producer
+    pause_ms_max: int = 100  # between two sends of one producer
     send_s: float = LIMIT_S  # after this time a send without a response is given up
     final_read_s: float = LIMIT_S
     live_partitions: int | None = None  # producers use so many at a time (None: all), and go on to
@@ -268,7 +268,7 @@ class Workload:
                 if page.records:
                     self.history.polls.append(_poll(process, partition, invoked_s, page))
                 offsets[partition] = page.next_offset
-            await asyncio.sleep(client.rng.uniform(0, 0.2))
+            await asyncio.sleep(client.rng.uniform(0, 0.6))
 
     def _transaction_load(self) -> TransactionLoad:
         return TransactionLoad(
@@ -326,7 +326,7 @@ class Workload:
                     last_stable=stable,
                 )
             )
-            await asyncio.sleep(client.rng.uniform(0, 0.1))
+            await asyncio.sleep(client.rng.uniform(0, 0.3))
 
     async def _read_everything(self, client: Client) -> None:
         """The final read. If the end of a log is not reached, its polls are polls like any other."""
@@ -381,7 +381,7 @@ class Workload:
         if not error.retryable:
             self.surprises.append(f"{type(error).__name__}: {error} {error.details}")
         client.rotate()
-        await asyncio.sleep(client.rng.uniform(0.005, 0.05))
+        await asyncio.sleep(client.rng.uniform(0.01, 0.1))
         return error.retryable
 
 

@@ -27,7 +27,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("any machine")
 
 
-# Modules and collected tests stay until the end: a garbage collection that searched them would take half a second.
+# Modules and collected tests stay until the end: a collection that searched them would take half a second.
 gc.disable()
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import enum
+import os
 import shlex
 import signal
 import socket
-import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import cycle, islice
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Annotated
 
@@ -36,7 +39,6 @@ from broker.cluster_files import (
     local_machines,
     settings_path,
 )
-from raftlog.__main__ import COMMAND
 from raftlog.errors import InvalidRequest
 from raftlog.units import counted
 from raftlog.wire import health
@@ -45,6 +47,7 @@ HTTP_PORT = 7070
 STOP_S = 9.0  # brokers need two or three seconds; a user waits at most ten
 READY_S = 60.0
 _READY_TIMEOUT_S = 2.0  # of one request
+_MODULES = ("api.server", "broker.process.logs")  # import nearly all that a broker needs
 
 RackOption = Annotated[
     list[str] | None,
@@ -286,20 +289,58 @@ class Started:
     broker_id: int
     url: str
     config: Path
-    process: subprocess.Popen[bytes]
+    process: ForkProcess
 
     @property
     def has_ended(self) -> bool:
         """Whether the process has ended."""
-        return self.process.poll() is not None
+        return self.process.exitcode is not None
 
     @property
     def end(self) -> str:
         """How it ended, and how to start it."""
-        status = self.process.returncode
+        status = self.process.exitcode or 0
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         command = shlex.join(["raftlog", "serve", "--config", str(self.config)])
         return f"broker {self.broker_id} {how}; start it with: {command}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pipe:
+    """A pipe to which nobody writes: reading ends once this process has closed it, or has ended."""
+
+    read_end: int
+    write_end: int
+
+
+def _fork(config: Path, stdin: _Pipe, begin: _Pipe) -> ForkProcess:
+    """A broker as a fork of this process, which has imported its modules: three programs would import them.
+
+    A signal that comes before the fork has handlers of its own waits until then.
+    """
+    process = ForkProcess(target=_serve_in_fork, args=(config, stdin, begin), daemon=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stop_signals())
+    return process
+
+
+def _serve_in_fork(config: Path, stdin: _Pipe, begin: _Pipe) -> None:
+    """Do what ``raftlog serve --with-stdin`` does, in a session of its own, once ``begin`` is closed."""
+    os.setsid()
+    numbers = stop_signals()
+    for number in numbers:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+    os.dup2(stdin.read_end, 0)
+    for one in (stdin.read_end, stdin.write_end, begin.write_end):
+        os.close(one)
+    os.read(begin.read_end, 1)
+    os.close(begin.read_end)
+    sys.argv = ["raftlog", "serve", "--config", str(config), "--with-stdin"]
+    import_module("api.cli").main()
 
 
 def _supervise(configs: list[Path], stop: StopSignal) -> int:
@@ -308,11 +349,12 @@ def _supervise(configs: list[Path], stop: StopSignal) -> int:
     settings = [load_settings(config) for config in configs]
     _check_free([port for values in settings for port in (values.http.port, values.rpc.port)])
     started: list[Started] = []
+    for name in _MODULES:
+        import_module(name)
+    stdin, begin = _Pipe(*os.pipe()), _Pipe(*os.pipe())
     try:
         for config, values in zip(configs, settings, strict=True):
-            command = [*COMMAND, "serve", "--config", str(config), "--with-stdin"]
-            # Nobody writes to the pipe: it ends with this process, whatever ends that.
-            process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.PIPE)
+            process = _fork(config, stdin, begin)
             started.append(Started(values.broker_id, values.http.url, config.resolve(), process))
             shown = {
                 "broker": values.broker_id,
@@ -321,6 +363,7 @@ def _supervise(configs: list[Path], stop: StopSignal) -> int:
                 "config": str(config.resolve()),
             }
             printed_now(" ".join(f"{name}={value}" for name, value in shown.items()), **shown)
+        os.close(begin.write_end)  # the logs of brokers come after all of these lines
         if not _all_ready(started, stop):
             return 0 if stop.has_come else 1
         printed_now("ready", ready=True)
@@ -362,10 +405,9 @@ def _watch(started: list[Started], stop: StopSignal) -> int:
     """Wait for a signal, or until no broker is left."""
     running = list(started)
     while running and not stop.has_come:
-        for broker in running:
-            if broker.has_ended:
-                note(broker.end)
-        running = [broker for broker in running if broker.process.returncode is None]
+        for broker in [broker for broker in running if broker.has_ended]:
+            note(broker.end)
+            running.remove(broker)
         time.sleep(0.1)
     return 0 if running else 1
 
@@ -375,9 +417,8 @@ def _stop(started: list[Started]) -> None:
         broker.process.terminate()
     deadline = time.monotonic() + STOP_S
     for broker in started:
-        try:
-            broker.process.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        broker.process.join(max(0.1, deadline - time.monotonic()))
+        if not broker.has_ended:
             note(f"broker {broker.broker_id} did not stop in {STOP_S:.0f} s and is killed")
             broker.process.kill()
-            broker.process.wait()
+            broker.process.join()

@@ -27,6 +27,7 @@ from raftlog.wire.operation import Operation
 SESSION_MS: Final = 4_000
 REBALANCE_MS: Final = 8_000
 ANSWER_S: Final = 12.0  # longer than a rebalance
+WORK_S_MAX: Final = 0.2  # with what a member has read: else each record that comes costs several requests
 FENCED: Final = (MemberNotFound, StaleGeneration, RebalanceInProgress)
 
 Body = TypeVar("Body")
@@ -100,6 +101,10 @@ class _HttpMember:
         self.client.rotate()
         await asyncio.sleep(self.client.rng.uniform(0.02, 0.2))
 
+    async def work(self) -> None:
+        """Take a while."""
+        await asyncio.sleep(self.client.rng.uniform(0, WORK_S_MAX))
+
     async def leave(self) -> None:
         """Leave the group; after an error its session ends by itself."""
         await self.ask("DELETE", self.path(members.LEAVE), None, type(None))
@@ -150,6 +155,7 @@ class ProtocolMember(_HttpMember):
                     self.recorder.add(Delivered(member=self.name, partition=partition, records=page.records))
                     positions[partition] = page.next_offset
                     await self._commit(partition, page.next_offset)
+            await self.work()
             wait = "?wait=500ms" if is_idle else ""
             body = wire.HeartbeatGroup(generation=self.generation)
             beat = await self.ask("POST", self.path(members.HEARTBEAT) + wait, body, wire.GroupHeartbeat)
@@ -199,6 +205,7 @@ class PollMember(_HttpMember):
                     if record.partition == partition
                 )
                 self.recorder.add(Delivered(member=self.name, partition=partition, records=records))
+            await self.work()
 
 
 @dataclass(slots=True)

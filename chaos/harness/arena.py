@@ -22,7 +22,7 @@ from chaos.harness.shim.shim import Shim
 from raftlog.testing.waits import LIMIT_S, states
 from raftlog.wire import bodies, partitions, topics
 
-POLL_S: Final = 0.1
+POLL_S: Final = 0.5  # a look is a dozen of requests
 SERVING: Final = 'raftlog_hosted_replicas{state="serving"}'
 _BAD_STATES: Final = (
     "raftlog_failed_replicas",

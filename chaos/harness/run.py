@@ -105,7 +105,8 @@ class Run:
     def _under_load(self, arena: Arena, directory: Path) -> None:
         brokers, links, seed = arena.cluster.brokers, arena.links, self.scenario.seed
         urls = [links.url(broker) for broker in brokers] if links else arena.cluster.urls
-        shape = replace(SHAPE, producers=self.scenario.producers)
+        producers = self.scenario.producers
+        shape = replace(SHAPE, producers=producers, transactions=min(producers, SHAPE.transactions))
         load = Workload(urls, arena.topic, partitions=PARTITIONS, seed=seed, shape=shape)
         ends_s = time.monotonic() + QUIET_S + self.scenario.seconds
         group = GroupLoad(directory / "group", urls, arena.topic, seed, ends_s)

@@ -36,7 +36,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     seed: int = 0
     brokers: int = 3
-    producers: int = 12  # of values, beside transactions and members of a group; fewer cost less CPU
+    producers: int = 12  # of values; four of transactions, or as few. Fewer cost less CPU
     seconds: float  # of the phase with faults
     faults: tuple[PlannedFault, ...]
     one_by_one: bool = False

@@ -25,6 +25,7 @@ from raftlog.testing.waits import LIMIT_S, describe_on_expiry, states
 Found = TypeVar("Found")
 
 POLL_S: Final = 0.01
+POLL_MAX_S: Final = 0.1  # once a wait has taken a second: each question costs CPU
 NAME_LENGTH_MAX: Final = 100  # of a topic, without its number
 _topics = count(1)
 
@@ -127,11 +128,12 @@ class Raftlog:
 
         Raises ``TypeError`` for a coroutine and the like, which are true before anything is known.
         """
-        deadline = time.monotonic() + seconds("within", within)
+        began = time.monotonic()
+        deadline = began + seconds("within", within)
         while not (found := _seen(holds)):
             if time.monotonic() > deadline:
                 raise AssertionError(f"{what}: not within {within}; last seen: {shown(found)}\n{states()}")
-            time.sleep(POLL_S)
+            time.sleep(min(max(POLL_S, 0.1 * (time.monotonic() - began)), POLL_MAX_S))
         return found
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import urllib.request
@@ -22,7 +21,7 @@ from spark_io.archive.storage import open_storage
 from spark_io.archive.verifying import verify
 from spark_io.errors import ArchiveOverlap, InvalidOption
 from tests.helpers.archives import archived, file_of, offsets
-from tests.helpers.command_line import RAFTLOG, run
+from tests.helpers.command_line import invoke, run
 from tests.helpers.real_cluster import create_topic, eventually
 
 pytestmark = pytest.mark.e2e
@@ -82,9 +81,7 @@ def test_a_batch_counts_once_in_an_object_store(s3: str) -> None:
     assert [*verify(storage, catalogue.load(storage))] == []
     with pytest.raises(FileExistsError):
         storage.create("_manifest/q/00000000000000000001.json", b"another driver")
-    shown = subprocess.run(
-        [*RAFTLOG, "archive", "list", s3, "-o", "json"], env=os.environ, capture_output=True, check=True
-    )
+    shown = invoke("http://127.0.0.1:9", "archive", "list", s3, "-o", "json")
     assert json.loads(shown.stdout)[0]["end"] == 20
 
 

@@ -63,6 +63,7 @@ def test_three_brokers_of_the_file_for_users_are_a_cluster_that_starts_again(dir
         assert local.run(services["init"], "init").wait(LIMIT_S) == 0, local.output
         with local.running(brokers):
             for name, url in zip(brokers, urls, strict=True):
+                eventually(lambda url=url: call(url, "GET", "/healthz/ready").status == 200, what=name)
                 eventually(lambda url=url: healthcheck(url).returncode == 0, what=name)
             host = {"Host": "broker-2:7071"}
             assert call(urls[1], "POST", "/v1/topics", {"name": topics[-1]}, headers=host).status == 201

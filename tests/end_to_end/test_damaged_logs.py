@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from functools import partial
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 
 from chaos.cluster import Cluster
-from raftlog.__main__ import COMMAND
 from raftlog.testing.segment_content import content_of
-from raftlog.testing.waits import LIMIT_S
+from tests.helpers.command_line import attempt
 from tests.helpers.damage import flip_a_byte, logs_of
 from tests.helpers.real_cluster import (
     create_topic,
@@ -62,10 +61,9 @@ def test_a_torn_tail_is_cut_and_nothing_acknowledged_is_lost(cluster: Cluster, t
     assert all(cluster.metric("raftlog_failed_replicas", broker=broker) == 0 for broker in cluster.brokers)
 
 
-def verify(directory: Path) -> subprocess.CompletedProcess[str]:
+def verify(cluster: Cluster, directory: Path) -> Result:
     """``raftlog verify`` on the data of stopped brokers."""
-    command = [*COMMAND, "verify", "--data", str(directory)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    return attempt(cluster.bootstrap, "verify", "--data", str(directory))
 
 
 @pytest.mark.parametrize("where", ["active segment", "closed segment", "metadata log"])
@@ -89,8 +87,8 @@ def test_a_damaged_log_is_repaired_from_its_peers_while_the_others_go_on(
     }[where]
     # Opening looks at the first batch of a closed segment only; the rest is for readers and scrubs.
     flip_a_byte(found, 16 if where == "closed segment" else found.stat().st_size // 3)
-    told = verify(cluster.data_directory(failed))
-    assert told.returncode == 1, told
+    told = verify(cluster, cluster.data_directory(failed))
+    assert told.exit_code == 1, told.output
     assert found.name in told.stdout
     cluster.start(failed)
     for url in cluster.urls:
@@ -103,4 +101,4 @@ def test_a_damaged_log_is_repaired_from_its_peers_while_the_others_go_on(
     )
     for broker in cluster.brokers:
         cluster.stop(broker)
-    assert verify(cluster.directory).returncode == 0, "one by one, and compared with each other"
+    assert verify(cluster, cluster.directory).exit_code == 0, "one by one, and compared with each other"

@@ -88,7 +88,7 @@ class Load:
             recorder.add(Acknowledged(partition=partition, offset=offset, values=values))
             self.ends[partition] = max(self.ends.get(partition, 0), offset + len(values))
             number += 1
-            self.stopping.wait(0.02)
+            self.stopping.wait(0.1)
 
     def trouble_brokers(self, rng: random.Random) -> None:
         """One broker after another is killed or cut off, and comes back."""

@@ -18,7 +18,7 @@ from raftlog import Client
 from raftlog.errors import RaftlogError
 from raftlog.testing.waits import LIMIT_S
 from raftlog.wire.bodies import PartitionDescription
-from tests.helpers.command_line import command, run
+from tests.helpers.command_line import health, run
 from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import create_topic, eventually, produce_surely, settled, values_of
 
@@ -164,11 +164,7 @@ def test_broker_4_joins_takes_the_replica_of_broker_1_and_is_removed_again(three
         judge(load)
         eventually(lambda: not client.brokers.describe(4).alive, what="broker 4 is fenced")
 
-        def problems() -> object:
-            health = command(three, "cluster", "health", "-o", "json")
-            return json.loads(health.communicate(timeout=LIMIT_S)[0])["problems"]
-
-        eventually(lambda: problems() == [], what="a cluster without problems")
+        eventually(lambda: health(three)[1].get("problems") == [], what="a cluster without problems")
 
 
 # requirement: F3

@@ -22,8 +22,8 @@ from tests.helpers.real_cluster import call, create_topic, eventually
 
 pytestmark = pytest.mark.e2e
 
-WORKERS, VICTIMS = 32, 8
-JOBS, PARTITIONS = 600, 3
+WORKERS, VICTIMS = 16, 4
+JOBS, PARTITIONS = 300, 3
 LEASE_S = 8
 
 

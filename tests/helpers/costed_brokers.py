@@ -113,7 +113,7 @@ def main() -> None:
             brokers.acts["produce"]()  # a fetch returns it
             do_it = brokers.polls() if act == "poll" else brokers.acts[act]
             meters = {broker: one.begin_by_function for broker, one in processes.items()}
-            costs = least_costs(meters, do_it)
+            costs = least_costs(meters, do_it, attempts=30)
             for broker, calls in costs.items():
                 sys.stdout.write(f"broker {broker}, {brokers.role(broker)}: {sum(calls.values())} calls\n")
                 for name, number in sorted(calls.items()):

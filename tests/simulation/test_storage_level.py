@@ -13,7 +13,7 @@ from chaos.simulator.storage_level.odds import LogOdds
 
 
 # requirement: L9, N4
-@pytest.mark.parametrize("first", (1000, 1025))
+@pytest.mark.parametrize("first", [1000, 1025])
 def test_a_log_opens_after_any_crash_with_all_durable_entries(first: int) -> None:
     results = [run_log(seed) for seed in range(first, first + 25)]
     assert [violation for result in results for violation in result.violations] == []

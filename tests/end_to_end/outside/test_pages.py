@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,20 @@ pytestmark = [pytest.mark.e2e, pytest.mark.outside]
 
 README = ROOT / "README.md"
 SPARK = ROOT / "docs" / "spark.md"
-PASTED = [page for page in pages() if page != SPARK and pasted_blocks(page)]
+LONGEST = ("command-line.md", "operations.md", "chaos.md", "client.md")
+
+
+def in_order(found: Sequence[Path]) -> list[Path]:
+    """The longest pages first, with a short page behind each: a process of the tests holds two at a time."""
+    longest = sorted(
+        (page for page in found if page.name in LONGEST), key=lambda page: LONGEST.index(page.name)
+    )
+    others = [page for page in found if page.name not in LONGEST]
+    rest = others[: -len(longest)]
+    return [*chain.from_iterable(zip(longest, others[-len(longest) :], strict=True)), *rest]
+
+
+PASTED = in_order([page for page in pages() if page != SPARK and pasted_blocks(page)])
 
 
 def paste(page: Path, outside: Outside, environment: Mapping[str, str]) -> None:

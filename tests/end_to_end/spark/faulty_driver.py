@@ -121,6 +121,7 @@ def main() -> None:
     """Until nothing is left to copy."""
     os.environ["FAULTY_DRIVER"] = str(os.getpid())
     session = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
+    session = session.config("spark.sql.codegen.wholeStage", "false")  # to compile takes longer than to run
     spark = session.config("spark.sql.shuffle.partitions", "3").getOrCreate()
     spark.dataSource.register(FaultySource)
     source = spark.readStream.format("raftlog").option("bootstrap.servers", SERVERS)

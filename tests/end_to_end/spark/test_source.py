@@ -91,11 +91,6 @@ def test_a_batch_begins_and_ends_at_the_offsets_that_were_asked_for(
     [
         ({"subscribe": "nowhere"}, "topic 'nowhere' does not exist; create it"),
         ({"subscribe": "wrong", "startingOffset": "1"}, "did you mean startingOffsets?"),
-        ({"startingOffsets": '{"wrong":{"0":1}}'}, "startingOffsets has no offset for wrong/1"),
-        ({"startingOffsets": '{"wrong":{"0":1,"1":1,"2":1}}'}, "names wrong/2, which is not read"),
-        ({"startingOffsets": '{"wrong":{"0":99,"1":-2}}'}, "offset 99 of wrong/0 is beyond its end, 5"),
-        ({"endingOffsets": '{"wrong":{"0":1,"1":99}}'}, "offset 99 of wrong/1 is beyond its end, 5"),
-        ({"startingTimestamp": "99999999999999"}, "startingTimestamp: wrong/0 has no record since"),
     ],
 )
 def test_wrong_options_say_what_is_wrong(

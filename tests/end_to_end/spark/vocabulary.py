@@ -15,13 +15,25 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
+    # To compile a query takes longer than to interpret it for so few rows, and there is nothing to adapt.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.numRecentProgressUpdates": "100000",  # none is forgotten while a test waits
 }
 MACHINE = {
     "SPARK_LOCAL_IP": "127.0.0.1",
-    # These processes are short: a JVM that compiles once, and little, is ready sooner.
-    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # These processes are short: a JVM that compiles once, and little, and verifies no class is ready sooner.
+    "JDK_JAVA_OPTIONS": " ".join(
+        (
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-XX:+IgnoreUnrecognizedVMOptions",
+            "-XX:+UnlockDiagnosticVMOptions",
+            "-XX:-BytecodeVerificationRemote",
+        )
+    ),
 }
 ENVIRONMENT = {**MACHINE, "PYSPARK_PYTHON": sys.executable}
 

@@ -49,6 +49,20 @@ def test_a_column_of_a_wrong_type_is_refused_before_anything_is_written(
     assert expected in str(error.value)
 
 
+# requirement: A8
+@pytest.mark.parametrize(
+    ("column", "topic", "expected"),
+    [
+        ("key", "orders", "there is no column value; the columns are key"),
+        ("value", None, "there is no topic; set the option topic, or add a column topic"),
+    ],
+)
+def test_rows_without_a_value_or_a_topic_are_refused(column: str, topic: str | None, expected: str) -> None:
+    with pytest.raises(InvalidRows) as error:
+        check_columns(StructType([StructField(column, StringType())]), topic)
+    assert expected in str(error.value)
+
+
 def test_what_spark_knows_of_nulls_makes_no_other_type() -> None:
     pair = StructType([StructField("key", StringType(), False), StructField("value", BinaryType(), False)])
     headers = StructField("headers", ArrayType(pair, containsNull=False), False)
