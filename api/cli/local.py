@@ -305,20 +305,12 @@ class Started:
         return f"broker {self.broker_id} {how}; start it with: {command}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Pipe:
-    """A pipe to which nobody writes: reading ends once this process has closed it, or has ended."""
-
-    read_end: int
-    write_end: int
-
-
-def _fork(config: Path, stdin: _Pipe, begin: _Pipe) -> ForkProcess:
+def _fork(config: Path, stdin: tuple[int, int]) -> ForkProcess:
     """A broker as a fork of this process, which has imported its modules: three programs would import them.
 
     A signal that comes before the fork has handlers of its own waits until then.
     """
-    process = ForkProcess(target=_serve_in_fork, args=(config, stdin, begin), daemon=True)
+    process = ForkProcess(target=_serve_in_fork, args=(config, *stdin), daemon=True)
     signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
     try:
         process.start()
@@ -327,18 +319,16 @@ def _fork(config: Path, stdin: _Pipe, begin: _Pipe) -> ForkProcess:
     return process
 
 
-def _serve_in_fork(config: Path, stdin: _Pipe, begin: _Pipe) -> None:
-    """Do what ``raftlog serve --with-stdin`` does, in a session of its own, once ``begin`` is closed."""
+def _serve_in_fork(config: Path, read_end: int, write_end: int) -> None:
+    """Do what ``raftlog serve --with-stdin`` does, in a session of its own."""
     os.setsid()
+    os.close(write_end)
+    os.dup2(read_end, 0)
+    os.close(read_end)
     numbers = stop_signals()
     for number in numbers:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
-    os.dup2(stdin.read_end, 0)
-    for one in (stdin.read_end, stdin.write_end, begin.write_end):
-        os.close(one)
-    os.read(begin.read_end, 1)
-    os.close(begin.read_end)
     sys.argv = ["raftlog", "serve", "--config", str(config), "--with-stdin"]
     import_module("api.cli").main()
 
@@ -351,10 +341,10 @@ def _supervise(configs: list[Path], stop: StopSignal) -> int:
     started: list[Started] = []
     for name in _MODULES:
         import_module(name)
-    stdin, begin = _Pipe(*os.pipe()), _Pipe(*os.pipe())
+    stdin = os.pipe()  # nobody writes to the pipe: it ends with this process, whatever ends that
     try:
         for config, values in zip(configs, settings, strict=True):
-            process = _fork(config, stdin, begin)
+            process = _fork(config, stdin)
             started.append(Started(values.broker_id, values.http.url, config.resolve(), process))
             shown = {
                 "broker": values.broker_id,
@@ -363,7 +353,6 @@ def _supervise(configs: list[Path], stop: StopSignal) -> int:
                 "config": str(config.resolve()),
             }
             printed_now(" ".join(f"{name}={value}" for name, value in shown.items()), **shown)
-        os.close(begin.write_end)  # the logs of brokers come after all of these lines
         if not _all_ready(started, stop):
             return 0 if stop.has_come else 1
         printed_now("ready", ready=True)
