@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import enum
-import os
 import shlex
 import signal
 import socket
-import sys
+import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import cycle, islice
-from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +36,7 @@ from broker.cluster_files import (
     local_machines,
     settings_path,
 )
+from raftlog.__main__ import COMMAND
 from raftlog.errors import InvalidRequest
 from raftlog.units import counted
 from raftlog.wire import health
@@ -47,7 +45,6 @@ HTTP_PORT = 7070
 STOP_S = 9.0  # brokers need two or three seconds; a user waits at most ten
 READY_S = 60.0
 _READY_TIMEOUT_S = 2.0  # of one request
-_MODULES = ("api.server", "broker.process.logs")  # import nearly all that a broker needs
 
 RackOption = Annotated[
     list[str] | None,
@@ -289,48 +286,20 @@ class Started:
     broker_id: int
     url: str
     config: Path
-    process: ForkProcess
+    process: subprocess.Popen[bytes]
 
     @property
     def has_ended(self) -> bool:
         """Whether the process has ended."""
-        return self.process.exitcode is not None
+        return self.process.poll() is not None
 
     @property
     def end(self) -> str:
         """How it ended, and how to start it."""
-        status = self.process.exitcode or 0
+        status = self.process.returncode
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         command = shlex.join(["raftlog", "serve", "--config", str(self.config)])
         return f"broker {self.broker_id} {how}; start it with: {command}"
-
-
-def _fork(config: Path, stdin: tuple[int, int]) -> ForkProcess:
-    """A broker as a fork of this process, which has imported its modules: three programs would import them.
-
-    A signal that comes before the fork has handlers of its own waits until then.
-    """
-    process = ForkProcess(target=_serve_in_fork, args=(config, *stdin), daemon=True)
-    signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
-    try:
-        process.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, stop_signals())
-    return process
-
-
-def _serve_in_fork(config: Path, read_end: int, write_end: int) -> None:
-    """Do what ``raftlog serve --with-stdin`` does, in a session of its own."""
-    os.setsid()
-    os.close(write_end)
-    os.dup2(read_end, 0)
-    os.close(read_end)
-    numbers = stop_signals()
-    for number in numbers:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
-    sys.argv = ["raftlog", "serve", "--config", str(config), "--with-stdin"]
-    import_module("api.cli").main()
 
 
 def _supervise(configs: list[Path], stop: StopSignal) -> int:
@@ -339,12 +308,11 @@ def _supervise(configs: list[Path], stop: StopSignal) -> int:
     settings = [load_settings(config) for config in configs]
     _check_free([port for values in settings for port in (values.http.port, values.rpc.port)])
     started: list[Started] = []
-    for name in _MODULES:
-        import_module(name)
-    stdin = os.pipe()  # nobody writes to the pipe: it ends with this process, whatever ends that
     try:
         for config, values in zip(configs, settings, strict=True):
-            process = _fork(config, stdin)
+            command = [*COMMAND, "serve", "--config", str(config), "--with-stdin"]
+            # Nobody writes to the pipe: it ends with this process, whatever ends that.
+            process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.PIPE)
             started.append(Started(values.broker_id, values.http.url, config.resolve(), process))
             shown = {
                 "broker": values.broker_id,
@@ -394,9 +362,10 @@ def _watch(started: list[Started], stop: StopSignal) -> int:
     """Wait for a signal, or until no broker is left."""
     running = list(started)
     while running and not stop.has_come:
-        for broker in [broker for broker in running if broker.has_ended]:
-            note(broker.end)
-            running.remove(broker)
+        for broker in running:
+            if broker.has_ended:
+                note(broker.end)
+        running = [broker for broker in running if broker.process.returncode is None]
         time.sleep(0.1)
     return 0 if running else 1
 
@@ -406,8 +375,9 @@ def _stop(started: list[Started]) -> None:
         broker.process.terminate()
     deadline = time.monotonic() + STOP_S
     for broker in started:
-        broker.process.join(max(0.1, deadline - time.monotonic()))
-        if not broker.has_ended:
+        try:
+            broker.process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
             note(f"broker {broker.broker_id} did not stop in {STOP_S:.0f} s and is killed")
             broker.process.kill()
-            broker.process.join()
+            broker.process.wait()
