@@ -196,21 +196,38 @@ class LogView:
         self._log_start = start = self._find_start()
         # Those before the start were deleted, and a power loss has restored them.
         listed = [(base, self._files[base]) for base in sorted(self._files) if base >= start]
+        kept = 0 if self._has_left_out(listed[0][1] if listed else None) else len(self.entries)
         same = 0
         for (_, file), known in zip(listed, self._segments, strict=False):
             if file is not known.file:
                 break
             same += 1
-        kept = len(self.entries)
         if same < len(self._segments):
-            kept = min((segment.first for segment in self._segments[same:] if segment.end), default=kept)
-            self._drop(kept)
+            number = min(
+                (segment.first for segment in self._segments[same:] if segment.end),
+                default=len(self.entries),
+            )
+            self._drop(number)
+            kept = min(kept, number)
             del self._segments[same:], self._writes[same:], self._seen_writes[same:]
         for base, file in listed[same:]:
             self._segments.append(_Segment(base, file, len(self.entries)))
             self._writes.append(self._writes_to(file))
             self._seen_writes.append(-1)
         return kept
+
+    def _has_left_out(self, first: StoredFile | None) -> bool:
+        """Leave out the segments before this file; whether there were any, and it is parsed."""
+        count = next((at for at, known in enumerate(self._segments) if known.file is first), 0)
+        if not count or not self._segments[count].end:
+            return False
+        number, base = self._segments[count].first, self._segments[count].base
+        del self.entries[:number], self.stamps_ms[:number]
+        del self._segments[:count], self._writes[:count], self._seen_writes[:count]
+        self.memberships = [each for each in self.memberships if each[0] >= base]
+        for segment in self._segments:
+            segment.first -= number
+        return True
 
     def _has_another_start(self) -> bool:
         """A slot may have another log start before files are removed."""
