@@ -12,6 +12,7 @@ from chaos.simulator.levels import BROKERS, CORE, LOG, MIX, Seed
 from chaos.simulator.odds import Odds
 from chaos.simulator.reach import fault_kinds, world_of
 from chaos.simulator.seed_choice import listed
+from raftlog.__main__ import OURS
 from tests.simulation.seed_cover.choice import (
     CHECKER,
     FAULT,
@@ -100,6 +101,17 @@ def test_branches_are_recorded_for_each_run_alone(tmp_path: Path) -> None:
         "16 case, 21 while, 20 except, 12 def",
         "Text.",
     ], end.stderr
+
+
+def test_the_chooser_imports_nothing_that_gets_flags() -> None:
+    program = "import sys; from tests.simulation.seed_cover.__main__ import PRODUCTION, INSTRUMENTED"
+    shown = "print(*PRODUCTION); print(*(name for name in INSTRUMENTED if name in sys.modules))"
+    end = subprocess.run(
+        [sys.executable, "-c", f"{program}; {shown}"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    production, too_early = end.stdout.splitlines()
+    assert {*production.split()} == {"raftlog", *OURS} - {"chaos"}
+    assert too_early == ""
 
 
 def test_the_cheapest_seeds_that_reach_everything_are_chosen() -> None:

@@ -13,14 +13,15 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from raftlog.__main__ import OURS
 from tests.simulation.seed_cover import branches
 
 if TYPE_CHECKING:  # imported by ``main`` when their source is instrumented
     from chaos.simulator.levels import Seed
     from tests.simulation.seed_cover.measurement import Run
 
-INSTRUMENTED = ("raftlog", *(each for each in OURS if each != "chaos"), "chaos.simulator")
+PRODUCTION = ("raftlog", "api", "broker", "groups", "partitions", "queues", "transactions", "delayed")
+INSTRUMENTED = (*PRODUCTION, "chaos.simulator")
+"""Packages whose source gets flags: this module and what it imports must import none of them before."""
 CPU_S = 200.0
 SEEDS = 5000
 PROGRESS_S = 60.0
@@ -66,10 +67,10 @@ def _measured(seeds: Iterable[Seed], jobs: int) -> Iterator[Run]:
 
 def write_list(names: list[str], runs: list[Run], cpu_s: float) -> None:
     """Choose among the runs, and write the file."""
-    from chaos.simulator.seed_choice import FIXED_SEEDS, failed_before
+    from chaos.simulator.seed_choice import FIXED_SEEDS, errors_before
     from tests.simulation.seed_cover.choice import choose, features, table, text
 
-    old = set(failed_before())
+    old = set(errors_before())
     failed = frozenset(place for place, run in enumerate(runs) if run.seed in old)
     reached = features(runs, names)
     found = choose(runs, reached, failed, cpu_s)
