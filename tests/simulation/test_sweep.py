@@ -99,12 +99,11 @@ def test_the_fixed_run_is_the_failed_seeds_and_the_fixed_list_in_the_same_order(
 
 def test_a_failed_seed_is_an_error_unless_it_says_that_it_is_a_false_alarm(tmp_path: Path) -> None:
     path = tmp_path / "failed_seeds.txt"
-    path.write_text(
-        "# words\ncore:1 # L2: lost\ncore:2 # false alarm, L7\nlog:3\ncore:4 # A3; A5, a false alarm\n"
-    )
-    assert failed_before(path) == [Seed(CORE, 1), Seed(CORE, 2), Seed(LOG, 3), Seed(CORE, 4)]
+    failed = ("core:1 # L2: lost", "core:2 # false alarm, L7", "log:3", "core:4 # A3; A5, a false alarm")
+    path.write_text("\n".join(("# words", *failed, "log:5 # no error is known")))
+    assert failed_before(path) == [Seed(CORE, 1), Seed(CORE, 2), Seed(LOG, 3), Seed(CORE, 4), Seed(LOG, 5)]
     assert errors_before(path) == [Seed(CORE, 1), Seed(LOG, 3), Seed(CORE, 4)]
-    assert false_alarms(path) == [Seed(CORE, 2)]
+    assert false_alarms(path) == [Seed(CORE, 2), Seed(LOG, 5)]
 
 
 def test_an_exploration_begins_with_the_false_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
