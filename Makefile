@@ -74,7 +74,7 @@ scale: .venv/server.stamp
 	$(PY) -m bench.scale $(if $(BROKERS),--brokers $(BROKERS)) $(if $(PARTITIONS),--partitions $(PARTITIONS))
 
 # SEED=7, core:7, log:7 or http:7 runs one seed of the simulator again, SHRINK=1 cuts it down to what matters.
-# The seeds that ever failed and the fixed ones: python -m chaos.simulator --fixed, as `make test` does.
+# The seeds that failed for an error and the fixed ones: python -m chaos.simulator --fixed, as `make test` does.
 sim: .venv/server.stamp
 	$(PY) -m chaos.simulator $(if $(SEED),--seed $(SEED),--fixed) $(if $(SHRINK),--shrink)
 

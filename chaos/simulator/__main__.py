@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 
 from chaos.simulator.exploration import drawn_first, fresh
 from chaos.simulator.levels import Seed
@@ -20,8 +21,9 @@ from chaos.simulator.seed_choice import (
     FAILED_SEEDS,
     FIXED_SEEDS,
     First,
-    failed_before,
+    errors_before,
     failures,
+    false_alarms,
     fixed,
     remember,
     unlisted,
@@ -59,10 +61,10 @@ def main() -> int:
 
 
 def run_fixed(jobs: int) -> int:
-    """Run the seeds that failed before and the fixed list, in this order."""
+    """Run the seeds that failed for an error and the fixed list, in this order."""
     seeds = fixed()
-    old = len(failed_before())
-    words = f"{old} seeds that failed before, then {len(seeds) - old} fixed ones"
+    old = len(errors_before())
+    words = f"{old} seeds that failed for an error, then {len(seeds) - old} fixed ones"
     print(f"{words}, on {jobs} processes", flush=True)
     began = time.monotonic()
     results = []
@@ -79,7 +81,10 @@ def run_fixed(jobs: int) -> int:
 
 
 def explore(first: First, jobs: int, limit_s: float, *, remembers: bool) -> int:
-    """Run fresh seeds until the time is over; print the progress about once a minute."""
+    """Run the false alarms, then fresh seeds until the time is over.
+
+    Prints the progress about once a minute.
+    """
     print(
         f"fresh seeds from {first.number} on ({first.reason}) for {limit_s / 60:g} minutes "
         f"on {jobs} processes; the same ones again: make explore FIRST={first.number}",
@@ -87,7 +92,7 @@ def explore(first: First, jobs: int, limit_s: float, *, remembers: bool) -> int:
     )
     began = told = time.monotonic()
     results: list[Result] = []
-    for result in sweep(fresh(first.number), jobs):
+    for result in sweep(chain(false_alarms(), fresh(first.number)), jobs):
         results.append(result)
         tell_violations(result)
         if result.violations:

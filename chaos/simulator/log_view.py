@@ -30,13 +30,16 @@ from raftlog.records.batch import (
 )
 from raftlog.records.control import members_in
 from raftlog.testing.fake_filesystem import FakeFilesystem
-from raftlog.testing.stored_file import UNCHANGED, StoredFile
+from raftlog.testing.stored_file import StoredFile
 
 _HEADER = struct.Struct(">qiibIhiqq")  # up to the newest timestamp
 _STAMPED = APPEND_TIME_BIT | CONTROL_BIT  # the timestamp is the leader's
 _SLOT = struct.Struct(">QqqqqqqqQ?")
 _SLOT_NAMES = ("hard_state.a", "hard_state.b")
 _SLOT_MAGIC = b"RLH3"
+_SUFFIX = ".log"
+_LISTED = (_SUFFIX, *_SLOT_NAMES)
+_END = 1 << 62  # behind the end of every file
 
 
 class Entry(NamedTuple):
@@ -64,6 +67,7 @@ class _Segment:
     file: StoredFile
     first: int  # place of its first entry in the list
     end: int = 0  # how far it is parsed
+    waits: bool = False  # its next batch follows none yet: other files decide whether it counts
     is_rewritten: bool = False  # by compaction: a batch of its file stands for several entries
 
 
@@ -85,10 +89,17 @@ class LogView:
         self._directory = directory
         self._durable = durable
         self._note = note
-        self._names_version = self._changes = -1
+        self._changed_names = disk.changed_names(directory, durable=durable)
+        self._names_seen = 0
+        self._changes = -1
         self._log_start = 0
-        self._segments: list[_Segment] = []
+        self._files: dict[int, StoredFile] = {}  # of segments, by base offset
         self._slots: list[StoredFile] = []
+        self._slot_writes = 0  # that were seen
+        self._segments: list[_Segment] = []
+        self._writes: list[Sequence[int]] = []  # to the file of each segment
+        self._seen_writes: list[int] = []  # how many of them were seen; -1 before the first time
+        self._has_waiting = False
 
     @property
     def last(self) -> int:
@@ -103,26 +114,25 @@ class LogView:
     def refresh(self) -> int:
         """Parse changes; return how many entries, from the first, are unchanged."""
         kept = len(self.entries)
-        names_version, changes = self._disk.names_version(self._directory), self._disk.changes
-        if (names_version, changes) == (self._names_version, self._changes):
+        changes, names = self._disk.changes, len(self._changed_names)
+        if (changes, names) == (self._changes, self._names_seen):
             return kept
         self._changes = changes
-        if self._names_version != names_version or self._has_another_start():
-            self._names_version = names_version
+        if (names != self._names_seen and self._take_names()) or self._has_another_start():
             kept = self._list_segments()
+        counts = [*map(len, self._writes)]
+        if counts == self._seen_writes and not self._has_waiting:
+            return kept
+        self._has_waiting = False
         for at, segment in enumerate(self._segments):
-            file = segment.file
-            mark = file.disk_mark if self._durable else file.seen_mark
-            content = file.disk if self._durable else file.seen
-            if mark == UNCHANGED and len(content) == segment.end:
+            if counts[at] == self._seen_writes[at] and not segment.waits:
                 continue
-            if self._durable:
-                file.disk_mark = UNCHANGED
-            else:
-                file.seen_mark = UNCHANGED
-            kept = min(kept, self._cut(at, mark))
-            if segment.end or at == 0 or segment.base == self.last + 1:
-                self._parse(segment, content)
+            kept = min(kept, self._cut(at, self._first_change(at)))
+            self._seen_writes[at] = counts[at]
+            segment.waits = bool(at and not segment.end and segment.base != self.last + 1)
+            if not segment.waits:
+                self._parse(segment, self._content(segment.file))
+            self._has_waiting |= segment.waits
         return kept
 
     def entry_over(self, index: int) -> Entry | None:
@@ -153,56 +163,93 @@ class LogView:
     def batches(self) -> Iterator[tuple[BatchHeader, bytes]]:
         """The batches in the files, as headers and bytes."""
         for segment in self._segments:
-            content = segment.file.disk if self._durable else segment.file.seen
+            content = self._content(segment.file)
             position = 0
             while position < segment.end:
                 header = parse_header(content, position)
                 yield header, bytes(content[position : position + header.size_bytes])
                 position += header.size_bytes
 
+    def _content(self, file: StoredFile) -> bytearray:
+        return file.disk if self._durable else file.seen
+
+    def _writes_to(self, file: StoredFile) -> Sequence[int]:
+        return file.disk_writes if self._durable else file.seen_writes
+
+    def _take_names(self) -> bool:
+        """Find the files of the names that have changed; whether one is of a segment or a slot."""
+        first, self._names_seen = self._names_seen, len(self._changed_names)
+        paths = [path for path in self._changed_names[first:] if path.endswith(_LISTED)]
+        for path in paths:
+            if path.endswith(_SUFFIX):
+                base = int(path.rpartition("/")[2][: -len(_SUFFIX)])
+                file = self._disk.stored(path, durable=self._durable)
+                if file is None:
+                    self._files.pop(base, None)
+                else:
+                    self._files[base] = file
+        return bool(paths)
+
     def _list_segments(self) -> int:
-        files = self._disk.stored_in(self._directory, durable=self._durable, suffix=".log")
-        listed = [(int(name[:-4]), file) for name, file in files.items()]
         self._slots = _slots_in(self._disk, self._directory, durable=self._durable)
+        self._slot_writes = self._count_slot_writes()
         self._log_start = start = self._find_start()
-        listed = [segment for segment in listed if segment[0] >= start]  # a power loss may restore others
-        known = [(segment.base, segment.file) for segment in self._segments]
+        # Those before the start were deleted, and a power loss has restored them.
+        listed = [(base, self._files[base]) for base in sorted(self._files) if base >= start]
+        kept = 0 if self._has_left_out(listed[0][1] if listed else None) else len(self.entries)
         same = 0
-        while same < min(len(listed), len(known)) and listed[same][1] is known[same][1]:
+        for (_, file), known in zip(listed, self._segments, strict=False):
+            if file is not known.file:
+                break
             same += 1
-        kept = len(self.entries)
-        if same < len(known):
-            kept = min((segment.first for segment in self._segments[same:] if segment.end), default=kept)
-            self._drop(kept)
-            del self._segments[same:]
+        if same < len(self._segments):
+            number = min(
+                (segment.first for segment in self._segments[same:] if segment.end),
+                default=len(self.entries),
+            )
+            self._drop(number)
+            kept = min(kept, number)
+            del self._segments[same:], self._writes[same:], self._seen_writes[same:]
         for base, file in listed[same:]:
             self._segments.append(_Segment(base, file, len(self.entries)))
-            if self._durable:
-                file.disk_mark = 0
-            else:
-                file.seen_mark = 0
+            self._writes.append(self._writes_to(file))
+            self._seen_writes.append(-1)
         return kept
+
+    def _has_left_out(self, first: StoredFile | None) -> bool:
+        """Leave out the segments before this file; whether there were any, and it is parsed."""
+        count = next((at for at, known in enumerate(self._segments) if known.file is first), 0)
+        if not count or not self._segments[count].end:
+            return False
+        number, base = self._segments[count].first, self._segments[count].base
+        del self.entries[:number], self.stamps_ms[:number]
+        del self._segments[:count], self._writes[:count], self._seen_writes[:count]
+        self.memberships = [each for each in self.memberships if each[0] >= base]
+        for segment in self._segments:
+            segment.first -= number
+        return True
 
     def _has_another_start(self) -> bool:
         """A slot may have another log start before files are removed."""
-        is_written = False
-        for file in self._slots:
-            if self._durable:
-                is_written |= file.disk_mark != UNCHANGED
-                file.disk_mark = UNCHANGED
-            else:
-                is_written |= file.seen_mark != UNCHANGED
-                file.seen_mark = UNCHANGED
-        return is_written and self._find_start() != self._log_start
+        before, self._slot_writes = self._slot_writes, self._count_slot_writes()
+        return before != self._slot_writes and self._find_start() != self._log_start
+
+    def _count_slot_writes(self) -> int:
+        return sum(len(self._writes_to(file)) for file in self._slots)
 
     def _find_start(self) -> int:
-        slots = [_parse_slot(bytes(file.disk if self._durable else file.seen)) for file in self._slots]
+        slots = [_parse_slot(bytes(self._content(file))) for file in self._slots]
         return max((slot[1].log_start for slot in slots if slot is not None), default=0)
+
+    def _first_change(self, at: int) -> int:
+        """The first position of a segment that was written since it was parsed."""
+        seen = self._seen_writes[at]
+        return 0 if seen < 0 else min(self._writes[at][seen:], default=_END)
 
     def _cut(self, at: int, position: int) -> int:
         """Drop the entries of a segment beyond a position, and all after them."""
         segment = self._segments[at]
-        content = segment.file.disk if self._durable else segment.file.seen
+        content = self._content(segment.file)
         position = min(position, len(content))
         if segment.is_rewritten:
             position = 0  # its batches are not its entries
@@ -218,12 +265,9 @@ class LogView:
                 number += 1
             segment.end = end
             self._drop(number)
-            for later in self._segments[at + 1 :]:
-                later.end, later.first = 0, len(self.entries)
-                if self._durable:
-                    later.file.disk_mark = 0
-                else:
-                    later.file.seen_mark = 0
+            for place in range(at + 1, len(self._segments)):
+                later = self._segments[place]
+                later.end, later.first, self._seen_writes[place] = 0, len(self.entries), -1
         return len(self.entries)
 
     def _drop(self, number: int) -> None:
@@ -244,7 +288,10 @@ class LogView:
                 content, position
             )
             end = position + length + BATCH_OVERHEAD
-            if base != following or magic != 2 or end > size or length < HEADER_BYTES - BATCH_OVERHEAD:
+            if magic != 2 or end > size or length < HEADER_BYTES - BATCH_OVERHEAD:
+                break
+            if base != following:
+                segment.waits = True
                 break
             if delta < 0 or crc32c(content[position + CHECKSUM_START : end]) != checksum:
                 break
@@ -261,13 +308,19 @@ class LogView:
                 self.entries += [each for each, _ in found]
                 self.stamps_ms += [stamp for _, stamp in found]
             if attributes & CONTROL_BIT:
-                batch = bytes(content[position:end])
-                members = members_in(Batch(batch, parse_header(batch)))
-                if members is not None:
-                    self.memberships.append((base, Membership(*members)))
+                membership = _membership_in(bytes(content[position:end]))
+                if membership is not None:
+                    self.memberships.append((base, membership))
             following = base + delta + 1
             position = end
         segment.end = position
+
+
+@lru_cache(maxsize=1024)
+def _membership_in(data: bytes) -> Membership | None:
+    """The membership that a control batch sets, if any. Each replica has the same batches."""
+    members = members_in(Batch(data, parse_header(data)))
+    return None if members is None else Membership(*members)
 
 
 def durable_vote(disk: FakeFilesystem, directory: str) -> Vote:

@@ -142,9 +142,9 @@ class ReplicaRecord:
         if not durable and kept < len(view.entries):
             is_new = self.process is self.machine.process and not self.waits
             _note_entries(group, view, kept, self.machine, is_new=is_new)
-            is_filled = self._originals is None or view.last >= self._originals.superseded_end
-            if view.is_rewritten and is_filled:  # a replica that is not gets the rest from its leader
-                self.check_records(group, durable=False)
+            originals = self._originals
+            if originals is not None and view.last >= originals.superseded_end and view.is_rewritten:
+                self.check_records(group, durable=False)  # the leader sends shorter logs the rest
         agreed = min(self._agreed[durable], kept)
         start = 0 if view.start == 0 else group.places.get(view.start, len(group.committed))
         entries, committed = view.entries, group.committed

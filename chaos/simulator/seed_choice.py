@@ -1,9 +1,9 @@
 """Lists of seeds: those that ever failed, the fixed ones, and new ones that follow from the commit.
 
-``make test`` runs those that failed and the fixed ones: one commit has one verdict. A measurement runs those
-that failed and new ones, which begin at a number that follows from the commit: they are not chosen by hand,
-and can be repeated with the commit. A checkout without git begins at ``WITHOUT_GIT``. Fresh seeds:
-``exploration``.
+``make test`` runs those that failed and the fixed ones: one commit has one verdict. It leaves out the false
+alarms, with which ``make explore`` begins. A measurement runs all that failed and new ones, which begin at a
+number that follows from the commit: they are not chosen by hand, and can be repeated with the commit. A
+checkout without git begins at ``WITHOUT_GIT``. Fresh seeds: ``exploration``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ FAILED_SEEDS: Final = Path(__file__).with_name("failed_seeds.txt")
 FIXED_SEEDS: Final = Path(__file__).with_name("fixed_seeds.txt")
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 WITHOUT_GIT: Final = 0
+NO_ERROR: Final = ("false alarm", "no error is known")
+"""How the words of a failed seed begin if a checker was wrong, or no error explains the failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,7 @@ class First:
 
 def listed(path: Path) -> list[Seed]:
     """The seeds of a file, in its order."""
-    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
-    return [Seed.named(line) for line in lines if line]
+    return [seed for seed, _ in _lines(path)]
 
 
 def failed_before(path: Path = FAILED_SEEDS) -> list[Seed]:
@@ -43,9 +44,19 @@ def failed_before(path: Path = FAILED_SEEDS) -> list[Seed]:
     return listed(path)
 
 
+def errors_before(path: Path = FAILED_SEEDS) -> list[Seed]:
+    """The seeds that failed for an error of what they run."""
+    return [seed for seed, words in _lines(path) if not words.startswith(NO_ERROR)]
+
+
+def false_alarms(path: Path = FAILED_SEEDS) -> list[Seed]:
+    """The seeds that failed without a known error, mostly since a checker was wrong."""
+    return [seed for seed, words in _lines(path) if words.startswith(NO_ERROR)]
+
+
 def fixed() -> list[Seed]:
-    """All that failed before, then the fixed list; none twice."""
-    return list(dict.fromkeys((*failed_before(), *listed(FIXED_SEEDS))))
+    """Those that failed for an error, then the fixed list; none twice."""
+    return list(dict.fromkeys((*errors_before(), *listed(FIXED_SEEDS))))
 
 
 def failures(results: Iterable[Result]) -> list[str]:
@@ -80,6 +91,14 @@ def chosen(first: int, count: int) -> Iterator[Seed]:
     old = failed_before()
     yield from old
     yield from (seed for seed in seeds(first, count) if seed not in old)
+
+
+def _lines(path: Path) -> Iterator[tuple[Seed, str]]:
+    """The seeds of a file, each with the words behind it."""
+    for line in path.read_text().splitlines():
+        name, _, words = line.partition("#")
+        if name.strip():
+            yield Seed.named(name.strip()), words.strip()
 
 
 def _commit(checkout: Path) -> str | None:

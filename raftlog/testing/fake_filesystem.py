@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -170,7 +170,8 @@ class FakeFilesystem:
         self._disk: dict[str, StoredFile] = {}
         self._paths_in: dict[str, dict[str, None]] = {}  # what is, or may be, seen or on the disk
         self._unsynced_in: dict[str, dict[str, None]] = {}  # those that may be one and not the other
-        self._names_versions: Counter[str] = Counter()  # by directory
+        # paths in the order in which they changed, by directory: as programs see it, or on the disk
+        self._changed_names: defaultdict[tuple[str, bool], list[str]] = defaultdict(list)
         self._directories: set[str] = {"", "/"}
         self._moves: list[_Move] = []
 
@@ -257,8 +258,8 @@ class FakeFilesystem:
             moved = target + name[len(path) :]
             names[moved] = names.pop(name)
             self._paths_in.setdefault(_parent(moved), {})[moved] = None
-            self._note_change(name)
-            self._note_change(moved)
+            self._note_change(name, on_disk=True)
+            self._note_change(moved, on_disk=True)
 
     def remove(self, path: str) -> None:
         """Remove one file; nothing happens when it is not there."""
@@ -275,7 +276,7 @@ class FakeFilesystem:
         self.count_change()
         for name in [name for name in self._disk if name.startswith(path + "/")]:
             del self._disk[name]
-            self._note_change(name)
+            self._note_change(name, on_disk=True)
         self._directories -= {
             name for name in self._directories if name == path or name.startswith(path + "/")
         }
@@ -293,7 +294,7 @@ class FakeFilesystem:
                 self._move_names(self._disk, move.path, move.target)
         for name in self._unsynced_in.pop(path, ()):
             _set(self._disk, name, self._seen.get(name))
-            self._names_versions[path] += 1
+            self._changed_names[path, True].append(name)
             if name not in self._seen:
                 self._paths_in[path].pop(name, None)
 
@@ -310,9 +311,12 @@ class FakeFilesystem:
         """All files that programs see, sorted."""
         return sorted(self._seen)
 
-    def names_version(self, directory: str) -> int:
-        """Rises with every change of a name in it, seen or on the disk."""
-        return self._names_versions[directory]
+    def changed_names(self, directory: str, *, durable: bool) -> Sequence[str]:
+        """The paths in a directory that have changed, in order: as programs see them, or on the disk.
+
+        The list grows with every change.
+        """
+        return self._changed_names[directory, durable]
 
     def stored(self, path: str, *, durable: bool) -> StoredFile | None:
         """The file of this name, if any: as programs see it, or as the disk holds it."""
@@ -337,7 +341,9 @@ class FakeFilesystem:
                 done.add(id(node))
                 node.lose_power(rng)
         self._seen = dict(self._disk)
-        self._names_versions.update(self._paths_in.keys())
+        for directory, paths in self._paths_in.items():
+            self._changed_names[directory, False] += paths
+            self._changed_names[directory, True] += paths
         self.restart()
 
     def _settle_moves(self, rng: random.Random) -> None:
@@ -364,7 +370,7 @@ class FakeFilesystem:
         """Put other bytes in a file's place, or none at all, behind everybody's back."""
         self._seen.pop(path, None)
         self._disk.pop(path, None)
-        self._note_change(path)
+        self._note_change(path, on_disk=True)
         if data is not None:
             self._disk[path] = StoredFile(bytearray(data), bytearray(data))
             self._name(path, self._disk[path])
@@ -390,11 +396,13 @@ class FakeFilesystem:
         self._note_change(path)
         return self._seen.pop(path)
 
-    def _note_change(self, path: str) -> None:
-        """What this name finds has changed, for programs or on the disk."""
+    def _note_change(self, path: str, *, on_disk: bool = False) -> None:
+        """What this name finds has changed, for programs and perhaps on the disk."""
         directory = _parent(path)
         self._unsynced_in.setdefault(directory, {})[path] = None
-        self._names_versions[directory] += 1
+        self._changed_names[directory, False].append(path)
+        if on_disk:
+            self._changed_names[directory, True].append(path)
 
     def count_change(self) -> None:
         """One more change; the power goes when it is the one that was asked for."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-UNCHANGED = 1 << 62
 _SECTOR_BYTES = 512
 
 
@@ -17,27 +16,27 @@ _SECTOR_BYTES = 512
 class StoredFile:
     """One file: the bytes that programs see, those on the disk, and the changes in between.
 
-    Whoever watches a file from outside puts the marks to ``UNCHANGED`` when it has looked: they sink
-    to the first position that was written since.
+    ``seen_writes`` and ``disk_writes`` have the position of every change, for those who watch a file from
+    outside: they read on from where they were.
     """
 
     seen: bytearray = field(default_factory=bytearray)
     disk: bytearray = field(default_factory=bytearray)
     unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)  # None cuts at the position
-    seen_mark: int = 0
-    disk_mark: int = 0
+    seen_writes: list[int] = field(default_factory=list)
+    disk_writes: list[int] = field(default_factory=list)
 
     def write(self, position: int, data: bytes | None) -> None:
         """Change what programs see."""
         _apply(self.seen, position, data)
         self.unsynced.append((position, data))
-        self.seen_mark = min(self.seen_mark, position)
+        self.seen_writes.append(position)
 
     def sync(self) -> None:
         """Bring the disk up to what programs see."""
         for position, data in self.unsynced:
             _apply(self.disk, position, data)
-            self.disk_mark = min(self.disk_mark, position)
+            self.disk_writes.append(position)
         self.unsynced.clear()
 
     def lose_power(self, rng: random.Random) -> None:
@@ -69,7 +68,8 @@ def _tear(node: StoredFile, rng: random.Random) -> None:
         elif manner == "any" or (manner in ("prefix", "last") and at == kept):
             _apply_part(node.disk, position, data, rng)
     node.seen = bytearray(node.disk)
-    node.seen_mark = node.disk_mark = 0
+    node.seen_writes.append(0)
+    node.disk_writes.append(0)
     node.unsynced.clear()
 
 

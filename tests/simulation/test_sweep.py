@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from zlib import crc32
@@ -26,9 +26,12 @@ from chaos.simulator.scenarios.transactions.wide import NEAR, REFUSED
 from chaos.simulator.seed_choice import (
     FIXED_SEEDS,
     WITHOUT_GIT,
+    First,
     chosen,
+    errors_before,
     failed_before,
     failures,
+    false_alarms,
     first_of_commit,
     fixed,
     listed,
@@ -93,8 +96,30 @@ def test_most_of_the_time_of_an_exploration_is_for_whole_brokers() -> None:
 
 
 def test_the_fixed_run_is_the_failed_seeds_and_the_fixed_list_in_the_same_order() -> None:
-    assert fixed()[: len(failed_before())] == failed_before()
-    assert fixed() == list(dict.fromkeys((*failed_before(), *listed(FIXED_SEEDS))))
+    assert fixed()[: len(errors_before())] == errors_before()
+    assert fixed() == list(dict.fromkeys((*errors_before(), *listed(FIXED_SEEDS))))
+
+
+def test_a_failed_seed_is_an_error_unless_it_says_that_it_is_a_false_alarm(tmp_path: Path) -> None:
+    path = tmp_path / "failed_seeds.txt"
+    failed = ("core:1 # L2: lost", "core:2 # false alarm, L7", "log:3", "core:4 # A3; A5, a false alarm")
+    path.write_text("\n".join(("# words", *failed, "log:5 # no error is known")))
+    assert failed_before(path) == [Seed(CORE, 1), Seed(CORE, 2), Seed(LOG, 3), Seed(CORE, 4), Seed(LOG, 5)]
+    assert errors_before(path) == [Seed(CORE, 1), Seed(LOG, 3), Seed(CORE, 4)]
+    assert false_alarms(path) == [Seed(CORE, 2), Seed(LOG, 5)]
+
+
+def test_an_exploration_begins_with_the_false_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
+    swept: list[Seed] = []
+
+    def none_run(seeds: Iterable[Seed], jobs: int) -> Iterable[Result]:
+        swept.extend(islice(seeds, 3))
+        return ()
+
+    monkeypatch.setattr(command_line, "sweep", none_run)
+    monkeypatch.setattr(command_line, "false_alarms", lambda: [Seed(CORE, 8), Seed(LOG, 9)])
+    assert command_line.explore(First(7, "as asked"), 1, 1.0, remembers=False) == 0
+    assert swept == [Seed(CORE, 8), Seed(LOG, 9), next(fresh(7))]
 
 
 def test_the_fixed_run_has_every_level_twice_and_draws_every_kind_of_fault_twice() -> None:

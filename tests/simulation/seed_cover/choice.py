@@ -2,14 +2,13 @@
 
 A feature is a level, a kind of fault in a world with the order of magnitude of its number, a random parameter
 with its value, or a branch of the source. The choice is a greedy set cover by CPU time: always the seed that
-reaches most new features for a second of CPU. Seeds that failed before run in any case, so their features
-need no other seed.
+reaches most new features for a second of CPU. Seeds that failed for an error, and those that somebody has
+added to the file, run in any case, so their features need no other seed.
 
-1. Until each feature is reached once. Then seeds without a feature of their own are removed, expensive ones
-   first.
-2. Until each level and each kind of fault is reached by four seeds: the run of a seed changes with the code
+1. Until each feature is reached once, but for orders of magnitude, which are only counted. Then seeds that
+   alone reach no feature are removed, expensive ones first.
+2. Until each level and each kind of fault is reached by two seeds: the run of a seed changes with the code
    and may lose a feature, and the run of the list fails without these.
-3. Until the time is used up: seeds that reach most other features a second time.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.simulator.levels import MIX
+from chaos.simulator.levels import MIX, Seed
 from chaos.simulator.reach import world_of
 from tests.simulation.seed_cover.measurement import Run
 
@@ -35,15 +34,18 @@ LEVEL, FAULT, MAGNITUDE, PARAMETER, PRODUCTION, CHECKER, INJECTION = (
 )
 KINDS: Final = (LEVEL, FAULT, MAGNITUDE, PARAMETER, PRODUCTION, CHECKER, INJECTION)
 PASSES: Final = (
-    dict.fromkeys(KINDS, 1),
-    {LEVEL: 4, FAULT: 4},
-    dict.fromkeys(KINDS, 2),
+    {kind: 1 for kind in KINDS if kind != MAGNITUDE},
+    {LEVEL: 2, FAULT: 2},
 )
 """The number of seeds that shall reach each feature, by its kind."""
 VALUES_MAX: Final = 12
 """A random parameter with more values is a number, such as a sum, and no feature."""
 CHECKERS: Final = ("check", "judge", "convergence", "agreement")
 """Parts of the names of modules that check invariants."""
+
+ADDS: Final = "adds "
+ONCE_MORE: Final = "reaches features once more"
+REASONS: Final = (ADDS, ONCE_MORE)
 
 Feature = tuple[str, str]
 """Its kind, one of ``KINDS``, and its name."""
@@ -75,22 +77,20 @@ def features(runs: Sequence[Run], branches: Sequence[str]) -> list[frozenset[Fea
 
 
 def choose(
-    runs: Sequence[Run], reached: Sequence[frozenset[Feature]], failed: frozenset[int], limit_s: float
+    runs: Sequence[Run], reached: Sequence[frozenset[Feature]], failed: frozenset[int]
 ) -> list[Chosen]:
     """The fixed list, in the order of choice; ``failed`` are the places of seeds that run in any case."""
     times: Counter[Feature] = Counter()
     for place in failed:
         times.update(reached[place])
-    left = limit_s - sum(runs[place].cpu_s for place in failed)
     others = [place for place in range(len(runs)) if place not in failed and not runs[place].violations]
     found: list[int] = []
     counted = times.copy()
     for number, wanted in enumerate(PASSES):
-        more = _cover(runs, reached, [place for place in others if place not in found], counted, wanted, left)
+        more = _cover(runs, reached, [place for place in others if place not in found], counted, wanted)
         more = _needed(runs, reached, more, counted) if number == 0 else more
         for place in more:
             counted.update(reached[place])
-            left -= runs[place].cpu_s
         found += more
     return list(_described(runs, reached, found, times))
 
@@ -101,7 +101,6 @@ def _cover(
     places: Iterable[int],
     before: Mapping[Feature, int],
     wanted: Mapping[str, int],
-    left_s: float,
 ) -> list[int]:
     """Greedy: gains only fall, so the best of an old order is recomputed until it stays the best."""
     times = Counter(before)
@@ -116,13 +115,12 @@ def _cover(
     while heap:
         _, place = heapq.heappop(heap)
         now = gain(place)
-        if not now or runs[place].cpu_s > left_s:
+        if not now:
             continue
         if heap and now < -heap[0][0]:
             heapq.heappush(heap, (-now, place))
             continue
         found.append(place)
-        left_s -= runs[place].cpu_s
         times.update(reached[place])
     return found
 
@@ -174,14 +172,22 @@ def table(reached: Sequence[frozenset[Feature]], places: Iterable[int]) -> dict[
     }
 
 
-def text(chosen: Iterable[Chosen], header: str) -> str:
-    """The content of the file, by level and number."""
+def by_hand(text: str) -> dict[Seed, str]:
+    """The seeds of the file that somebody has added, with their reasons: none that ``text`` gives."""
+    found = (line.split(" # ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {Seed.named(name): reason for name, reason in found if not reason.startswith(REASONS)}
+
+
+def text(chosen: Iterable[Chosen], header: str, kept: Mapping[Seed, str]) -> str:
+    """The content of the file, by level and number; ``kept`` are the seeds that were added by hand."""
     levels = list(dict.fromkeys(MIX))
     lines = [f"# {line}".rstrip() for line in header.splitlines()]
-    for each in sorted(chosen, key=lambda each: (levels.index(each.run.seed.level), each.run.seed.number)):
+    reasons = dict(kept)
+    for each in chosen:
         adds = [f"{kind.partition(',')[0]}: {each.adds[kind]}" for kind in KINDS if each.adds[kind]]
-        reason = f"adds {', '.join(adds)}" if adds else "reaches features once more"
-        lines.append(f"{each.run.seed} # {reason}")
+        reasons[each.run.seed] = f"{ADDS}{', '.join(adds)}" if adds else ONCE_MORE
+    seeds = sorted(reasons, key=lambda seed: (levels.index(seed.level), seed.number))
+    lines += [f"{seed} # {reasons[seed]}" for seed in seeds]
     return "\n".join([*lines, ""])
 
 
