@@ -3,7 +3,7 @@ PYTHON ?= python3
 TOXIPROXY := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
 BIN := .venv/bin
 PY := $(BIN)/python
-SOURCES := raftlog partitions groups transactions delayed queues broker api chaos spark_io pyspark_raftlog pyspark_raftlog_archive bench tests
+SOURCES := raftlog partitions groups transactions delayed queues broker api chaos verification spark_io pyspark_raftlog pyspark_raftlog_archive bench tests
 # $(call stage,NAME,COMMAND) runs a command and prints a line with its seconds.
 stage = @echo "stage $(1)"; began=$$(date +%s); $(2); status=$$?; \
 	echo "stage $(1): $$(($$(date +%s) - began)) s, $$(test $$status = 0 && echo passed || echo failed)"; exit $$status
@@ -41,7 +41,7 @@ test-from-outside:
 	$(call stage,from outside,$(PY) -m pytest tests/end_to_end/outside -m "e2e and not slow and not spark" -q -n 4 --dist load --maxschedchunk 1 $(if $(KEPT_FOR),--testrunuid $(KEPT_FOR)))
 
 test-with-seeds:
-	$(call stage,fixed seeds,nice -n 19 $(PY) -m chaos.simulator --fixed)
+	$(call stage,fixed seeds,nice -n 19 $(PY) -m verification.simulator --fixed)
 
 check:
 	$(call stage,set-up,$(MAKE) -s .venv/dev.stamp)
@@ -74,14 +74,14 @@ scale: .venv/server.stamp
 	$(PY) -m bench.scale $(if $(BROKERS),--brokers $(BROKERS)) $(if $(PARTITIONS),--partitions $(PARTITIONS))
 
 # SEED=7, core:7, log:7 or http:7 runs one seed of the simulator again, SHRINK=1 cuts it down to what matters.
-# The seeds that failed for an error and the fixed ones: python -m chaos.simulator --fixed, as `make test` does.
+# The seeds that failed for an error and the fixed ones: python -m verification.simulator --fixed, as `make test` does.
 sim: .venv/server.stamp
-	$(PY) -m chaos.simulator $(if $(SEED),--seed $(SEED),--fixed) $(if $(SHRINK),--shrink)
+	$(PY) -m verification.simulator $(if $(SEED),--seed $(SEED),--fixed) $(if $(SHRINK),--shrink)
 
 # Fresh seeds of the simulator for MINUTES (60), whole brokers first, from a random number on or from FIRST. What
-# fails is appended to chaos/simulator/failed_seeds.txt.
+# fails is appended to verification/simulator/failed_seeds.txt.
 explore: .venv/server.stamp
-	$(PY) -m chaos.simulator --explore --remember $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FIRST),--first $(FIRST))
+	$(PY) -m verification.simulator --explore --remember $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FIRST),--first $(FIRST))
 
 # ROW=7 measures one row of reliability.json again, from a clean checkout; QUICK=1 runs slices and writes nothing.
 # Row 2 takes hours, in pieces that add up until a violation: PIECE=brokers:400 adds that much.
@@ -94,12 +94,12 @@ soak: .venv/dev.stamp .cache/toxiproxy-server
 
 # Disks that rot: CASES of one replica, and a fifth as many of all three at different places.
 corruption: .venv/server.stamp
-	$(PY) -m chaos.corruption $(if $(CASES),--cases $(CASES))
+	$(PY) -m verification.corruption $(if $(CASES),--cases $(CASES))
 
 # What strangers do to open ports, against three real brokers: row 12, ten minutes. QUICK=1 writes nothing.
 # SEED=7 SECONDS=600: only requests with extreme fields drawn from this seed, for so long; writes nothing.
 abuse: .venv/server.stamp
-	$(PY) -m $(if $(SEED),chaos.abuse --seed $(SEED) --seconds $(or $(SECONDS),60),bench.reliability --only 12 $(if $(QUICK),--quick))
+	$(PY) -m $(if $(SEED),verification.abuse --seed $(SEED) --seconds $(or $(SECONDS),60),bench.reliability --only 12 $(if $(QUICK),--quick))
 
 # One of batches, frames, requests, files; what is found is kept in .cache/fuzz and ends the run.
 fuzz: .venv/fuzz.stamp

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from chaos.simulator.levels import BROKERS, BROKERS_LONG, CORE, LOG, Seed
-from chaos.simulator.seed_choice import failures
-from chaos.simulator.sweep import sweep
 from raftlog.__main__ import OURS
+from verification.simulator.levels import BROKERS, BROKERS_LONG, CORE, LOG, Seed
+from verification.simulator.seed_choice import failures
+from verification.simulator.sweep import sweep
 
 HOURS_MIN: Final = 1000.0
 BROKER_HOURS_MIN: Final = 100.0

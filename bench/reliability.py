@@ -1,9 +1,9 @@
 """The scoreboard: ``make reliability`` writes reliability.json and docs/reliability.md.
 
 Decides: what each row runs, its figures and whether its target is reached. Leaves to others: the runs
-(``chaos.simulator``, ``chaos.crash_points``, ``chaos.corruption``, ``chaos.abuse``,
-``tests.planted_bugs``). Measuring a row leaves the others unchanged; each row names its commit, machine
-and day, and is measured only on a clean checkout of a commit. Row 2 is measured in pieces (``long_runs``).
+(packages of ``verification``, ``chaos`` and ``tests.planted_bugs``). Measuring a row leaves the others
+unchanged; each row names its commit, machine and day, and is measured only on a clean checkout of a commit.
+Row 2 is measured in pieces (``long_runs``).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from bench import long_runs, mutant_scores
 from bench.long_runs import Piece
 from bench.rows_of_chaos import abuse, corruption, exactly_once, power_losses, soak, unavailability
 from bench.rows_of_checkers import checker_quality
-from chaos.crash_points import run_all
-from chaos.simulator.levels import BROKERS
-from chaos.simulator.result import Result
-from chaos.simulator.seed_choice import chosen, first_of_commit
-from chaos.simulator.sweep import last_line, sweep
+from verification.crash_points import run_all
+from verification.simulator.levels import BROKERS
+from verification.simulator.result import Result
+from verification.simulator.seed_choice import chosen, first_of_commit
+from verification.simulator.sweep import last_line, sweep
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FIGURES: Final = ROOT / "reliability.json"

@@ -20,11 +20,11 @@ from api.cli.closed_loop import percentile
 from bench import nats_outages, rabbitmq_outages
 from bench.elections import spurious_elections
 from bench.outages import ISOLATION, KILL, STOP, TRANSFER, outages
-from chaos.abuse.suite import run_suite as run_abuse
-from chaos.corruption.suite import run_suite
 from chaos.exactly_once.run import copy_under_faults
 from chaos.harness import power_cycles
 from chaos.harness.controls import lying_fsync
+from verification.abuse.suite import run_suite as run_abuse
+from verification.corruption.suite import run_suite
 
 JOBS: Final = os.cpu_count() or 1
 SOAKED: Final = (3, 5)  # brokers

@@ -10,7 +10,6 @@ from random import Random
 
 import pytest
 
-from chaos.disk_calls.checked import CheckedDisk, checked_disk
 from partitions.values import QUORUM
 from raftlog.core.ready import HardState
 from raftlog.storage.log_storage import LogStorage
@@ -25,6 +24,7 @@ from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.orders import batch_of
 from tests.helpers.storage_batches import storage_batch
+from verification.disk_calls.checked import CheckedDisk, checked_disk
 
 SETTINGS = LogSettings(segment_bytes=2000)
 SHORT = 0.4

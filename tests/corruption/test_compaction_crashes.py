@@ -10,15 +10,15 @@ from functools import cache
 import pytest
 
 from broker.broker import Broker
-from chaos.corruption.case import _Case
-from chaos.corruption.cluster import TARGET, Filled, RottingCluster
-from chaos.simulator.clients import TIMEOUT_MS
 from partitions.values import QUORUM
 from raftlog.errors import RaftlogError
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch, with_producer
 from transactions.records import Handle
 from transactions.requests import End, Open, Opened
+from verification.corruption.case import _Case
+from verification.corruption.cluster import TARGET, Filled, RottingCluster
+from verification.simulator.clients import TIMEOUT_MS
 
 KILL, POWER_LOSS = True, False
 BATCHES = 40

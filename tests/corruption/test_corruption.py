@@ -1,16 +1,16 @@
-"""Damaged disks: a slice of what ``python -m chaos.corruption`` runs, and proof that it can fail."""
+"""Damaged disks: a slice of what ``python -m verification.corruption`` runs, and proof that it can fail."""
 
 from __future__ import annotations
 
 import pytest
 
-from chaos.corruption import case
-from chaos.corruption.case import run_case
-from chaos.corruption.cluster import COMPACTED_FROM, fill
-from chaos.corruption.damage import CATEGORIES, KINDS, categories_of
-from chaos.corruption.suite import run_suite
 from raftlog.records.batch import split_batches
 from tests.helpers.planted_bugs import Edit, planted
+from verification.corruption import case
+from verification.corruption.case import run_case
+from verification.corruption.cluster import COMPACTED_FROM, fill
+from verification.corruption.damage import CATEGORIES, KINDS, categories_of
+from verification.corruption.suite import run_suite
 
 CASES, ALL_REPLICAS = 20, 4
 

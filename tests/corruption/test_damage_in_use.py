@@ -14,9 +14,6 @@ from typing import TypeVar
 import pytest
 
 from broker.broker import Broker
-from chaos.corruption.cluster import RottingCluster
-from chaos.simulator.clients import TOPIC
-from chaos.simulator.machine import DATA_DIRECTORY, Machine
 from partitions.metadata.image import MetadataImage
 from partitions.replica.replica import PartitionReplica
 from raftlog.errors import RaftlogError
@@ -30,6 +27,9 @@ from raftlog.testing.log_changes import truncate_prefix
 from raftlog.types import METADATA_GROUP, Index
 from tests.helpers.compacting import compact
 from tests.helpers.synced_logs import log_of
+from verification.corruption.cluster import RottingCluster
+from verification.simulator.clients import TOPIC
+from verification.simulator.machine import DATA_DIRECTORY, Machine
 
 Result = TypeVar("Result")
 DIRECTORY = f"{DATA_DIRECTORY}/__cluster_metadata/Partition-0"

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from chaos.corruption.cluster import Filled, Image, fill
-from chaos.corruption.damage import CATEGORIES, KEPT_TWICE, KINDS, do_damage
-from chaos.corruption.harmless import Disk, shown_harmless
 from raftlog.storage.slots import SLOT_NAMES, Slot, read_slot
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from verification.corruption.cluster import Filled, Image, fill
+from verification.corruption.damage import CATEGORIES, KEPT_TWICE, KINDS, do_damage
+from verification.corruption.harmless import Disk, shown_harmless
 
 MAY_BE_MISSING = {"index", "epochs", "checkpoint", "metadata checkpoint", "members"}
 KEPT_IN_BOTH_SLOTS = {"bit flip", "stale older copy", "swapped files"}

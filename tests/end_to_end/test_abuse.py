@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
-from chaos.abuse import on_state
-from chaos.abuse.bad_inputs import mixed
-from chaos.abuse.suite import ATTACKS, run_suite
-from chaos.abuse.target import AT_ONCE, NOT_ANSWERED, Attack
+from verification.abuse import on_state
+from verification.abuse.bad_inputs import mixed
+from verification.abuse.suite import ATTACKS, run_suite
+from verification.abuse.target import AT_ONCE, NOT_ANSWERED, Attack
 
 pytestmark = pytest.mark.e2e
 

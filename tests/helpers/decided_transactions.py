@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from chaos.simulator.scenarios.transactions.moves import ENDING, problem_of
 from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, Write
 from transactions.decisions import SWEEP_MS, Decisions
@@ -11,6 +10,7 @@ from transactions.records import Handle, Key, Sink, SinkKey, State, Transaction,
 from transactions.requests import Done, Join, Open, Opened, Prepare, Reply, Request
 from transactions.room import KEYS_BYTES_MAX, STATE_BYTES_MAX
 from transactions.state import TransactionsState
+from verification.simulator.scenarios.transactions.moves import ENDING, problem_of
 
 KEY_RETENTION_MS = 10 * SWEEP_MS
 ID_RETENTION_MS = 100 * SWEEP_MS

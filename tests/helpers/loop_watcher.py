@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from chaos.simulator.event_loop import Process
+from verification.simulator.event_loop import Process
 
 
 class Nobody:

@@ -15,7 +15,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-from chaos.simulator.raft_level.log import Disk, Entry, Node
 from raftlog.core import inputs, ready
 from raftlog.core.entries import EntryKind
 from raftlog.core.membership import Membership
@@ -30,6 +29,7 @@ from tests.helpers.raft_words import (
     describe_value,
     numbers,
 )
+from verification.simulator.raft_level.log import Disk, Entry, Node
 
 Arguments = dict[str, str]
 REJOINING = ready.HardState(Term(0), None, is_rejoining=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from chaos.simulator.scenarios.transactions.moves import problem_of
 from raftlog.errors import Conflict, ProducerFenced, RaftlogError, Rejected
 from raftlog.hosting.decisions import Answer, Write
 from tests.helpers.transaction_groups import GROUPS, Place, TransactionGroups
@@ -39,6 +38,7 @@ from transactions.requests import (
     Request,
 )
 from transactions.state import TransactionsState
+from verification.simulator.scenarios.transactions.moves import problem_of
 
 PARTITIONS: list[Participant] = [("out", 0), ("out", 1), ("in", 0)]
 IDS = ("solo", "sink~a", "sink~b")

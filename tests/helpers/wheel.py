@@ -13,13 +13,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WHEEL: dict[str, Any] = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-LEFT_OUT: list[str] = WHEEL["exclude"]
-"""Folders and files of developers alone."""
-
-
-def is_left_out(path: str) -> bool:
-    """Whether a wheel has no such file of the checkout."""
-    return any(path == each or path.startswith(f"{each}/") for each in LEFT_OUT)
 
 
 def expected_names() -> set[str]:
@@ -27,7 +20,7 @@ def expected_names() -> set[str]:
     places = {**{name: name for name in WHEEL["only-include"]}, **WHEEL["sources"], **WHEEL["force-include"]}
     files = (path for name in places for path in (ROOT / name).rglob("*") if path.is_file())
     names = (str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts)
-    return {re.sub(r"^[^/]+", lambda top: places[top[0]], name) for name in names if not is_left_out(name)}
+    return {re.sub(r"^[^/]+", lambda top: places[top[0]], name) for name in names}
 
 
 def module_of(name: str) -> str:

@@ -17,10 +17,10 @@ from typing import Final
 
 import coverage
 
-from chaos.simulator.levels import BROKERS, CORE, GROUPS, LOG, Seed
 from raftlog.__main__ import OURS
 from tests.helpers.collected_tests import CollectedTests
 from tests.helpers.forks import forked
+from verification.simulator.levels import BROKERS, CORE, GROUPS, LOG, Seed
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STORED: Final = ROOT / ".cache" / "mutation"
@@ -98,7 +98,7 @@ def _recorded(tests: CollectedTests, file: str) -> Covered:
     measured = coverage.Coverage(
         data_file=None,
         config_file=False,
-        include=[f"{ROOT / package}/*" for package in (*PACKAGES, "chaos", "tests")],
+        include=[f"{ROOT / package}/*" for package in (*PACKAGES, "chaos", "verification", "tests")],
     )
 
     def ended() -> None:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from chaos.simulator.levels import Seed
 from tests.helpers.collected_tests import CollectedTests
 from tests.helpers.forks import forked
 from tests.helpers.planted_bugs import NotPlanted, planted
 from tests.planted_bugs.bug import PlantedBug
+from verification.simulator.levels import Seed
 
 ROOT = Path(__file__).resolve().parents[2]
 USED_MAX_S = 5.0  # of CPU for one look; a longer one is named, and is no failure

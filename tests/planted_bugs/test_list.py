@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from chaos.simulator.levels import Seed
 from tests.planted_bugs import BUGS, INVARIANTS
+from verification.simulator.levels import Seed
 
 ROOT = Path(__file__).resolve().parents[2]
 BUGS_MAX = 300

@@ -10,7 +10,7 @@ import pytest
 
 from api.app import ROUTES
 from raftlog.__main__ import OURS
-from tests.helpers.wheel import LEFT_OUT, PROJECT, ROOT, WHEEL, is_left_out, module_of
+from tests.helpers.wheel import PROJECT, ROOT, WHEEL
 
 IGNORE = (ROOT / ".dockerignore").read_text().split()
 
@@ -20,11 +20,12 @@ def test_packages_are_named_alike_everywhere() -> None:
     installed = set(WHEEL["only-include"])
     sources = re.search(r"^SOURCES := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert sources is not None
-    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == installed | {"bench", "tests"}
+    developers = {"bench", "verification"}
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == installed | developers | {"tests"}
     assert set(OURS) == set(WHEEL["sources"]) < installed
-    assert set(PROJECT["tool"]["importlinter"]["root_packages"]) == installed | {"bench"}
-    assert set(PROJECT["tool"]["mypy"]["packages"]) == installed | {"bench", "tests.helpers"}
-    assert set(sources[1].split()) == installed | {"bench", "tests"}
+    assert set(PROJECT["tool"]["importlinter"]["root_packages"]) == installed | developers
+    assert set(PROJECT["tool"]["mypy"]["packages"]) == installed | developers | {"tests.helpers"}
+    assert set(sources[1].split()) == installed | developers | {"tests"}
     assert IGNORE[0] == "*"
     assert {line for line in IGNORE[1:] if line[0] != "!"} == {"**/__pycache__"}
     assert {line[1:] for line in IGNORE if line[0] == "!"} == installed | {
@@ -33,20 +34,6 @@ def test_packages_are_named_alike_everywhere() -> None:
         "README.md",
         "LICENSE",
     }
-
-
-@pytest.mark.parametrize("left_out", LEFT_OUT)
-def test_no_module_of_a_wheel_names_one_that_is_left_out(left_out: str) -> None:
-    """Neither in a function nor in a string: such an import would fail only when it is reached."""
-    # requirement: X1
-    assert (ROOT / left_out).exists()
-    sources = (
-        path
-        for package in WHEEL["only-include"]
-        for path in (ROOT / package).rglob("*.py")
-        if not is_left_out(str(path.relative_to(ROOT)))
-    )
-    assert [path for path in sources if re.search(rf"\b{module_of(left_out)}\b", path.read_text())] == []
 
 
 UPWARD_BY_NAME = {  # imports that the layer check cannot see; those of ``_COMMANDS`` when a command is run
@@ -108,7 +95,6 @@ def test_processes_of_our_packages_are_started_so_that_a_wheel_finds_them(packag
     found = {
         name
         for path in (ROOT / package).rglob("*.py")
-        if not is_left_out(str(path.relative_to(ROOT)))
         for name in _started_by_name(path.read_text())
     }
     assert found <= {"'pip'", "'raftlog'", "'spark_io.examples.carrier_totals'"}

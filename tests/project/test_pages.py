@@ -18,7 +18,7 @@ PAGES = [*pages()]
 COMMAND = re.compile(r"(?:^|[$|=/] *)raftlog ([a-z][^`\n|;&#]*)", re.MULTILINE)
 OPTION = re.compile(r"--[a-z][a-z-]*")
 OTHER_PROGRAMS = {"--privileged", "--at", "--kill", "--checkpoint", "--servers", "--stop-timeout"}
-"""Options that pages name without their program: Docker, chaos.crash_points, and the examples of Spark."""
+"""Options that pages name without their program: Docker, crash_points, and the examples of Spark."""
 LABELS = {  # texts of protocols
     "raftlog dialler",
     "raftlog listener",

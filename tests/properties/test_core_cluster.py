@@ -1,12 +1,12 @@
-"""Whole groups of bare cores under drawn faults: see ``chaos.simulator.raft_level`` for faults and judge."""
+"""Whole groups of bare cores under drawn faults: ``verification.simulator.raft_level`` has the faults."""
 
 import pytest
 
-from chaos.simulator.raft_level.core_run import run_core
-from chaos.simulator.raft_level.faults import CoreFaults
-from chaos.simulator.raft_level.group import Group
-from chaos.simulator.raft_level.odds import CALM, CoreOdds
-from chaos.simulator.raft_level.requests import Requests
+from verification.simulator.raft_level.core_run import run_core
+from verification.simulator.raft_level.faults import CoreFaults
+from verification.simulator.raft_level.group import Group
+from verification.simulator.raft_level.odds import CALM, CoreOdds
+from verification.simulator.raft_level.requests import Requests
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -1,15 +1,16 @@
 """Groups whose members lose their disks again and again while voters come and go, with late messages.
 
-The checker of ``chaos.simulator.raft_level`` says what a rejoin needs (I45). Runs of the level ``core`` have
-a heartbeat round in every step; here rounds are longer, so that a replica begins again within one.
+The checker of ``verification.simulator.raft_level`` says what a rejoin needs (I45). Runs of the level
+``core`` have a heartbeat round in every step; here rounds are longer, so that a replica begins again within
+one.
 """
 
 import pytest
 
-from chaos.simulator.raft_level.faults import CoreFaults
-from chaos.simulator.raft_level.group import Group
-from chaos.simulator.raft_level.odds import CoreOdds
-from chaos.simulator.raft_level.requests import Requests
+from verification.simulator.raft_level.faults import CoreFaults
+from verification.simulator.raft_level.group import Group
+from verification.simulator.raft_level.odds import CoreOdds
+from verification.simulator.raft_level.requests import Requests
 
 STEPS = 400
 ODDS = CoreOdds(

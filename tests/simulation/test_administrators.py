@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.simulator.odds import AFTER_A_METADATA_COMMIT, AWAY, CALM
-from chaos.simulator.simulation import run
+from verification.simulator.odds import AFTER_A_METADATA_COMMIT, AWAY, CALM
+from verification.simulator.simulation import run
 
 RACE = replace(
     CALM,

@@ -12,15 +12,15 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.crash_workload import ODDS, TOPIC, Workload
 from chaos.history import Outcome
-from chaos.simulator.convergence import Convergence
-from chaos.simulator.lost_files import DATA
-from chaos.simulator.machine import Machine
-from chaos.simulator.odds import FORGET
 from raftlog.storage.recovery import has_lived
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import METADATA_GROUP, TopicPartition
+from verification.crash_workload import ODDS, TOPIC, Workload
+from verification.simulator.convergence import Convergence
+from verification.simulator.lost_files import DATA
+from verification.simulator.machine import Machine
+from verification.simulator.odds import FORGET
 
 RUNS_MAX = 4
 UNHEARD_STARTS = 6

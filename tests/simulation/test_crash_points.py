@@ -1,4 +1,4 @@
-"""A death after every disk operation: a slice of what ``chaos.crash_points`` does, and its control."""
+"""A death after every disk operation: a slice of what ``verification.crash_points`` does, and its control."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import cache
 
 import pytest
 
-from chaos.crash_points import run_all, run_point
-from chaos.crash_workload import KILL, POWER_LOSS, CrashPoint, Workload
 from tests.helpers.planted_bugs import Edit, planted
+from verification.crash_points import run_all, run_point
+from verification.crash_workload import KILL, POWER_LOSS, CrashPoint, Workload
 
 STRIDE = 701
 LAST_LINE = re.compile(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from chaos.simulator.event_loop import SimulatedLoop
 from raftlog.node.blocking import ToItsEnd
 from tests.helpers.loop_watcher import Nobody
+from verification.simulator.event_loop import SimulatedLoop
 
 
 def test_a_task_that_begins_work_on_its_way_out_leaves_no_coroutine_that_nobody_awaited() -> None:

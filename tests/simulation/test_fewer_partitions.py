@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chaos.simulator.levels import Seed
-from chaos.simulator.scenarios.fewer_partitions.part import REFUSALS, REMOVALS
+from verification.simulator.levels import Seed
+from verification.simulator.scenarios.fewer_partitions.part import REFUSALS, REMOVALS
 
 
 # requirement: F5

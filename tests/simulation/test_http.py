@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.simulator.event_loop import Process, SimulatedLoop
-from chaos.simulator.levels import Seed
-from chaos.simulator.scenarios.http import SCENARIO
-from chaos.simulator.scenarios.http.odds import CALM_STREAMS, RAW_KINDS, HttpOdds
-from chaos.simulator.scenarios.http.streams import StreamNetwork
-from chaos.simulator.scenarios.http.transport import StreamTransport
-from chaos.simulator.scenarios.http.wire import Exchange, Wire
 from tests.helpers.loop_watcher import Nobody
+from verification.simulator.event_loop import Process, SimulatedLoop
+from verification.simulator.levels import Seed
+from verification.simulator.scenarios.http import SCENARIO
+from verification.simulator.scenarios.http.odds import CALM_STREAMS, RAW_KINDS, HttpOdds
+from verification.simulator.scenarios.http.streams import StreamNetwork
+from verification.simulator.scenarios.http.transport import StreamTransport
+from verification.simulator.scenarios.http.wire import Exchange, Wire
 
 ROUGH = replace(CALM_STREAMS, jitter_s=0.2, cut_odds=0.8, window_bytes=100)
 

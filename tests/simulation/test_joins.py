@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulator.levels import Seed
-from chaos.simulator.memberships import share_majorities
-from chaos.simulator.scenarios.joining.odds import JOIN, REMOVE
 from raftlog.core.membership import Membership
 from raftlog.types import NodeId
+from verification.simulator.levels import Seed
+from verification.simulator.memberships import share_majorities
+from verification.simulator.scenarios.joining.odds import JOIN, REMOVE
 
 
 def members(voters: tuple[int, ...], outgoing: tuple[int, ...] = ()) -> Membership:

@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from chaos.simulator.log_view import LogView
 from raftlog.core.ready import HardState
 from raftlog.storage.log_storage import carry_out
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
@@ -14,6 +13,7 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, Term
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
+from verification.simulator.log_view import LogView
 
 BATCH = len(storage_batch(0).data)
 

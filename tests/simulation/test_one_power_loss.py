@@ -12,10 +12,10 @@ from itertools import permutations
 
 import pytest
 
-from chaos.crash_workload import TOPIC, Workload
 from chaos.history import Outcome
-from chaos.simulator.convergence import Convergence
-from chaos.simulator.machine import Machine
+from verification.crash_workload import TOPIC, Workload
+from verification.simulator.convergence import Convergence
+from verification.simulator.machine import Machine
 
 
 class OnePowerLoss(Workload):

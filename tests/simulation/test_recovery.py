@@ -15,15 +15,15 @@ from dataclasses import replace
 import pytest
 
 from broker.broker import Broker
-from chaos.crash_workload import KILL, ODDS, POWER_LOSS, TOPIC, Workload
 from chaos.history import Outcome, Send
-from chaos.simulator.convergence import Convergence
-from chaos.simulator.machine import Machine
-from chaos.simulator.placement_checks import misplaced
 from partitions.metadata.image import PartitionInfo
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog.errors import Conflict, RaftlogError
 from raftlog.types import TopicPartition
+from verification.crash_workload import KILL, ODDS, POWER_LOSS, TOPIC, Workload
+from verification.simulator.convergence import Convergence
+from verification.simulator.machine import Machine
+from verification.simulator.placement_checks import misplaced
 
 TARGET = TopicPartition(TOPIC, 0)
 BROKERS = 5

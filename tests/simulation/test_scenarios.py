@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from chaos.simulator import scenarios
-from chaos.simulator.levels import MIX, Seed
-from chaos.simulator.odds import Odds
-from chaos.simulator.scenarios.joining.odds import JOIN, JoinOdds
+from verification.simulator import scenarios
+from verification.simulator.levels import MIX, Seed
+from verification.simulator.odds import Odds
+from verification.simulator.scenarios.joining.odds import JOIN, JoinOdds
 
 FOLDER = Path(scenarios.__file__).parent
 OF_OTHERS = {"expiry"}  # parameters of groups and of transactions

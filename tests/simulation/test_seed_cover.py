@@ -8,10 +8,6 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from chaos.simulator.levels import BROKERS, CORE, LOG, MIX, Seed
-from chaos.simulator.odds import Odds
-from chaos.simulator.reach import fault_kinds, world_of
-from chaos.simulator.seed_choice import listed
 from raftlog.__main__ import OURS
 from tests.simulation.seed_cover.choice import (
     CHECKER,
@@ -29,6 +25,10 @@ from tests.simulation.seed_cover.choice import (
     text,
 )
 from tests.simulation.seed_cover.measurement import Run, parameters, rare
+from verification.simulator.levels import BROKERS, CORE, LOG, MIX, Seed
+from verification.simulator.odds import Odds
+from verification.simulator.reach import fault_kinds, world_of
+from verification.simulator.seed_choice import listed
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = '''
@@ -144,8 +144,8 @@ def test_seeds_with_a_violation_are_not_chosen() -> None:
 def test_features_are_levels_faults_by_magnitude_parameters_and_branches() -> None:
     names = [
         "raftlog/core/raft.py:1 if",
-        "chaos/simulator/checker.py:2 def",
-        "chaos/simulator/faults.py:3 if",
+        "verification/simulator/checker.py:2 def",
+        "verification/simulator/faults.py:3 if",
     ]
     one = Run(Seed("http", 1), 1.0, 0, {"kill": 5}, frozenset({"brokers 3"}), (0, 1, 2), 0)
     many = [Run(Seed(LOG, place), 1.0, 0, {}, frozenset({f"steps {place}"}), (), 0) for place in range(20)]

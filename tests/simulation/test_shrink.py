@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulator.levels import LOG, Seed
-from chaos.simulator.shrink import Shrinker
 from tests.helpers.planted_bugs import Edit, planted
+from verification.simulator.levels import LOG, Seed
+from verification.simulator.shrink import Shrinker
 
 _ELECTION = "raftlog.core.election:"
 LOOKS_AT_NO_LOG = (

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.simulator.levels import BROKERS, BROKERS_BUSY, CORE, GROUPS, LOG, Seed, seeds
-from chaos.simulator.odds import AWAY, FORGET, MOVES, STALE_METADATA, TIMED_FAULTS, Odds
-from chaos.simulator.simulation import run
+from verification.simulator.levels import BROKERS, BROKERS_BUSY, CORE, GROUPS, LOG, Seed, seeds
+from verification.simulator.odds import AWAY, FORGET, MOVES, STALE_METADATA, TIMED_FAULTS, Odds
+from verification.simulator.simulation import run
 
 LAST_LINE = re.compile(
     r"seeds=\d+ faults=\d+ acknowledged=\d+ violations=\d+ simulated_hours=\d+\.\d+ trace=[0-9a-f]{8}"
@@ -25,8 +25,8 @@ LAST_LINE = re.compile(
 SUMMARIES = """
 import sys
 from dataclasses import replace
-from chaos.simulator.levels import Seed
-from chaos.simulator.sweep import last_line
+from verification.simulator.levels import Seed
+from verification.simulator.sweep import last_line
 
 for name in sys.argv[1:]:
     seed = Seed.named(name)

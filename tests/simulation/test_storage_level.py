@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.simulator.storage_level.log_run import run_log
-from chaos.simulator.storage_level.odds import LogOdds
+from verification.simulator.storage_level.log_run import run_log
+from verification.simulator.storage_level.odds import LogOdds
 
 
 # requirement: L9, N4

@@ -7,7 +7,6 @@ from inspect import isfunction
 
 import pytest
 
-from chaos.simulator.storage_level.log_run import run_log
 from raftlog.storage import durable_state
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.filesystem import Buffer, File, Filesystem
@@ -16,6 +15,7 @@ from raftlog.storage.recovery import _Opening
 from raftlog.storage.slots import DurableEnd
 from raftlog.testing.fake_filesystem import FakeFile
 from raftlog.types import Index, Term
+from verification.simulator.storage_level.log_run import run_log
 
 SEEDS = 200
 

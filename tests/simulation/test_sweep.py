@@ -12,18 +12,18 @@ from zlib import crc32
 
 import pytest
 
-from chaos.simulator import __main__ as command_line
-from chaos.simulator.exploration import SHARES, WHOLE, drawn_first, fresh
-from chaos.simulator.group_level import life
-from chaos.simulator.levels import BROKERS, BROKERS_LONG, CORE, GROUPS, LOG, MIX, Seed, seeds
-from chaos.simulator.odds import Odds
-from chaos.simulator.raft_level.odds import CoreOdds
-from chaos.simulator.reach import fault_kinds, unreached, world_of
-from chaos.simulator.result import Result, Violation
-from chaos.simulator.scenarios.hosts.odds import CUT, RESTORED, HostOdds
-from chaos.simulator.scenarios.transactions.odds import TransactionOdds
-from chaos.simulator.scenarios.transactions.wide import NEAR, REFUSED
-from chaos.simulator.seed_choice import (
+from verification.simulator import __main__ as command_line
+from verification.simulator.exploration import SHARES, WHOLE, drawn_first, fresh
+from verification.simulator.group_level import life
+from verification.simulator.levels import BROKERS, BROKERS_LONG, CORE, GROUPS, LOG, MIX, Seed, seeds
+from verification.simulator.odds import Odds
+from verification.simulator.raft_level.odds import CoreOdds
+from verification.simulator.reach import fault_kinds, unreached, world_of
+from verification.simulator.result import Result, Violation
+from verification.simulator.scenarios.hosts.odds import CUT, RESTORED, HostOdds
+from verification.simulator.scenarios.transactions.odds import TransactionOdds
+from verification.simulator.scenarios.transactions.wide import NEAR, REFUSED
+from verification.simulator.seed_choice import (
     FIXED_SEEDS,
     WITHOUT_GIT,
     First,
@@ -37,7 +37,7 @@ from chaos.simulator.seed_choice import (
     listed,
     remember,
 )
-from chaos.simulator.share import ROUND_S
+from verification.simulator.share import ROUND_S
 
 
 def git(checkout: Path, *arguments: str) -> str:
@@ -60,7 +60,7 @@ def result(name: str, *invariants: str, faults: Mapping[str, int] | None = None)
 
 def test_an_exploration_stops_when_its_time_is_over_and_names_its_first_seed() -> None:
     options = ["--explore", "--minutes", "0.01", "--first", "7", "--jobs", "1"]
-    command = [sys.executable, "-m", "chaos.simulator", *options]
+    command = [sys.executable, "-m", "verification.simulator", *options]
     end = subprocess.run(command, capture_output=True, text=True, check=False)
     began, *_, seeds_run, last = end.stdout.splitlines()
     assert end.returncode == 0

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from chaos.simulator.log_view import Entry
-from chaos.simulator.network import NEAR
-from chaos.simulator.originals import Original
-from chaos.simulator.result import Broken
-from chaos.simulator.scenarios.transactions.decided import ONE_OUTCOME, Decided, Row
-from chaos.simulator.scenarios.transactions.partition_log import FENCED, Aborted, PartitionLog
-from chaos.simulator.scenarios.transactions.sink_log import IN_ORDER, WHOLE, Batch
-from chaos.simulator.scenarios.transactions.wide_odds import WideOdds
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.control import Marker, marker_batch
 from transactions.records import Handle, Sink, SinkKey, State, Transaction, TransactionKey
+from verification.simulator.log_view import Entry
+from verification.simulator.network import NEAR
+from verification.simulator.originals import Original
+from verification.simulator.result import Broken
+from verification.simulator.scenarios.transactions.decided import ONE_OUTCOME, Decided, Row
+from verification.simulator.scenarios.transactions.partition_log import FENCED, Aborted, PartitionLog
+from verification.simulator.scenarios.transactions.sink_log import IN_ORDER, WHOLE, Batch
+from verification.simulator.scenarios.transactions.wide_odds import WideOdds
 
 ORDERS = ("orders", 0)
 

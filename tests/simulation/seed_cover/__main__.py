@@ -1,7 +1,7 @@
 """``python -m tests.simulation.seed_cover``: choose the fixed seeds again.
 
 Runs the seeds that failed before, 5,000 random ones, and more that draw a kind of fault which few of these
-had. That takes six minutes of CPU. Writes ``chaos/simulator/fixed_seeds.txt``; prints what the list reaches.
+had. That takes six minutes of CPU. Writes ``fixed_seeds.txt`` of the simulator; prints what the list reaches.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from tests.simulation.seed_cover import branches
 
 if TYPE_CHECKING:  # imported by ``main`` when their source is instrumented
-    from chaos.simulator.levels import Seed
     from tests.simulation.seed_cover.measurement import Run
+    from verification.simulator.levels import Seed
 
 PRODUCTION = ("raftlog", "api", "broker", "groups", "partitions", "queues", "transactions", "delayed")
-INSTRUMENTED = (*PRODUCTION, "chaos.simulator")
+INSTRUMENTED = (*PRODUCTION, "verification.simulator")
 """Packages whose source gets flags: this module and what it imports must import none of them before."""
 SEEDS = 5000
 PROGRESS_S = 60.0
@@ -44,8 +44,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     branches.instrument(INSTRUMENTED)
-    from chaos.simulator.seed_choice import chosen
     from tests.simulation.seed_cover.measurement import rare
+    from verification.simulator.seed_choice import chosen
 
     runs = list(_measured(chosen(options.first, options.seeds), options.jobs))
     runs += _measured(rare(runs), options.jobs)
@@ -66,8 +66,8 @@ def _measured(seeds: Iterable[Seed], jobs: int) -> Iterator[Run]:
 
 def write_list(names: list[str], runs: list[Run]) -> None:
     """Choose among the runs, and write the file."""
-    from chaos.simulator.seed_choice import FIXED_SEEDS, errors_before
     from tests.simulation.seed_cover.choice import by_hand, choose, features, table, text
+    from verification.simulator.seed_choice import FIXED_SEEDS, errors_before
 
     kept = by_hand(FIXED_SEEDS.read_text())
     old = {*errors_before(), *kept}

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.simulator.levels import MIX, Seed
-from chaos.simulator.reach import world_of
 from tests.simulation.seed_cover.measurement import Run
+from verification.simulator.levels import MIX, Seed
+from verification.simulator.reach import world_of
 
 LEVEL, FAULT, MAGNITUDE, PARAMETER, PRODUCTION, CHECKER, INJECTION = (
     "levels",

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from chaos.simulator.levels import MIX, Seed
-from chaos.simulator.odds import Odds
-from chaos.simulator.raft_level.odds import CoreOdds
-from chaos.simulator.reach import fault_kinds, world_of
-from chaos.simulator.result import Result
-from chaos.simulator.sweep import spread
 from tests.simulation.seed_cover import branches
+from verification.simulator.levels import MIX, Seed
+from verification.simulator.odds import Odds
+from verification.simulator.raft_level.odds import CoreOdds
+from verification.simulator.reach import fault_kinds, world_of
+from verification.simulator.result import Result
+from verification.simulator.sweep import spread
 
 
 @dataclass(frozen=True, slots=True)

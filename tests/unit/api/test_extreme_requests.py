@@ -10,12 +10,12 @@ from itertools import chain, islice
 import pytest
 
 from broker.ports import Limits
-from chaos.abuse.bad_inputs import ONE_OF, all_of, contract_of, sample, sent
-from chaos.abuse.extremes import Contract, Extreme
-from chaos.abuse.raw_inputs import tabled_bodies, tabled_heads
-from chaos.abuse.target import NOT_ANSWERED, Target, is_wrong
 from tests.helpers.async_tests import beside
 from tests.helpers.http_server import HttpServer, serve
+from verification.abuse.bad_inputs import ONE_OF, all_of, contract_of, sample, sent
+from verification.abuse.extremes import Contract, Extreme
+from verification.abuse.raw_inputs import tabled_bodies, tabled_heads
+from verification.abuse.target import NOT_ANSWERED, Target, is_wrong
 
 DRAWN = 500
 SEEDS = (1, 2, 3, 4, 5)

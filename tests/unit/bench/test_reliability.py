@@ -22,7 +22,7 @@ from bench.long_runs import (
 )
 from bench.mutant_scores import Score, section, stored
 from bench.reliability import DOCUMENT, FIGURES, RESULTS, Row, page, uncommitted
-from chaos.simulator.levels import BROKERS, BROKERS_LONG, CORE, LOG
+from verification.simulator.levels import BROKERS, BROKERS_LONG, CORE, LOG
 
 SOURCES = "0000000a"
 

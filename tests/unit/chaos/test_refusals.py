@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulator.refusals import Attempts
-from chaos.simulator.result import Broken
 from raftlog.errors import CommitUnknown, ConnectionLost, Overloaded
+from verification.simulator.refusals import Attempts
+from verification.simulator.result import Broken
 
 INVARIANT = "X1 what is refused is not done"
 

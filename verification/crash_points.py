@@ -1,0 +1,144 @@
+"""A crash after every disk operation of a fixed workload: ``python -m verification.crash_points``.
+
+Decides: the workload, and that every one of its disk operations is once the last before a kill and
+once the last before a power loss, after which the disk keeps synced data and any part of the rest. Leaves
+to others: brokers, storage and recovery, which are production code in the simulator, and the checks
+(``verification.simulator.checker``, ``verification.simulator.convergence``).
+
+Three brokers; the disk operations of one are counted by running the workload once, so a new operation is
+a new crash point automatically.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from verification.crash_workload import KILL, POWER_LOSS, CrashPoint, Workload
+
+POINTS_A_PROCESS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Result of the enumeration: row 7 of the scoreboard."""
+
+    operations: int
+    crashes: int
+    power_losses: int
+    recovered: int
+    failures: tuple[str, ...]
+    seconds: float
+
+    def last_line(self) -> str:
+        """For users and scripts."""
+        return (
+            f"operations={self.operations} crashes={self.crashes} power_losses={self.power_losses} "
+            f"recovered={self.recovered} failed={len(self.failures)} seconds={self.seconds:.1f}"
+        )
+
+
+def run_point(point: CrashPoint | None, *, keeps_lines: bool = False) -> Workload:
+    """One run. ``violations`` is empty after a complete recovery; the brokers' logs are discarded."""
+    logging.disable(logging.CRITICAL)
+    was_enabled = gc.isenabled()
+    gc.disable()
+    workload = Workload(point, keeps_lines=keeps_lines)
+    try:
+        workload.run()
+    finally:
+        logging.disable(logging.NOTSET)
+        if was_enabled:
+            gc.enable()
+            gc.collect()
+    return workload
+
+
+def enumerate_points(stride: int = 1) -> tuple[int, list[CrashPoint]]:
+    """The number of operations of the workload, and every ``stride``-th with both kinds of crash."""
+    workload = run_point(None)
+    if workload.violations:
+        raise RuntimeError(f"the workload fails without a crash: {workload.violations[0]}")
+    operations = workload.steps[-1][1]
+    points = [
+        CrashPoint(operation, manner)
+        for operation in range(1, operations + 1, stride)
+        for manner in (KILL, POWER_LOSS)
+    ]
+    return operations, points
+
+
+def run_all(stride: int = 1, jobs: int = 1) -> Outcomes:
+    """Every crash point, or every ``stride``-th."""
+    began = time.monotonic()
+    operations, points = enumerate_points(stride)
+    failures = tuple(failure for failure in _fail(points, jobs) if failure)
+    return Outcomes(
+        operations=operations,
+        crashes=sum(point.manner == KILL for point in points),
+        power_losses=sum(point.manner == POWER_LOSS for point in points),
+        recovered=len(points) - len(failures),
+        failures=failures,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _fail(points: list[CrashPoint], jobs: int) -> Iterator[str]:
+    if jobs == 1:
+        yield from map(_failure, points)
+        return
+    pieces = [points[start : start + POINTS_A_PROCESS] for start in range(0, len(points), POINTS_A_PROCESS)]
+    gc.freeze()
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
+        for failures in pool.imap(_failures, pieces):
+            yield from failures
+
+
+def _failures(points: list[CrashPoint]) -> list[str]:
+    gc.disable()
+    return [_failure(point) for point in points]
+
+
+def _failure(point: CrashPoint) -> str:
+    """The violation after this crash, if any."""
+    violations = run_point(point).violations
+    if not violations:
+        return ""
+    return (
+        f"{point.manner} after operation {point.operation}: {violations[0].invariant}: {violations[0].detail}"
+    )
+
+
+def main() -> int:
+    """The exit status: 1 after any failed recovery."""
+    parser = argparse.ArgumentParser(prog="python -m verification.crash_points", description=__doc__)
+    parser.add_argument("--stride", type=int, default=1, help="only every n-th operation (default: 1)")
+    parser.add_argument("--at", type=int, help="only this operation, with its timeline")
+    parser.add_argument(
+        "--kill", action="store_true", help="with --at: kill the process instead of a power loss"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)"
+    )
+    options = parser.parse_args()
+    if options.at is not None:
+        workload = run_point(CrashPoint(options.at, KILL if options.kill else POWER_LOSS), keeps_lines=True)
+        print(workload.trace.timeline())
+        return 1 if workload.violations else 0
+    outcomes = run_all(options.stride, options.jobs)
+    for failure in outcomes.failures:
+        print(failure)
+    print(outcomes.last_line())
+    return 1 if outcomes.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

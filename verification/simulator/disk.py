@@ -1,0 +1,125 @@
+"""One broker's disk: a power loss may remove unsynced bytes, and syncs take time.
+
+Decides: how long a sync takes and when it happens within that time. Leaves to others: the state after a power
+loss (``FakeFilesystem``), and when one comes (``faults``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from raftlog.storage.filesystem import File
+from raftlog.storage.held_files import HeldFiles
+from raftlog.storage.log_storage import DiskWork
+from raftlog.storage.log_sync import LogSync
+from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
+from verification.simulator.event_loop import SimulatedLoop
+
+
+class SimulatedDisk(FakeFilesystem):
+    """A fake filesystem that reports a crash during a change, and removed directories.
+
+    With ``dies_after`` it crashes after that many changes in all its incarnations; with
+    ``dies_writing``, part of a file's name, during a write to such a file: nothing is synced any more.
+    """
+
+    def __init__(self, died: Callable[[], None], removed: Callable[[str], None]) -> None:
+        super().__init__()
+        self.held = HeldFiles(1)
+        self.dies_after: int | None = None
+        self.dies_writing: str | None = None
+        self._died = died
+        self._removed = removed
+
+    def hold(self, file: File) -> bool:
+        """Files of active segments are closed between uses as soon as another one is used."""
+        self.held.hold(file)
+        return True
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory, and report it."""
+        self._removed(path)
+        super().remove_tree(path)
+
+    def rename(self, path: str, target: str) -> None:
+        """Rename a file or directory, and report that a directory has left its place."""
+        is_directory = bool(self.list_directory(path))
+        super().rename(path, target)
+        if is_directory:
+            self._removed(path)
+
+    def count_change(self) -> None:
+        """Count a change; when the machine crashes at it, the rest of it does not happen."""
+        if self.changes == self.dies_after:
+            self.dies_after = None
+            self._died()
+            raise PowerLost
+        try:
+            super().count_change()
+        except PowerLost:
+            self._died()
+            raise
+
+    def take_room(self, growth_bytes: int, path: str) -> None:
+        """A write begins."""
+        super().take_room(growth_bytes, path)
+        if self.dies_writing is not None and self.dies_writing in path:
+            self.dies_writing, self.crash_after_changes = None, 0
+
+    def restart(self) -> None:
+        """The next incarnation."""
+        self.dies_writing = None
+        super().restart()
+
+
+class SyncQueue:
+    """The syncs of one broker: ``Broker``'s ``run_syncs`` and its other work on threads."""
+
+    def __init__(self, rng: random.Random, typical_s: float, now: Callable[[], float]) -> None:
+        self._rng = rng
+        self._typical_s = typical_s
+        self._now = now  # true time: the broker's own clock may be off by minutes in a long run
+        self.slowness = 1.0
+        self.stalled_until = 0.0
+        self.on_synced: Callable[[], None] = lambda: None
+
+    def latency(self) -> float:
+        """The duration of the next sync: mostly short, sometimes long."""
+        return self._typical_s * self.slowness * self._rng.expovariate(1.0)
+
+    async def run(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
+        """One round; each sync happens at one moment, and the end of the round is reported later."""
+        errors = []
+        for sync in syncs:
+            await asyncio.sleep(max(0.0, self.stalled_until - self._now()) + self.latency())
+            with cast("SimulatedLoop", asyncio.get_running_loop()).on_a_thread():
+                errors.append(_run_one(sync))
+            self.on_synced()
+        await asyncio.sleep(self.latency() / 4)
+        return errors
+
+
+def run_work(work: DiskWork) -> None:
+    """As brokers do on Linux, whose kernel syncs a file alone where it can. Raises ``OSError``."""
+    if not isinstance(work, LogSync) or (file := work.begin_alone()) is None:
+        work.run()
+        return
+    failure: BaseException | None = None
+    try:
+        file.sync()
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        work.end_alone(failure)
+
+
+def _run_one(work: DiskWork) -> OSError | None:
+    try:
+        run_work(work)
+    except OSError as error:
+        return error
+    return None

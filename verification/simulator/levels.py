@@ -1,0 +1,136 @@
+"""All levels under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``groups:17`` the coordinator of
+a consumer group alone, ``brokers:17`` or ``17`` whole brokers, ``brokers-queue:17`` brokers with a scenario.
+
+The names of scenarios are in ``scenarios.ALL``. ``brokers-busy:17`` runs brokers whose CPUs are busy, with
+one scenario or none, ``brokers-long:17`` brokers with quiet phases of minutes, only in long runs and
+explorations.
+
+Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
+cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
+log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
+Of sixteen runs of whole brokers two have no scenario, and one has busy CPUs; those of HTTP come in addition,
+in place of a bare core.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from verification.simulator import scenarios
+from verification.simulator.group_level.life import run_group
+from verification.simulator.group_level.odds import GroupOdds
+from verification.simulator.odds import Odds
+from verification.simulator.raft_level.core_run import run_core
+from verification.simulator.raft_level.odds import CoreOdds
+from verification.simulator.result import Result
+from verification.simulator.schedule import Schedule
+from verification.simulator.share import Share
+from verification.simulator.simulation import run
+from verification.simulator.storage_level.log_run import run_log
+from verification.simulator.storage_level.odds import LogOdds
+
+CORE, LOG, GROUPS = "core", "log", "groups"
+BROKERS, BROKERS_LONG, BROKERS_BUSY = "brokers", "brokers-long", "brokers-busy"
+
+BUSY_SHARE: Final = Share(5, 0.8, (150,))
+"""Of brokers with busy CPUs; those of scenarios: ``scenarios.ALL``."""
+
+
+def _mix() -> tuple[str, ...]:
+    """One seed of thirty is of whole brokers, mostly with a scenario."""
+    mix = [BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8] * 16
+    for level, share in ((BROKERS_BUSY, BUSY_SHARE), *((each.level, each.share) for each in scenarios.ALL)):
+        for place in share.places:
+            mix[place] = level
+    return tuple(mix)
+
+
+MIX: Final = _mix()
+"""The levels of 480 consecutive seeds."""
+
+AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
+
+
+def _drawn_busy(rng: random.Random) -> Odds:
+    """Like a run of another kind, on machines whose CPUs other programs use, too."""
+    drawn = (Odds.drawn, *(each.scenario.drawn for each in scenarios.ALL if each.runs_busy))
+    return replace(rng.choice(drawn)(rng), turn_s=rng.choice((0.0003, 0.001, 0.002)))
+
+
+_DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
+    BROKERS: Odds.drawn,
+    BROKERS_LONG: Odds.drawn_long,
+    BROKERS_BUSY: _drawn_busy,
+    **{each.level: each.drawn for each in scenarios.ALL},
+    CORE: CoreOdds.drawn,
+    LOG: LogOdds.drawn,
+    GROUPS: GroupOdds.drawn,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A level and a number."""
+
+    level: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.level}:{self.number}"
+
+    @classmethod
+    def named(cls, name: str) -> Seed:
+        """Raises ``ValueError`` with the remedy."""
+        level, _, number = name.rpartition(":")
+        if level not in ("", *_DRAWN) or not number.isdigit():
+            levels = [level for level in _DRAWN if level not in (BROKERS, BROKERS_LONG)]
+            known = f"{', '.join(f'{each}:number' for each in levels)} or {BROKERS}:number"
+            raise ValueError(f"{name!r} is not a seed: give a number, {known}")
+        return cls(level or BROKERS, int(number))
+
+    def odds(self) -> AnyOdds:
+        """The random parameters of this seed."""
+        return _DRAWN[self.level](random.Random(f"{self.number} odds"))
+
+    def run(
+        self,
+        odds: AnyOdds | None = None,
+        *,
+        schedule: Schedule | None = None,
+        keeps_lines: bool = False,
+        stops_at_violation: bool = False,
+    ) -> Result:
+        """Run it, optionally with other odds; only whole brokers can continue after a violation.
+
+        The faults of a log and of a group follow from their odds: they take no ``schedule``.
+        """
+        if self.level == CORE:
+            assert odds is None or isinstance(odds, CoreOdds)
+            return run_core(self.number, odds, schedule=schedule, keeps_lines=keeps_lines)
+        if self.level == LOG:
+            assert odds is None or isinstance(odds, LogOdds)
+            return run_log(self.number, odds, keeps_lines=keeps_lines)
+        if self.level == GROUPS:
+            assert odds is None or isinstance(odds, GroupOdds)
+            return run_group(self.number, odds, keeps_lines=keeps_lines)
+        odds = odds or self.odds()
+        assert isinstance(odds, Odds)
+        result = run(
+            self.number,
+            odds,
+            schedule=schedule,
+            keeps_lines=keeps_lines,
+            stops_at_violation=stops_at_violation,
+        )
+        return replace(result, name=str(self))
+
+
+def seeds(first: int, count: int) -> Iterator[Seed]:
+    """A number of seeds of all levels; each level's numbers are consecutive."""
+    for number in range(first, first + count):
+        rounds, place = divmod(number, len(MIX))
+        level = MIX[place]
+        yield Seed(level, rounds * MIX.count(level) + MIX[:place].count(level))

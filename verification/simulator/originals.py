@@ -1,0 +1,148 @@
+"""The batches of a compacted log as they were appended, and what its replicas still have of them.
+
+Compaction changes the files of each replica at another time. The checkers compare entries as they were
+appended: a rewritten batch counts as the ones that it replaces. Decides: which ones those
+are, and which records a log must still have (I33). Leaves to others: the files (``log_view``), and which
+entries are committed (``records``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from raftlog.records.batch import Batch, BatchHeader, parse_header
+from raftlog.records.control import Marker, marker_in
+from raftlog.records.failures import dead_letter_topic
+from raftlog.records.reader import StoredRecord, read_records
+from verification.simulator.log_view import Entry
+
+KNOWN_TOPICS: Final = (
+    *("__offsets", "__transactions", "__delayed"),
+    *("latest", "ledger", "journal", "reminders", "fleeting", "shrinking", "passing", "mail"),
+    dead_letter_topic("mail", "crew"),
+)  # compacted or not
+INVARIANT: Final = "I33 a compacted log has the newest record of each key"
+
+
+class Original(NamedTuple):
+    """A batch as it was appended; ``records`` are those of users."""
+
+    entry: Entry
+    stamp_ms: int | None
+    header: BatchHeader
+    records: tuple[StoredRecord, ...]
+    marker: Marker | None = None  # of a transaction
+
+
+class Originals:
+    """The batches of one group. Every batch is seen here before compaction can rewrite it.
+
+    ``on_new`` gets each batch when it is in a file for the first time.
+    """
+
+    def __init__(self) -> None:
+        self.on_new: Callable[[Original], None] = lambda original: None
+        self._batches: dict[tuple[int, int], Original] = {}  # by base offset and term
+        self._rewritten: dict[Entry, tuple[StoredRecord, ...]] = {}
+        self._has_news = False
+        self.superseded_end = -1  # all that replaces a removed record is at this index or before it
+        self._newest: dict[bytes | None, StoredRecord] = {}  # of each key, of the committed records
+        self._committed = 0  # how many entries ``_newest`` has taken in
+
+    def note(self, entry: Entry, stamp_ms: int | None, data: bytes) -> Sequence[tuple[Entry, int | None]]:
+        """A batch of a log: the appended ones that it is, or replaces, each with its stamp."""
+        known = self._batches.get((entry.base, entry.term))
+        if known is not None and known.entry == entry:
+            return ((entry, stamp_ms),)
+        header = parse_header(data)
+        if known is None and not header.is_gap:
+            batch = Batch(data, header)
+            marker = marker_in(batch) if header.is_transactional else None
+            original = Original(entry, stamp_ms, header, stored_records(batch), marker)
+            self._batches[entry.base, entry.term] = original
+            self.on_new(original)
+            return ((entry, stamp_ms),)
+        if entry not in self._rewritten:
+            self._rewritten[entry] = stored_records(Batch(data, header))
+            self._has_news = True
+        return self._replaced(entry) or ((entry, stamp_ms),)
+
+    def looked(self, committed: Sequence[Entry]) -> None:
+        """The files were parsed: what compaction has removed is superseded by what is committed now."""
+        if self._has_news and committed:
+            self.superseded_end = committed[-1].last
+        self._has_news = False
+
+    def of(self, entry: Entry) -> Original:
+        """A batch as it was appended."""
+        return self._batches[entry.base, entry.term]
+
+    def is_known(self, entry: Entry) -> bool:
+        """Whether these bytes are of a batch as it was appended."""
+        known = self._batches.get((entry.base, entry.term))
+        return known is not None and known.entry == entry
+
+    def _replaced(self, entry: Entry) -> list[tuple[Entry, int | None]]:
+        """Those that follow one another from its base to its last offset; nothing if there are none."""
+        found: list[tuple[Entry, int | None]] = []
+        base = entry.base
+        while base <= entry.last and (one := self._batches.get((base, entry.term))) is not None:
+            found.append((one.entry, one.stamp_ms))
+            base = one.entry.last + 1
+        return found if base == entry.last + 1 else []
+
+    def newest(self, committed: Sequence[Entry]) -> dict[bytes | None, StoredRecord]:
+        """The newest record of each key, tombstones too."""
+        for entry in committed[self._committed :]:
+            self._newest.update((record.key, record) for record in self.of(entry).records)
+        self._committed = len(committed)
+        return self._newest
+
+    def appended(self, committed: Sequence[Entry], offset: int) -> StoredRecord | None:
+        """The committed record at an offset."""
+        place = bisect_left(committed, offset, key=lambda entry: entry.last)
+        records = self.of(committed[place]).records if place < len(committed) else ()
+        return next((one for one in records if one.offset == offset), None)
+
+    def problem(self, entries: Sequence[Entry], stored: Iterable[Entry]) -> str | None:
+        """What a log lacks, or has too much of (I33).
+
+        ``entries`` are those that its files stand for, as they were appended, and ``stored`` those that are
+        in the files.
+        """
+        appended = {one.offset: one for entry in entries if self.has(entry) for one in self.of(entry).records}
+        newest = {record.key: record for record in appended.values()}
+        kept = {record.offset: record for entry in stored for record in self._records_in(entry)}
+        for offset, record in kept.items():
+            if appended.get(offset) != record:
+                return f"{record} is stored, {appended.get(offset)} was appended"
+        for record in newest.values():
+            if record.offset in kept:
+                continue
+            if record.value is not None:
+                return f"{record} is the newest of its key, and is gone"
+            older = [one for one in kept.values() if one.key == record.key]
+            if older:
+                return f"{record} has deleted its key and is gone, and {older[0]} is still there"
+        return None
+
+    def has(self, entry: Entry) -> bool:
+        """Whether the batch was seen as it was appended."""
+        return (entry.base, entry.term) in self._batches
+
+    def _records_in(self, entry: Entry) -> tuple[StoredRecord, ...]:
+        return self.of(entry).records if self.is_known(entry) else self._rewritten.get(entry, ())
+
+
+def originals_of(directory: str) -> Originals | None:
+    """For a replica's folder; None if no check looks at its records."""
+    return Originals() if any(f"/{topic}-" in directory for topic in KNOWN_TOPICS) else None
+
+
+def stored_records(batch: Batch) -> tuple[StoredRecord, ...]:
+    """A batch's records of users."""
+    if batch.header.is_control or not batch.header.record_count:
+        return ()
+    return tuple(read_records(batch))

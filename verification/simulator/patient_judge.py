@@ -1,0 +1,86 @@
+"""What judges of levels share: committed entries of some partitions, and checks that wait for all of them.
+
+A leader with a full disk commits entries by the others, and no log that the checker reads shows them yet:
+checks wait until all that is committed is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from raftlog.types import GroupId
+from verification.simulator.originals import Original
+from verification.simulator.records import GroupRecord
+from verification.simulator.result import Broken
+from verification.simulator.simulated_cluster import SimulatedCluster
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class PatientJudge:
+    """Sees the committed batches of the partitions of some topics, in order."""
+
+    def __init__(self, cluster: SimulatedCluster, *topics: str) -> None:
+        self.records: dict[Place, GroupRecord] = {}
+        self.waiting: list[Callable[[], None]] = []
+        self._cluster = cluster
+        names = "|".join(map(re.escape, topics))
+        self._folder = re.compile(rf"/({names})-[0-9a-f]{{32}}/Partition-(\d+)$")
+        self._places: dict[GroupId, Place | None] = {}
+        self._taken: dict[GroupId, int] = {}  # how many committed entries
+
+    def place_of(self, record: GroupRecord) -> Place | None:
+        """The partition of a group, if it is one of those."""
+        if record.group_id not in self._places and record.replicas:
+            found = self._folder.search(next(iter(record.replicas.values())).directory)
+            self._places[record.group_id] = None if found is None else (found[1], int(found[2]))
+        return self._places.get(record.group_id)
+
+    def newly_committed(self, place: Place, record: GroupRecord) -> Iterable[Original]:
+        """The batches that were not seen before, as they were appended."""
+        newest = self.records.setdefault(place, record)  # the partition may have been removed and added again
+        self.records[place] = max(newest, record, key=lambda each: each.group_id)
+        assert record.originals is not None
+        first, self._taken[record.group_id] = self._taken.get(record.group_id, 0), len(record.committed)
+        return map(record.originals.of, record.committed[first:])
+
+    def check_waiting(self) -> None:
+        """Carry out the checks that have waited, if all that is committed is known now."""
+        if self.waiting and not self.is_behind():
+            waiting, self.waiting = self.waiting, []
+            for check in waiting:
+                self.checked(check)
+
+    def look(self) -> None:
+        """Take in what every broker knows to be committed."""
+        for machine in self._cluster.machines:
+            self._cluster.checker.stepped(machine)
+
+    def when_known(self, check: Callable[[], None]) -> None:
+        """Check once all that is committed by now is known."""
+        if self.is_behind():
+            self.waiting.append(check)
+        else:
+            self.checked(check)
+
+    def is_behind(self) -> bool:
+        """Whether some broker knows more to be committed than any log shows."""
+        groups = [one.broker.host.groups for one in self._cluster.machines if one.broker is not None]
+        for record in self.records.values():
+            end = record.committed[-1].last if record.committed else -1
+            if self._taken[record.group_id] < len(record.committed):
+                return True
+            for by_id in groups:
+                group = by_id.get(record.group_id)
+                if group is not None and group.commit_index > end and not record.is_retired:
+                    return True
+        return False
+
+    def checked(self, check: Callable[[], None]) -> None:
+        """Carry out a check; what it raises is a violation."""
+        try:
+            check()
+        except Broken as broken:
+            self._cluster.violated(broken.invariant, broken.detail)

@@ -1,0 +1,261 @@
+"""A minimal log and disk: the disk keeps only finished writes.
+
+A log has an entry for every index since the group was created, also below its log start: entries
+before ``snapshot`` are for the checker only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from raftlog.core.entries import EntryKind, EntrySpan
+from raftlog.core.inputs import Input, PeerReachable, PeerUnreachable, Receive
+from raftlog.core.membership import NOBODY, Membership, MembershipEntry
+from raftlog.core.messages import Envelope
+from raftlog.core.raft import Raft
+from raftlog.core.ready import FetchSnapshot, HardState, Restored, Write
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term, Token, WriteId
+from verification.simulator.result import Broken
+
+NOTHING = Index(-1)
+REJOINING = HardState(Term(0), None, is_rejoining=True)
+
+
+class Entry(NamedTuple):
+    """The entry at one index; entries of one index differ by term."""
+
+    term: Term
+    kind: EntryKind
+    membership: Membership | None = None
+
+
+class Lineage:
+    """Log matching, by induction (I3): an entry id names one entry and one predecessor, in all logs.
+
+    Every append is checked, so two logs are equal up to an index if they have equal terms there.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], tuple[Entry, int]] = {}
+
+    def check(self, index: int, entry: Entry, before: int) -> None:
+        """``before`` is the term of the entry at ``index`` - 1. Raises ``Broken``."""
+        known = self._known.setdefault((index, entry.term), (entry, before))
+        if known[1] != before or (known[0] is not entry and known[0] != entry):
+            raise Broken("I3 log matching", f"index {index}: {entry} after term {before}, and {known}")
+
+
+class Log:
+    """Entries by index. ``changes`` are the indexes of those that carry a membership."""
+
+    __slots__ = ("_lineage", "changes", "entries")
+
+    def __init__(self, entries: Iterable[Entry] = (), lineage: Lineage | None = None) -> None:
+        self._lineage = lineage or Lineage()
+        self.entries: list[Entry] = []
+        self.changes: list[int] = []
+        self.extend(entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Append entries."""
+        mine, check = self.entries, self._lineage.check
+        before = mine[-1].term if mine else 0
+        for entry in entries:
+            check(len(mine), entry, before)
+            if entry.membership is not None:
+                self.changes.append(len(mine))
+            mine.append(entry)
+            before = entry.term
+
+    def append(self, span: EntrySpan) -> None:
+        """Append the entries of a span, at their indexes."""
+        if span.first != len(self.entries):
+            raise Broken("I9 no failed assertion", f"{span} does not follow {len(self.entries)} entries")
+        is_change = span.kind is EntryKind.MEMBERSHIP
+        if is_change != (span.membership is not None) or (is_change and span.first != span.last):
+            raise Broken("I9 no failed assertion", f"{span} is no entry of a membership")
+        self.extend([Entry(span.term, span.kind, span.membership)] * (span.last - span.first + 1))
+
+    def cut(self, first_removed: int) -> None:
+        """Remove everything from an index on."""
+        del self.entries[first_removed:]
+        while self.changes and self.changes[-1] >= first_removed:
+            self.changes.pop()
+
+    def copy(self, count: int | None = None) -> Log:
+        """The same entries, or the first ``count`` of them."""
+        log = Log((), self._lineage)
+        log.entries = self.entries[:count]
+        log.changes = [index for index in self.changes if index < len(log.entries)]
+        return log
+
+    def is_equal_up_to(self, index: int, other: Log) -> bool:
+        """True if both logs hold the same entries up to an index; see ``Lineage``."""
+        if index < 0:
+            return True
+        mine, theirs = self.entries, other.entries
+        return index < len(mine) and index < len(theirs) and mine[index].term == theirs[index].term
+
+    def membership_at(self, index: int, initial_membership: Membership) -> Membership:
+        """The membership in force once everything up to an index counts."""
+        for change in reversed(self.changes):
+            if change <= index:
+                return self.entries[change].membership or initial_membership
+        return initial_membership
+
+    def spans(self, first: Index, last: Index) -> list[EntrySpan]:
+        """The entries ``first..last`` as spans."""
+        spans: list[EntrySpan] = []
+        for index in range(first, last + 1):
+            term, kind, membership = self.entries[index]
+            if spans and membership is None and (spans[-1].term, spans[-1].kind) == (term, kind):
+                spans[-1] = EntrySpan(term, spans[-1].first, Index(index), kind)
+            else:
+                spans.append(EntrySpan(term, Index(index), Index(index), kind, membership))
+        return spans
+
+
+@dataclass
+class Disk:
+    """The content of one node's disk: only finished writes survive."""
+
+    hard_state: HardState = field(default_factory=lambda: HardState(Term(0), None))
+    log: Log = field(default_factory=Log)
+    commit_hint: Index = NOTHING
+    initial_membership: Membership = NOBODY  # the membership before the first entry
+    snapshot: EntryId = BEFORE_LOG
+    lost: list[Log] = field(default_factory=list)  # entries of former incarnations that this one may lack
+    is_older_copy: bool = False  # its node does not know it, and nobody listens to what the node says
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether votes and entries are missing, which counts for the node only once it rejoins."""
+        return self.hard_state.is_rejoining or self.is_older_copy
+
+    @property
+    def lost_with_it(self) -> list[Log]:
+        """The entries that a node lacks once another disk takes the place of this one."""
+        return [*(self.lost if self.has_lost else ()), self.log]
+
+    def image(self) -> Disk:
+        """A copy of the disk as it is now."""
+        return dataclasses.replace(self, log=self.log.copy(), lost=[*self.lost], is_older_copy=False)
+
+    def begin_again(self) -> None:
+        """The next start knows that this disk is an older copy: the node rejoins, with what it has."""
+        self.is_older_copy = False
+        self.hard_state = replace(self.hard_state, is_rejoining=True)
+
+    def keep(self, write: Write, *, spans: bool = True, truncation: bool = True) -> None:
+        """Carry out a write, or a prefix of one."""
+        if write.hard_state is not None:
+            self.hard_state = write.hard_state
+        if write.truncate_from is not None and truncation:
+            self.log.cut(write.truncate_from)
+        if spans:
+            for span in write.spans:
+                self.log.append(span)
+
+    def tear(self, write: Write, rng: random.Random) -> None:
+        """A crash during a write: some prefix of it is kept, if any."""
+        part = rng.randrange(4)
+        if part:
+            self.keep(write, truncation=part >= 2, spans=False)
+        if part == 3:
+            for span in write.spans:
+                kept = rng.randint(span.first - 1, span.last)
+                if kept >= span.first:
+                    self.log.append(replace(span, last=Index(kept)))
+                if kept < span.last:
+                    break
+
+    def restored(self) -> Restored:
+        """The state of a replica when it opens."""
+        terms: list[EntryId] = []
+        entries = self.log.entries
+        for index in range(self.snapshot.index + 1, len(entries)):
+            term = entries[index].term
+            if not terms or terms[-1].term != term:
+                terms.append(EntryId(term, Index(index)))
+        last = EntryId(entries[-1].term, Index(len(entries) - 1)) if entries else BEFORE_LOG
+        return Restored(
+            hard_state=self.hard_state,
+            membership=self.log.membership_at(self.snapshot.index, self.initial_membership),
+            terms=tuple(terms),
+            snapshot=self.snapshot,
+            last=last,
+            commit_hint=self.commit_hint,
+            memberships=tuple(
+                MembershipEntry(Index(index), entries[index].membership or NOBODY)
+                for index in self.log.changes
+                if index > self.snapshot.index
+            ),
+        )
+
+
+@dataclass
+class Fetch:
+    """A snapshot in transfer to a node."""
+
+    request: FetchSnapshot
+    due: int
+
+
+@dataclass
+class Node:
+    """One member with its disk; ``log`` is its readable log, durable or not."""
+
+    id: NodeId
+    disk: Disk
+    core: Raft
+    log: Log
+    writes: deque[Write] = field(default_factory=deque)
+    is_up: bool = True
+    is_retired: bool = False  # down for good
+    stalled_until: int = 0  # when its disk continues
+    full_until: int = 0  # when there is space for entries again; term and vote need none
+    commit_told: Index = NOTHING
+    commit_seen: Index = NOTHING
+    term_seen: int = 0
+    fetch: Fetch | None = None
+    heard: dict[NodeId, int] = field(default_factory=dict)  # the step in which each peer was last heard
+    unreachable: set[NodeId] = field(default_factory=set)  # peers reported so, and not heard since
+    leads_by: Membership | None = None  # the membership in force since ``leads_since``
+    leads_since: int = 0
+    transfer_asked: int = 0
+    reads: dict[Token, Index] = field(default_factory=dict)  # and the commit index at the request
+    pending: dict[int, Term] = field(default_factory=dict)  # indexes of its proposals, not yet committed
+
+    def note(self, event: Input, now: int) -> None:
+        """Remember what the core learns of its peers."""
+        if type(event) is Receive:
+            self.heard[event.sender] = now
+            self.unreachable.discard(event.sender)
+        elif type(event) is PeerUnreachable:
+            self.unreachable.add(event.peer)
+        elif type(event) is PeerReachable:
+            self.unreachable.discard(event.peer)
+
+    def save_hard_state(self) -> tuple[WriteId, list[Envelope]] | None:
+        """The disk stores the newest term and vote before waiting entries; returns the messages to send."""
+        newest = next((write for write in reversed(self.writes) if write.hard_state is not None), None)
+        if newest is None or newest.hard_state is None:
+            return None
+        self.disk.hard_state = newest.hard_state
+        messages: list[Envelope] = []
+        for at, write in enumerate(self.writes):
+            if not write.spans:
+                messages += write.send_after
+            kept = write.send_after if write.spans else ()
+            self.writes[at] = replace(write, hard_state=None, send_after=kept)
+        return newest.write_id, messages

@@ -1,0 +1,66 @@
+"""What a ``RejoinResponse`` promises, checked from outside (I45).
+
+An incarnation that began on an empty disk may have forgotten votes and acknowledgements. It counts again when
+a leader says so, and nothing that was forgotten may decide after that: no other voter of either half may be
+a candidate of a later term with a forgotten vote, and no committed entry may be above the end that the
+response names. Echoes count from the moment at which the incarnation began, in the order of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raftlog.core.messages import NO_ROUND, HeartbeatReply, RejoinResponse
+from raftlog.types import NodeId, Term
+from verification.simulator.raft_level.log import Node
+from verification.simulator.result import Broken
+
+
+class Rejoins:
+    """The incarnations that began without their votes, and which member has echoed which leader since."""
+
+    def __init__(self, nodes: Mapping[NodeId, Node]) -> None:
+        self._nodes = nodes
+        self._moment = 0  # counts incarnations and echoes
+        self._was_in_term: dict[tuple[Term, NodeId], int] = {}  # the newest moment
+        self._began: dict[int, tuple[int, int]] = {}  # by incarnation: the moment, and the committed entries
+        self._confirmed: dict[tuple[Term, NodeId], int] = {}  # the newest moment, with all its votes
+        self._checked: set[tuple[Term, int]] = set()
+
+    def began(self, node: Node, committed: int) -> None:
+        """A core was opened while so many entries were committed; it rejoins if its disk says so."""
+        if node.core.rejoining:
+            self._moment += 1
+            self._began[node.core.rejoining] = self._moment, committed
+
+    def echoed(self, sender: Node, reply: HeartbeatReply) -> None:
+        """A member is in the leader's term; one that has all its votes confirms the leader."""
+        if reply.round != NO_ROUND:
+            self._moment += 1
+            self._was_in_term[reply.term, sender.id] = self._moment
+            if not reply.rejoining:
+                self._confirmed[reply.term, sender.id] = self._moment
+
+    def answered(self, leader: Node, to: NodeId, response: RejoinResponse) -> None:
+        """A leader tells an incarnation when it counts again; later responses repeat the first one."""
+        if (response.term, response.rejoining) in self._checked:
+            return
+        self._checked.add((response.term, response.rejoining))
+        began, committed = self._began[response.rejoining]
+        where = f"node {leader.id} answers node {to}: {response}"
+        if response.last < committed - 1:
+            raise Broken("I45 a rejoin is confirmed", f"{where}; {committed - 1} was committed before")
+        membership, term = leader.core.membership, response.term
+        voters = membership.all_voters
+        confirm = {voter for voter in voters if self._confirmed.get((term, voter), 0) > began} | {leader.id}
+        if not all(2 * len(half & confirm) > len(half) for half in membership.halves):
+            raise Broken("I45 a rejoin is confirmed", f"{where}; {sorted(confirm)} confirm, of {membership}")
+        if to in voters:
+            others = voters - {to, leader.id}
+            unseen = {voter for voter in others if self._was_in_term.get((term, voter), 0) <= began}
+            if candidates := [voter for voter in sorted(unseen) if self._may_lead(voter)]:
+                raise Broken("I45 a rejoin is confirmed", f"{where}; {candidates} may be candidates")
+
+    def _may_lead(self, voter: NodeId) -> bool:
+        """A voter that rejoins, too, is no candidate: its candidacies have ended with its disk."""
+        return not self._nodes[voter].disk.hard_state.is_rejoining

@@ -1,0 +1,50 @@
+"""Levels and kinds of faults that runs reach, and those that they miss.
+
+The kinds are those that the simulator can inject, by world: its own tables of faults, not a list of names.
+With them count frames and requests of brokers that come near the limit of a frame, or exceed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from verification.simulator import scenarios
+from verification.simulator.group_level import life
+from verification.simulator.levels import BROKERS, CORE, GROUPS, LOG, MIX, Seed
+from verification.simulator.odds import CALM
+from verification.simulator.raft_level import odds as core_odds
+from verification.simulator.raft_level.faults import CoreFaults
+from verification.simulator.raft_level.group import Group
+from verification.simulator.result import Result
+from verification.simulator.simulation import Simulation
+from verification.simulator.storage_level import log_run
+
+
+def world_of(level: str) -> str:
+    """The world of a level: bare cores, logs and coordinators alone are worlds, all others are of brokers."""
+    return level if level in (CORE, LOG, GROUPS) else BROKERS
+
+
+def fault_kinds() -> dict[str, frozenset[str]]:
+    """Every kind of fault that the simulator injects, by world."""
+    simulation = Simulation(0, CALM)
+    simulation.loop.close()
+    return {
+        BROKERS: simulation.faults.kinds.union(*(each.scenario.kinds for each in scenarios.ALL)),
+        CORE: CoreFaults(Group(3, 0, core_odds.CALM), 0, None).kinds,
+        LOG: frozenset(log_run.FAULTS),
+        GROUPS: frozenset((*life.FAULTS, life.ANSWER_LOST)),
+    }
+
+
+def unreached(results: Iterable[Result]) -> list[str]:
+    """Levels of sweeps that no run has, and kinds of faults that no run of their world had."""
+    levels, happened = set[str](), set[tuple[str, str]]()
+    for result in results:
+        level = Seed.named(result.name).level
+        levels.add(level)
+        happened |= {(world_of(level), kind) for kind, count in result.faults.items() if count}
+    missing = [f"level {level}" for level in dict.fromkeys(MIX) if level not in levels]
+    for world, kinds in fault_kinds().items():
+        missing += [f"{world}: {kind}" for kind in sorted(kinds) if (world, kind) not in happened]
+    return missing

@@ -1,0 +1,18 @@
+"""Brokers that are balanced, by themselves and by administrators, while others die.
+
+Decides: which plans are made, carried out late, twice, or cancelled. Checks all moves of replicas (I40, I41),
+and that all brokers carry alike in the end (L13). Leaves to others: deaths (``healing``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from verification.simulator.scenario import Scenario
+from verification.simulator.scenarios import healing
+from verification.simulator.scenarios.balancing.odds import PLAN, BalanceOdds, draw
+from verification.simulator.scenarios.balancing.part import Balancing
+
+SCENARIO: Final = Scenario(
+    own=BalanceOdds, draw=draw, begin=Balancing, base=healing.SCENARIO.drawn, timed=(PLAN,)
+)

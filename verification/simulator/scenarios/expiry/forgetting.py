@@ -1,0 +1,78 @@
+"""Checks of expiry: a coordinator forgets only rows that nobody has used for a retention of trusted time.
+
+Decides: whether a deletion came too early, by the requests that were sent and by the clocks of the machines.
+Leaves to others: what is used (``idle_groups``, ``transactions.idle``), and when clocks jump (``clocks``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Final
+
+from raftlog.node.cluster_time import CLOCK_BOUNDS
+from raftlog.types import NodeId
+from verification.simulator.clocks import RIGHT_MS
+from verification.simulator.machine import Machine
+from verification.simulator.result import Broken
+from verification.simulator.simulated_cluster import SimulatedCluster
+
+RIGHT_S: Final = 2 * RIGHT_MS / 1000 + 0.1  # by how much two clocks differ that are right
+DECIDED_S: Final = 1.0  # before it is appended, at most
+
+
+@dataclass(slots=True)
+class _Trust:
+    """When no time could be trusted on a machine: since then, and the spans before."""
+
+    since_s: float | None = None
+    spans: list[tuple[float, float]] = field(default_factory=list)
+
+    def look(self, is_trusted: bool, now_s: float) -> None:
+        """The clock as it is now."""
+        if is_trusted and self.since_s is not None:
+            self.spans.append((self.since_s, now_s))
+            self.since_s = None
+        elif not is_trusted and self.since_s is None:
+            self.since_s = now_s
+
+    def lacked(self, first_s: float, last_s: float) -> bool:
+        """Whether no time was trusted from one time to another."""
+        spans = self.spans if self.since_s is None else [*self.spans, (self.since_s, float("inf"))]
+        return any(begin_s <= first_s and last_s <= end_s for begin_s, end_s in spans)
+
+
+class Forgetting:
+    """The uses and the deletions of things that are kept for a retention after their last use."""
+
+    def __init__(self, cluster: SimulatedCluster, retention_ms: int, *, kept: str, trusted: str) -> None:
+        """``kept`` and ``trusted`` are the invariants that a deletion may break."""
+        self.forgotten = 0
+        self._cluster = cluster
+        self._retention_s = retention_ms / 1000
+        self._kept, self._trusted = kept, trusted
+        self._used_s: dict[Hashable, float] = {}  # when the last request was sent that has taken effect
+        self._trust = {machine.node: _Trust() for machine in cluster.machines}
+
+    def look(self) -> None:
+        """Note which clocks are trusted now."""
+        for machine in self._cluster.machines:
+            self._trust[machine.node].look(self._may_be_trusted(machine), self._cluster.loop.now)
+
+    def _may_be_trusted(self, machine: Machine) -> bool:
+        """Whether its clock is near the time, and its broker knows one. Machines that are off count, too."""
+        is_near = abs(machine.wall_skew_ms) <= CLOCK_BOUNDS.jump_ms_max
+        return machine.broker is None or (is_near and self._cluster.clocks.knows(machine))
+
+    def used(self, thing: Hashable, sent_s: float) -> None:
+        """A request that was sent then is committed."""
+        self._used_s[thing] = sent_s
+
+    def deleted(self, thing: Hashable, writer: NodeId, at_s: float) -> None:
+        """A deletion that this leader has appended then is committed. Raises ``Broken``."""
+        self.forgotten += 1
+        used_s = self._used_s.pop(thing, 0.0)
+        if at_s - used_s < self._retention_s - RIGHT_S:
+            raise Broken(self._kept, f"{thing} is forgotten at {at_s:.3f} s, and was used at {used_s:.3f} s")
+        if self._trust[writer].lacked(at_s - DECIDED_S, at_s):
+            raise Broken(self._trusted, f"{thing} is forgotten at {at_s:.3f} s by broker {writer}")

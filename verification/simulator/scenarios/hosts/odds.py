@@ -1,0 +1,85 @@
+"""The random parameters of brokers that are copied and moved, and of a link that is broken for long."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from verification.simulator.odds import Odds
+from verification.simulator.scenarios.healing.odds import HealingOdds
+from verification.simulator.scenarios.joining.odds import BESIDE_JOINS, JOIN, JoinOdds
+from verification.simulator.side_draws import beside
+
+BESIDE: Final = "copy beside its original"
+"""A copy of a broker's disk is started while the broker runs; later both may restart, and all others."""
+
+ADDRESS: Final = "another address"
+"""A broker that was stopped starts at another address, which stands in its own settings only."""
+
+ADDRESSES: Final = "other addresses"
+"""All brokers are stopped and start at other addresses; settings name those of the first brokers."""
+
+UNHEARD: Final = "unheard starts"
+"""An older copy takes the place of a broker's disk; it starts more than 32 times and reaches nobody."""
+
+CUT: Final = "cut link"
+"""Nothing passes between two brokers, in one direction or both, for long: last in a run, without others."""
+
+RESTORED: Final = "restore of all brokers"
+"""All brokers start from copies of theirs, last in a run: of one moment, or of different moments."""
+
+STOPPED: Final = "stopped"
+RUNNING: Final = "running"
+
+OF_COPIES: Final = (BESIDE, UNHEARD)
+OF_ADDRESSES: Final = (ADDRESS, ADDRESSES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOdds:
+    """One run's."""
+
+    cuts: bool  # a link in the end
+    kills: bool  # a broker while the link is cut; its replicas must be restored
+    restores: str = ""  # all brokers in the end, from copies of stopped or of running ones
+    copy_s: float = 0.0  # between the copies of two running brokers
+
+    @classmethod
+    def drawn(cls, rng: random.Random, *, has_spare: bool) -> Self:
+        """With brokers to spare one may die."""
+        cuts = has_spare or rng.random() < 0.3
+        return cls(cuts=cuts, kills=has_spare and rng.random() < 0.7)
+
+    def with_restore(self, rng: random.Random) -> HostOdds:
+        """In half of the runs. Mostly the brokers ran, and their disks have grown older in between or not."""
+        restores = rng.choice(("", "", "", STOPPED, RUNNING, RUNNING))
+        return replace(self, restores=restores, copy_s=rng.choice((0.02, 0.2, 1.0)))
+
+
+def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, HostOdds]:
+    """Brokers are copied, or join and change their addresses; in some runs a link is cut at last.
+
+    Where it is cut for certain, there are brokers to spare, and none joins.
+    """
+    cluster = replace(cluster, faults_s=rng.choice((6.0, 10.0)), pause_s=rng.choice((0.5, 1.0)))
+    is_cut = cluster.of(JoinOdds) is None
+    others = tuple(kind for kind in cluster.timed if kind in BESIDE_JOINS)[:2]
+    brokers = 5 if is_cut else cluster.brokers
+    may_copy = cluster.replicas >= 3 or is_cut
+    aims = (*OF_ADDRESSES, *(OF_COPIES if may_copy else ()))
+    chosen = tuple(rng.sample(aims, 2)) * 2
+    hosts = HostOdds.drawn(rng, has_spare=is_cut)
+    settings = replace(cluster.settings, ages_disks=True)
+    if hosts.kills:
+        dying = HealingOdds(restore_after_ms=4_000, dead_for_good=1)
+        cluster, settings = cluster.having(dying), dying.settings_of(settings)
+    cluster = replace(
+        cluster,
+        brokers=brokers,
+        rates=(1.0,) * brokers,
+        replicas=3 if is_cut else cluster.replicas,
+        timed=(*others, *chosen, *(() if is_cut else (JOIN,) * 2)),
+        settings=settings,
+    )
+    return cluster, hosts.with_restore(beside(rng))

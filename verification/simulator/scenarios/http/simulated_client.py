@@ -1,0 +1,184 @@
+"""The common part of all clients over HTTP: a process of their own, and checks for leaks in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from chaos.history import Outcome, Poll, Send
+from raftlog import aio
+from raftlog.client.environment import Environment
+from raftlog.errors import OffsetOutOfRange, RaftlogError
+from verification.simulator.event_loop import Process
+from verification.simulator.machine import WALL_MS_AT_START
+from verification.simulator.scenarios.http.committed import Committed
+from verification.simulator.scenarios.http.connector import SimulatedConnector
+from verification.simulator.scenarios.http.side import HttpSide
+from verification.simulator.scenarios.http.transport import StreamTransport
+
+_LEAK: Final = "C5 a closed client leaks nothing"
+PATIENCE_S: Final = 12.0  # in a calm network: a silent leader is noticed after 5 s
+LOOK_S: Final = 0.05
+
+
+class ClientClock:
+    """A client's clocks."""
+
+    is_known = True
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+
+    def monotonic(self) -> float:
+        """Seconds since the run began."""
+        return self._now()
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return WALL_MS_AT_START + int(self._now() * 1000)
+
+
+class SimulatedClient:
+    """One client process."""
+
+    def __init__(self, side: HttpSide, name: str) -> None:
+        self.side = side
+        self.cluster = side.cluster
+        self.name = name
+        self.rng: random.Random = self.cluster.rng(f"guest {name}")
+        self.process = Process(name)
+        self.number = self.cluster.next_process()
+        self._values = 0
+        self._moments = 0
+
+    async def live(self) -> None:
+        """Run it; an unexpected error is a wrong response of the cluster."""
+        try:
+            await self.run()
+        except (RaftlogError, ExceptionGroup) as error:
+            self.cluster.violated("L8 healed clients work", f"{self.name}: {error!r}")
+
+    async def run(self) -> None:
+        """The behaviour of this kind of client, until all producers have ended."""
+        raise NotImplementedError
+
+    def client(self) -> aio.Client:
+        """A production client on the simulated network."""
+        urls = [f"http://b{machine.node}" for machine in self.cluster.machines]
+        self.rng.shuffle(urls)
+        environment = Environment(
+            clock=ClientClock(lambda: self.cluster.loop.now),
+            rng=random.Random(self.rng.getrandbits(64)),
+            connector=lambda: SimulatedConnector(self.side.streams, self.process),
+        )
+        some = urls[: self.rng.randint(1, len(urls))]
+        return aio.Client(some, request_timeout="2s", retry_timeout="5s", environment=environment)
+
+    def host(self) -> str:
+        """Any broker."""
+        return f"b{self.rng.choice(self.cluster.machines).node}"
+
+    def value(self) -> str:
+        """A new unique value."""
+        self._values += 1
+        return f"{self.name}-{self._values}"
+
+    def moment(self) -> float:
+        """The current time, increasing with every call."""
+        self._moments += 1
+        return self.cluster.loop.now + self._moments * 1e-9
+
+    async def until_all_is_produced(self) -> None:
+        """During the faults, and until the cluster works again."""
+        while self.cluster.is_producing:
+            await self.think()
+
+    async def think(self) -> None:
+        """The pause between two requests."""
+        await asyncio.sleep(self.rng.expovariate(1.0) * self.side.odds.think_s)
+
+    def sent(
+        self, process: int, partition: int, value: str, invoked: float, outcome: Outcome, offset: int | None
+    ) -> None:
+        """Record the outcome of a send."""
+        self.cluster.history.sends.append(
+            Send(
+                process=process,
+                partition=partition,
+                value=value,
+                invoked_s=invoked,
+                completed_s=self.cluster.loop.now,
+                outcome=outcome,
+                offset=offset,
+            )
+        )
+        self.cluster.trace.note(None, f"{value} {outcome.value} {partition}/{offset}")
+
+    def polled(self, partition: int, records: list[tuple[int, str]]) -> None:
+        """Record a poll."""
+        self._note_poll(partition, records)
+        self.cluster.trace.note(None, f"{self.name} reads {partition}/{[offset for offset, _ in records]}")
+
+    def deleted(self, partition: int, position: int, error: OffsetOutOfRange) -> int:
+        """A reader's position is deleted: the new position."""
+        start = int(str(error.details["start"]))
+        if start <= position:
+            self.cluster.violated("I13 a position stays valid", f"{self.name} at {position}: {error}")
+        self.cluster.log_starts.reported(self.cluster.checked[partition], start)
+        self._note_poll(partition, [], log_start=start)
+        return start
+
+    def _note_poll(self, partition: int, records: list[tuple[int, str]], log_start: int = 0) -> None:
+        now = self.cluster.loop.now
+        self.cluster.history.polls.append(
+            Poll(
+                process=self.number,
+                partition=partition,
+                invoked_s=now,
+                completed_s=now,
+                records=tuple(records),
+                log_start=log_start,
+            )
+        )
+
+    def committed(self, partition: int) -> Committed | None:
+        """The committed records of a partition."""
+        known = self.side.known
+        group = known.group_of(self.cluster.checked[partition])
+        return None if group is None or group.is_retired else known.committed_of(group)
+
+    async def until_caught_up(self, partition: int, position: Callable[[], int]) -> None:
+        """Without faults a reader progresses until it has all records that were committed before (C4)."""
+        committed = self.committed(partition)
+        end = 0 if committed is None or not committed.rows else committed.rows[-1].offset + 1
+        deadline, reached = self.cluster.loop.now + PATIENCE_S, position()
+        while position() < end:
+            if position() > reached:
+                deadline, reached = self.cluster.loop.now + PATIENCE_S, position()
+            if self.cluster.loop.now > deadline:
+                detail = f"{self.name} is at {position()} of {partition}, committed is {end}"
+                self.cluster.violated("C4 a reader gets every record once", detail)
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def check_nothing_is_left(self) -> None:
+        """After a client is closed: no task, no connection, no timer."""
+        await asyncio.sleep(0.01)
+        this = asyncio.current_task()
+        tasks = [repr(task) for task in self.process.tasks if not task.done() and task is not this]
+        open_ends = sum(end.process is self.process for end in self.side.streams.open)
+        timers = [
+            repr(handle.function)
+            for _, _, handle in self.cluster.loop._timers
+            if handle.process is self.process
+            and not handle.cancelled()
+            and not _is_of_network(handle.function)
+        ]
+        if tasks or open_ends or timers:
+            self.cluster.violated(_LEAK, f"{self.name}: {open_ends} connections, {tasks}, {timers}")
+
+
+def _is_of_network(function: object) -> bool:
+    return isinstance(getattr(function, "__self__", None), StreamTransport)

@@ -1,0 +1,41 @@
+"""Brokers that join in one run, and those that are removed for good."""
+
+from __future__ import annotations
+
+from partitions.metadata.image import MetadataImage
+from verification.simulator.faults import Faults
+from verification.simulator.part import Part, Timed
+from verification.simulator.scenarios.joining.joins import Joins
+from verification.simulator.scenarios.joining.odds import JOIN, REMOVE, JoinOdds
+from verification.simulator.scenarios.joining.removals import Removals
+from verification.simulator.simulated_cluster import SimulatedCluster
+
+
+class Joining(Part):
+    """See the package."""
+
+    def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: JoinOdds) -> None:
+        self._joins = Joins(cluster, odds)
+        self._removals = Removals(cluster, faults.counts)
+
+    def faults(self) -> dict[str, Timed]:
+        """Operators let brokers in, and remove them."""
+        return {JOIN: self._joins.join, REMOVE: self._removals.remove}
+
+    def may_happen(self, kind: str) -> bool:
+        """Whether there is another broker to join, or one to be removed."""
+        return (kind != JOIN or self._joins.may_join) and (kind != REMOVE or bool(self._removals.candidates))
+
+    def shown(self, image: MetadataImage) -> None:
+        """A removed broker holds nothing and stays removed."""
+        self._removals.shown(image)
+
+    async def faults_ended(self) -> None:
+        """All that were to join have started, and no request is under way."""
+        await self._joins.settled()
+        await self._removals.settled()
+
+    async def check(self) -> dict[str, int]:
+        """Removed brokers that run are kept out."""
+        await self._removals.kept_out()
+        return {}

@@ -1,0 +1,91 @@
+"""What the committed records say about sinks: which run may write, and which batches are committed (T7, T11).
+
+No code of the coordinator is used. A row of a sink with a higher epoch registers a run, any other commits a
+batch. No client of these runs takes over a sink that is its own, which would be a third kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from transactions.records import Handle, Sink, Transaction
+from verification.simulator.result import Broken
+
+WHOLE: Final = "T7 a batch of a sink is decided as a whole, and once"
+IN_ORDER: Final = "T11 batches of a sink are committed in order, by its newest run"
+
+
+class Batch(NamedTuple):
+    """Of a sink; the owner is "" for one without runs."""
+
+    key: str
+    owner: str
+    sequence: int
+
+
+class Run(NamedTuple):
+    """A run that has registered."""
+
+    owner: str
+    epoch: int
+
+
+class SinkLog:
+    """All sinks, by their keys."""
+
+    def __init__(self) -> None:
+        self.batches: set[Batch] = set()
+        self.runs: dict[tuple[str, str], Run] = {}  # by key and name
+
+    def take(
+        self, key: str, before: Sink | None, after: Sink, committed: Mapping[Handle, Transaction]
+    ) -> Batch | None:
+        """A row, and what the same records commit; the batch that it commits. Raises ``Broken``."""
+        epoch_before = 0 if before is None else before.epoch
+        if after.epoch > epoch_before:
+            self._register(key, epoch_before, after)
+            return None
+        if after.epoch < epoch_before:
+            raise Broken(IN_ORDER, f"{key}: epoch {after.epoch} follows {epoch_before}")
+        if not set(after.handles) <= set(committed):
+            raise Broken(WHOLE, f"{after.sequence} of {key}: {after.handles}, not {set(committed)}")
+        batch = Batch(key, after.owner, after.sequence)
+        if batch in self.batches:
+            raise Broken(WHOLE, f"{batch} is committed again, with {after.handles}")
+        self._check_order(batch, before, after)
+        fenced = [one for one in after.handles if committed[one].run_epoch != after.epoch]
+        if fenced:
+            raise Broken(IN_ORDER, f"{batch} of epoch {after.epoch} has {fenced} of other runs")
+        self.batches.add(batch)
+        return batch
+
+    def _register(self, key: str, epoch_before: int, after: Sink) -> None:
+        if after.epoch != epoch_before + 1 or (key, after.run) in self.runs:
+            raise Broken(IN_ORDER, f"{after.run} of {key} gets epoch {after.epoch} behind {epoch_before}")
+        self.runs[key, after.run] = Run(after.owner, after.epoch)
+
+    def _check_order(self, batch: Batch, before: Sink | None, after: Sink) -> None:
+        if before is None or before.owner_before:
+            return  # the first one of its owner
+        is_next = after.sequence == before.sequence + 1 if after.owner else after.sequence > before.sequence
+        if not is_next:
+            raise Broken(IN_ORDER, f"{batch} follows {before.sequence}")
+
+    # Answers, once all that is committed by then is known.
+
+    def check_begun(
+        self, key: str, run: str, owner: str, sequence: int, epoch: int, is_committed: bool
+    ) -> None:
+        """What a run is told when it registers. Raises ``Broken``."""
+        known = self.runs.get((key, run))
+        if epoch and known != Run(owner, epoch):
+            raise Broken(IN_ORDER, f"{run} of {key} is told epoch {epoch}, and is registered as {known}")
+        if is_committed and Batch(key, owner, sequence) not in self.batches:
+            raise Broken(IN_ORDER, f"{run} is told that batch {sequence} of {key} is committed")
+
+    def check_committed(self, key: str, run: str, sequence: int) -> None:
+        """A driver is told that its batch is committed. Raises ``Broken``."""
+        owner = self.runs[key, run].owner if run else ""
+        if Batch(key, owner, sequence) not in self.batches:
+            raise Broken(WHOLE, f"{run or 'a driver'} is told that batch {sequence} of {key} is committed")

@@ -1,0 +1,112 @@
+"""Lists of seeds: those that ever failed, the fixed ones, and new ones that follow from the commit.
+
+``make test`` runs those that failed and the fixed ones: one commit has one verdict. It leaves out the false
+alarms, with which ``make explore`` begins. A measurement runs all that failed and new ones, which begin at a
+number that follows from the commit: they are not chosen by hand, and can be repeated with the commit. A
+checkout without git begins at ``WITHOUT_GIT``. Fresh seeds: ``exploration``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from verification.simulator.levels import Seed, seeds
+from verification.simulator.result import Result
+
+FAILED_SEEDS: Final = Path(__file__).with_name("failed_seeds.txt")
+FIXED_SEEDS: Final = Path(__file__).with_name("fixed_seeds.txt")
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+WITHOUT_GIT: Final = 0
+NO_ERROR: Final = ("false alarm", "no error is known")
+"""How the words of a failed seed begin if a checker was wrong, or no error explains the failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first new seed of a sweep, and its origin."""
+
+    number: int
+    reason: str
+
+
+def listed(path: Path) -> list[Seed]:
+    """The seeds of a file, in its order."""
+    return [seed for seed, _ in _lines(path)]
+
+
+def failed_before(path: Path = FAILED_SEEDS) -> list[Seed]:
+    """Every seed that ever failed, in the order of the file."""
+    return listed(path)
+
+
+def errors_before(path: Path = FAILED_SEEDS) -> list[Seed]:
+    """The seeds that failed for an error of what they run."""
+    return [seed for seed, words in _lines(path) if not words.startswith(NO_ERROR)]
+
+
+def false_alarms(path: Path = FAILED_SEEDS) -> list[Seed]:
+    """The seeds that failed without a known error, mostly since a checker was wrong."""
+    return [seed for seed, words in _lines(path) if words.startswith(NO_ERROR)]
+
+
+def fixed() -> list[Seed]:
+    """Those that failed for an error, then the fixed list; none twice."""
+    return list(dict.fromkeys((*errors_before(), *listed(FIXED_SEEDS))))
+
+
+def failures(results: Iterable[Result]) -> list[str]:
+    """The lines to append to ``failed_seeds.txt``: one for each run with a violation."""
+    return [f"{result.name} # {result.violations[0].invariant}" for result in results if result.violations]
+
+
+def unlisted(lines: Iterable[str], path: Path = FAILED_SEEDS) -> list[str]:
+    """Lines whose seed is not in the file yet."""
+    known = {str(seed) for seed in failed_before(path)}
+    return [line for line in lines if line.partition(" ")[0] not in known]
+
+
+def remember(lines: Iterable[str], path: Path = FAILED_SEEDS) -> list[str]:
+    """Append those whose seed is not in the file yet; return them."""
+    new = unlisted(lines, path)
+    with path.open("a") as file:
+        file.writelines(f"{line}\n" for line in new)
+    return new
+
+
+def first_of_commit(checkout: Path = CHECKOUT) -> First:
+    """The first new seed of the current commit: the CRC-32 of its full id."""
+    commit = _commit(checkout)
+    if commit is None:
+        return First(WITHOUT_GIT, "no commit is checked out here")
+    return First(crc32(commit.encode()), f"commit {commit[:10]}")
+
+
+def chosen(first: int, count: int) -> Iterator[Seed]:
+    """All that failed before, then ``count`` new ones from ``first`` on; none twice."""
+    old = failed_before()
+    yield from old
+    yield from (seed for seed in seeds(first, count) if seed not in old)
+
+
+def _lines(path: Path) -> Iterator[tuple[Seed, str]]:
+    """The seeds of a file, each with the words behind it."""
+    for line in path.read_text().splitlines():
+        name, _, words = line.partition("#")
+        if name.strip():
+            yield Seed.named(name.strip()), words.strip()
+
+
+def _commit(checkout: Path) -> str | None:
+    if not (checkout / ".git").exists():  # an installed copy may be inside another repository
+        return None
+    try:
+        asked = ["git", "-C", str(checkout), "rev-parse", "--verify", "HEAD"]
+        end = subprocess.run(asked, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return end.stdout.strip() if end.returncode == 0 else None

@@ -1,0 +1,113 @@
+"""The brokers of one run, and their checkers.
+
+Decides: which checkers observe which events of a machine. Leaves to others: clients, faults and the phases of
+the run (``simulation``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import TypeVar, Unpack
+
+from api.connections.listener import HttpListener
+from broker.broker import Broker
+from raftlog.types import NodeId
+from verification.simulator.checker import Checker
+from verification.simulator.clocks import Clocks
+from verification.simulator.event_loop import Process
+from verification.simulator.incarnations import Incarnations
+from verification.simulator.log_starts import LogStarts
+from verification.simulator.machine import Machine
+from verification.simulator.odds import Odds
+from verification.simulator.part import Part
+from verification.simulator.response_checks import ResponseChecks
+from verification.simulator.run import Run, RunOptions
+
+P = TypeVar("P", bound=Part)
+
+
+class SimulatedCluster(Run):
+    """Machines and checkers; subclasses that extend an event of a machine call the method here first."""
+
+    def __init__(self, seed: int, odds: Odds | None = None, **options: Unpack[RunOptions]) -> None:
+        super().__init__(seed, odds, **options)
+        self.machines = [Machine(self, NodeId(number), self) for number in range(1, self.odds.brokers + 1)]
+        self.clocks = Clocks(self, self.machines)
+        self.checker = Checker(self.clocks, self.violated)
+        self.incarnations = Incarnations(self.checker, self.violated)
+        self.responses = ResponseChecks(self.checker, self.machines, self.violated)
+        self.log_starts = LogStarts(self, self.machines, self.checker)
+        self.parts: list[Part] = []  # of the scenarios of the run
+        self._by_process: dict[Process, Machine] = {}
+        self.network.on_arrival = self.trace.frame
+        self.checker.on_log_start = self.log_starts.moved
+        self.checker.on_changed = self.log_starts.changed
+        self.checker.on_opened = self.incarnations.opened
+        for machine in self.machines:
+            machine.disk.lies_about_syncs = self.odds.lies_about_syncs
+            machine.rate = self.odds.rates[machine.node - 1]
+
+    def part(self, kind: type[P]) -> P | None:
+        """That of a scenario; None if the run does not have it."""
+        return next((part for part in self.parts if isinstance(part, kind)), None)
+
+    @property
+    def members(self) -> list[Machine]:
+        """The machines of the brokers that were not removed for good."""
+        return [machine for machine in self.machines if not machine.is_removed]
+
+    def add_machine(self, node: NodeId) -> Machine:
+        """A machine of a broker that joins. It is off."""
+        machine = Machine(self, node, self)
+        machine.disk.lies_about_syncs = self.odds.lies_about_syncs
+        self.machines.append(machine)
+        return machine
+
+    def stepped(self, process: Process) -> None:
+        """A broker's host has drained its groups."""
+        machine = self._by_process.get(process)
+        if machine is not None:
+            self.checker.stepped(machine)
+
+    def held(self, machine: Machine) -> Iterable[tuple[str, int]]:
+        """Resources that a broker holds for the scenarios of the run, by name."""
+        return chain.from_iterable(part.held(machine) for part in self.parts)
+
+    # Events of machines.
+
+    def starts(self, machine: Machine) -> None:
+        self.clocks.starts(machine)
+
+    def began(self, machine: Machine, process: Process) -> None:
+        self._by_process[process] = machine
+
+    def made(self, machine: Machine, broker: Broker) -> None:
+        """A process has a broker that is about to start."""
+        broker.controller.subscribe(lambda image: self.incarnations.shown(machine, image))
+
+    async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
+        """A broker has started; returns its HTTP listener, if any."""
+        return None
+
+    def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
+        """A process is gone."""
+
+    def start_again(self) -> None:
+        """A machine is off, but not because of a fault of the schedule."""
+
+    def died(self, machine: Machine) -> None:
+        """A process has ended, and its disk is unchanged since."""
+        self.checker.died(machine)
+
+    def lost_power(self, machine: Machine) -> None:
+        """A machine is off, and its disk has lost some of its unsynced data."""
+        self.checker.lost_power(machine)
+        self.checker.died(machine)
+
+    def files_removed(self, machine: Machine, path: str) -> None:
+        """A broker has removed a file or a folder."""
+        self.checker.files_removed(machine, path)
+
+    def begins_again(self, machine: Machine) -> None:
+        """A broker takes its disk for an older copy."""
