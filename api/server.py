@@ -62,7 +62,7 @@ def run(settings: BrokerSettings) -> int:
 
 
 def run_in(settings: BrokerSettings, equip: Equip) -> int:
-    """Run one broker in an environment made from that of this machine. ``equip`` is called on the loop."""
+    """Run one broker. ``equip`` makes its environment from the environment of this machine, on the loop."""
     freed_memory.use_again()
     sys.setswitchinterval(TURN_S)  # after each system call the loop must get the interpreter again
     descriptors = share_out(settings.limits.connections_max)

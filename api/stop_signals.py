@@ -1,4 +1,4 @@
-"""What ends a broker, a cluster of ``raftlog dev`` and every other command in an orderly way.
+"""Signals that end a broker, a cluster of ``raftlog dev`` and every other command in an orderly way.
 
 Decides: which signals do. Leaves to others: what an orderly end is (``server``, ``cli``).
 """

@@ -32,7 +32,7 @@ _Waiting = tuple[int, int, Frames]  # kind, stream, receiver of the reply
 
 
 class Node:
-    """One of the three processes; it leads the streams whose clients connect to it."""
+    """A node of the ceiling; it leads the streams whose clients connect to it."""
 
     def __init__(self, node: int, directory: Path) -> None:
         self._node = node

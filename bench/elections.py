@@ -22,7 +22,7 @@ _VALUE: Final = b"x" * 1024
 
 
 def spurious_elections(idle_s: float, busy_s: float) -> tuple[int, int, int]:
-    """How far terms rise in an idle cluster and in a busy one, and the records that this one stored."""
+    """Measure how far terms rise in an idle and in a busy cluster, and how many records the latter stores."""
     with (
         tempfile.TemporaryDirectory(prefix="raftlog-elections-") as name,
         Cluster(Path(name), brokers=3) as cluster,

@@ -1,4 +1,4 @@
-"""What Python users get from Kafka: consumers of groups, by ``aiokafka`` and by ``confluent-kafka``.
+"""Measurements of consumers of Kafka groups in Python: ``aiokafka`` and ``confluent-kafka``.
 
 Both have their defaults, but for the start of the topic. The topic is filled with batches of the size that
 raftlog's producer makes.
@@ -61,7 +61,7 @@ async def read_with_aiokafka(cluster: KafkaCluster, topic: str, group: str, reco
 
 
 async def read_with_confluent(cluster: KafkaCluster, topic: str, group: str, records: int) -> Measured:
-    """The same on a thread: the client blocks."""
+    """Measure a ``confluent-kafka`` consumer on a thread: the client blocks."""
     return await asyncio.to_thread(_read_blocking, cluster.bootstrap, topic, group, records)
 
 

@@ -1,4 +1,4 @@
-"""Transactions on Kafka with confluent-kafka, and the same records without, as in raftlog's rows."""
+"""Transactions on Kafka with confluent-kafka, and the records without transactions, as in raftlog's rows."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Score(msgspec.Struct, frozen=True):
 
     @property
     def percent(self) -> float:
-        """The share of mutants that are seen, of those that are not equivalent."""
+        """The percentage of the tried mutants that tests see, without equivalent mutants."""
         return 100 * self.seen / (self.tried - self.equivalent)
 
 

@@ -182,7 +182,7 @@ class Nats:
 
     @property
     def ports(self) -> list[int]:
-        """Where clients of the servers connect to."""
+        """The client ports of the servers."""
         return self._ports
 
     async def start(self, streams: int) -> None:

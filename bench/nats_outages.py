@@ -56,12 +56,12 @@ class NatsOutages:
                 asyncio.run(nats.stop())
 
     def wait_healthy(self) -> None:
-        """See ``Replicated``."""
+        """Wait until both followers of the stream are current; see ``Replicated``."""
         asyncio.run(self._until_healthy())
 
     @contextlib.contextmanager
     def client(self) -> Iterator[Send]:
-        """See ``Replicated``."""
+        """Yield a function that publishes one message; see ``Replicated``."""
         with asyncio.Runner() as runner:
             client = runner.run(self._connected())
             stream = client.jetstream()
@@ -70,7 +70,7 @@ class NatsOutages:
 
     @contextlib.contextmanager
     def failing(self, kind: str, trial: int) -> Iterator[None]:
-        """See ``Replicated``."""
+        """Kill, stop or relieve the stream's leader, and restore it after the block; see ``Replicated``."""
         leader = asyncio.run(self._leader())
         if kind == TRANSFER:
             asyncio.run(self._nats.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{_STREAM}", {}))

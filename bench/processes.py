@@ -16,7 +16,7 @@ def cpu_s(pid: int) -> float:
 
 
 def cpu_s_of(pids: Iterable[int]) -> float:
-    """The same for several."""
+    """CPU seconds of several processes and all their threads, in user and kernel mode."""
     return sum(cpu_s(pid) for pid in pids)
 
 

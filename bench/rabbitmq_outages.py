@@ -73,7 +73,7 @@ class RabbitOutages:
                 system.stop()
 
     def stop(self) -> None:
-        """End all processes, that of the port mapper too."""
+        """End all processes, the port mapper included."""
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -87,7 +87,7 @@ class RabbitOutages:
             time.sleep(0.1)
 
     def wait_healthy(self) -> None:
-        """See ``Replicated``."""
+        """Wait until all three members of the queue are online; see ``Replicated``."""
         deadline = time.monotonic() + RECOVERED_S
         while len(self._online()) < 3:
             if time.monotonic() > deadline:
@@ -96,7 +96,7 @@ class RabbitOutages:
 
     @contextlib.contextmanager
     def client(self) -> Iterator[Send]:
-        """See ``Replicated``."""
+        """Yield a function that publishes one message; see ``Replicated``."""
         with asyncio.Runner() as runner:
             publisher = _Publisher([f"amqp://guest:guest@127.0.0.1:{port}/" for port in self._ports])
             yield lambda number: runner.run(publisher.publish())
@@ -104,7 +104,7 @@ class RabbitOutages:
 
     @contextlib.contextmanager
     def failing(self, kind: str, trial: int) -> Iterator[None]:
-        """See ``Replicated``."""
+        """Kill or stop the queue's leader, and restore it after the block; see ``Replicated``."""
         leader = self._leader()
         if kind == KILL:
             os.killpg(self._processes[leader].pid, signal.SIGKILL)

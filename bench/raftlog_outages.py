@@ -51,18 +51,18 @@ class RaftlogOutages:
             yield cls(arena, faults)
 
     def wait_healthy(self) -> None:
-        """See ``Replicated``."""
+        """Wait until the cluster is healthy; see ``Replicated``."""
         self._arena.wait_healthy(RECOVERED_S)
 
     @contextmanager
     def client(self) -> Iterator[Send]:
-        """See ``Replicated``. The client has its defaults."""
+        """Yield a function that sends one record; see ``Replicated``. The client has its defaults."""
         with Client(self._bootstrap) as client:
             yield lambda number: client.send(self._arena.topic, number, partition=0)
 
     @contextmanager
     def failing(self, kind: str, trial: int) -> Iterator[None]:
-        """See ``Replicated``."""
+        """Transfer the leadership, or inject a fault into the leader during the block; see ``Replicated``."""
         if kind == TRANSFER:
             row = self._arena.partitions()[0]
             to = next(broker for broker in row.replicas if broker != row.leader)

@@ -154,7 +154,7 @@ def crash_points(is_quick: bool) -> tuple[Figures, bool]:
 
 
 class Skipped(Exception):
-    """This row cannot be measured now; the text is the reason."""
+    """A row cannot be measured now; the text is the reason."""
 
 
 def _at_once(measure: Callable[[bool], tuple[Figures, bool]]) -> Callable[[Task], Iterator[Measured]]:

@@ -47,7 +47,7 @@ class Section:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown, its first column text and the others numbers."""
+    """A table in Markdown: text in the first column, numbers in all other columns."""
     rule = "|---" + "|---:" * (len(columns) - 1) + "|"
     lines = ["| " + " | ".join(columns) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)]
     return "\n".join(lines) + "\n"

@@ -145,7 +145,7 @@ def _peers(trials: int) -> tuple[dict[str, dict[str, list[float]]], Figures]:
 def outage_figures(
     ours: Mapping[str, Sequence[float]], peers: Mapping[str, Mapping[str, Sequence[float]]]
 ) -> tuple[Figures, bool]:
-    """Gaps in milliseconds, and as parts of those of peers. All of them are given in seconds, by kind."""
+    """Gaps in milliseconds, and as parts of the gaps of peers. The arguments have seconds, by kind."""
     figures: Figures = {"trials of each kind": len(ours[KILL])}
     figures |= {f"the same with {name}": len(found[KILL]) for name, found in peers.items()}
     kept = {KILL, STOP, ISOLATION, TRANSFER} <= ours.keys()

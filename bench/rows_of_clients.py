@@ -30,7 +30,7 @@ class _JsonOver:
         self._connected = 0
 
     async def start(self, streams: int) -> None:
-        """Nothing: the system is already running."""
+        """Return at once: the system is already running."""
 
     async def stop(self) -> None:
         """The caller stops it."""

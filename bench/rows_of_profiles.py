@@ -37,7 +37,7 @@ Presets = Mapping[str, Callable[[], Awaitable[Figures]]]
 
 
 async def profiles(bench: Bench) -> Section:
-    """What each preset changes."""
+    """Measure the presets of producers, consumers and topics."""
     section = Section(
         "Presets",
         "The presets `latency` and `throughput` and the defaults, in turns. Records have 100 B. Producers: a "

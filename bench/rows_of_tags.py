@@ -99,7 +99,7 @@ async def _fill(client: Client, topic: str, compression: str, count: int) -> Non
 
 
 async def _read(session: aiohttp.ClientSession, url: str, topic: str, *, on_broker: bool) -> _Read:
-    """All of a partition, from its first record to its end."""
+    """Read a partition from its first record to its end."""
     wanted = TagSelection(any=(WANTED,))
     path = url + records.FETCH.at(topic=topic, partition=0)
     offset, body_bytes, matches = 0, 0, 0

@@ -64,7 +64,7 @@ class _Producer:
 
 @dataclass(slots=True)
 class _Transactional(_Producer):
-    """The same in a transaction, until its commit is answered."""
+    """A producer that sends its batches in a transaction and waits for the response to its commit."""
 
     name: str = ""
     coordinator: str = ""  # the URL of any broker
@@ -102,7 +102,7 @@ class _Transactional(_Producer):
         )
 
     async def commit(self) -> None:
-        """Until all partitions show it."""
+        """Commit the transaction; returns once all partitions show it."""
         path = f"{transactions.LIST.path}/{self.handle}:commit"
         await self._ask(raw_http.post(self.coordinator, path, media_types.JSON, b""), "next_id")
 
@@ -114,7 +114,7 @@ class _Transactional(_Producer):
 
 
 async def throughput(bench: Bench) -> Section:
-    """Transactions beside the same batches without transactions."""
+    """Measure transactions beside equal batches without transactions."""
     section = Section(
         "Transactions",
         f"A transaction has {RECORDS} records of 1 KB in batches for {PARTITIONS} partitions, and ends with "
@@ -159,7 +159,7 @@ def _row(name: str, ours: Measured, plain: Measured) -> list[str]:
 
 
 async def _on_kafka(bench: Bench) -> list[list[str]]:
-    """The same with confluent-kafka, without fsync and with one for each batch."""
+    """Measure transactions on Kafka with confluent-kafka, without fsync and with one for each batch."""
     rows = []
     values = [(number % PARTITIONS, b"x" * RECORD_BYTES) for number in range(RECORDS)]
     async with bench.kafka_alone("transactions") as kafka:

@@ -117,7 +117,7 @@ def _arrived(image: MetadataImage, move: MoveReplicas) -> MetadataImage:
 
 
 def decisions(image: MetadataImage) -> dict[str, Callable[[], object]]:
-    """What brokers do again and again with metadata, by name."""
+    """The operations on metadata that brokers repeat, by name."""
     snapshot = encode_image(image)
     brokers = list(image.brokers)
     heard, voters = frozenset(brokers), frozenset(brokers[:5])

@@ -21,7 +21,7 @@ WARM_TICKS: Final = 20
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What to measure. ``server_option`` names the option with ``servers``; no ``ticks`` is no query."""
+    """The inputs of a run. ``server_option`` names the option with ``servers``; no ``ticks`` is no query."""
 
     format: str
     server_option: str
@@ -55,7 +55,7 @@ class Measurement:
         self._spark.sparkContext.setLogLevel("ERROR")
 
     def run(self) -> Figures:
-        """All of it. The first round of each warms Spark up, and does not count."""
+        """Measure source, sinks and triggers. The first round of each warms Spark up, and does not count."""
         task = self._task
         self._write(task.records, "source", "")
         source = [self._read() for _ in range(task.rounds + 1)][1:]

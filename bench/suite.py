@@ -107,8 +107,9 @@ class Bench:
     async def rounds_of(
         self, systems: Sequence[System], one: Callable[[System], Awaitable[Measured]]
     ) -> dict[str, Measured]:
-        """The same for any measurement of a system. A system that fails is omitted from then on, with a
-        message.
+        """Measure the systems in turn, in rounds: the median of each.
+
+        A system that fails is omitted from then on, with a message.
         """
         found: dict[str, list[Measured]] = {system.name: [] for system in systems}
         running = list(systems)

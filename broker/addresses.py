@@ -102,7 +102,7 @@ def machines(
 
 
 def _machine(text: str, http_port: int, rpc_port: int | None, step: int) -> Machine:
-    """The broker whose ports are ``step`` higher than those of the first one of its host."""
+    """The broker whose ports are ``step`` higher than the ports of the first broker of its host."""
     parts = _GIVEN.fullmatch(text)
     if parts is None:
         raise ValueError(

@@ -88,13 +88,13 @@ class ArchivedReads:
     async def find(
         self, target: TopicPartition, topic_id: str, log_start: int, since_ms: int | None
     ) -> int | None:
-        """See ``Archive.find``. Raises ``ArchiveUnavailable``."""
+        """Find an offset in the archive; see ``Archive.find``. Raises ``ArchiveUnavailable``."""
         return await self._run(lambda: self._archive.find(target, topic_id, log_start, since_ms))
 
     async def read(
         self, target: TopicPartition, topic_id: str, offset: int, end: int, bytes_max: int
     ) -> Found:
-        """See ``Archive.read``. Raises ``ArchiveDamaged`` and ``ArchiveUnavailable``."""
+        """Read from the archive (``Archive.read``). Raises ``ArchiveDamaged`` and ``ArchiveUnavailable``."""
         try:
             found = await self._run(lambda: self._archive.read(target, topic_id, offset, end, bytes_max))
         except RaftlogError as error:
@@ -231,7 +231,7 @@ class ArchivedGateway:
         return await self._found(target, Start.EARLIEST)
 
     async def stop(self) -> None:
-        """See ``ArchivedReads.stop``."""
+        """Wait for running reads of the archive; see ``ArchivedReads.stop``."""
         await self._reads.stop()
 
     async def _found(self, target: TopicPartition, position: Position) -> Offset | None:

@@ -92,7 +92,7 @@ class BrokerEnvironment:
 
 
 def syncs_of_process() -> RunSyncs:
-    """What waits for the disk in this process: the kernel, where it can, and threads."""
+    """Create the runner of file syncs of this process: the kernel, where it can, and threads."""
     threads = SyncThreads()
     try:
         return KernelSyncs(LinuxAio(), threads)

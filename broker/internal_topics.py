@@ -21,7 +21,7 @@ CONFIG: Final[dict[str, int | str]] = {
 
 
 class CreatedTopic:
-    """See ``raftlog.hosting.coordinator_service.InternalTopic``."""
+    """An internal topic; implements ``raftlog.hosting.coordinator_service.InternalTopic``."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class CreatedTopic:
         return None if topic is None else len(topic.partitions)
 
     async def confirmed_count(self, timeout_ms: int) -> int | None:
-        """See the port: a broker that starts, or has lost its metadata, asks before it denies the topic."""
+        """The number of partitions by confirmed metadata; None if the topic does not exist."""
         await self._controller.current_image(timeout_ms)
         return self.partition_count
 

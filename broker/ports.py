@@ -171,7 +171,7 @@ class GatewayPort(Protocol):
         """The offset of a position, and the timestamp of its record, if any."""
 
     async def describe(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:
-        """These partitions of a topic, by default all."""
+        """The status of some partitions of a topic, by default of all."""
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
         """The leader as this broker knows it."""
@@ -214,11 +214,11 @@ class NoArchive:
     """Without the setting ``archive.location``."""
 
     async def archived_from(self, target: TopicPartition) -> Offset | None:
-        """See ``ArchivePort``."""
+        """Return None: there is no archive."""
         return None
 
     async def stop(self) -> None:
-        """See ``ArchivePort``."""
+        """Do nothing: there are no reads of an archive."""
 
 
 Checks = Callable[[], Mapping[str, bool]]
@@ -245,7 +245,7 @@ _TRANSACTIONS: Final = TransactionSettings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds that are checked before memory is allocated, with the defaults of settings of the same name."""
+    """Bounds that are checked before memory is allocated, with the defaults of the settings of equal name."""
 
     body_bytes_max: int = _SETTINGS.body_bytes_max  # one request, after decompression
     request_bytes_in_flight_max: int = _SETTINGS.request_bytes_in_flight_max  # all requests being handled

@@ -64,7 +64,7 @@ def _numberless(setting: str) -> str:
 
 
 def _meant(setting: str, known: Iterable[str]) -> list[str]:
-    """The setting itself, settings with the same ending, or the most similar one."""
+    """The setting itself, settings with an equal ending, or the most similar setting."""
     names = sorted(known)
     for given in (_numberless(setting), _numberless(setting.removeprefix("broker_"))):
         if given in names:  # only the beginning of the variable is wrong

@@ -50,7 +50,7 @@ def held_back(url: str, topic: str, partitions: int) -> list[Look]:
 
 
 def until_none(find: Callable[[], Found], within_s: float) -> Found:
-    """What is found in the end: nothing, or what is still there when the time is over. Raises ``OSError``."""
+    """Repeat ``find`` until the result is empty or the time is over; the last result. Raises ``OSError``."""
     deadline = time.monotonic() + within_s
     while True:
         try:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 
 class BrokerProcess(Protocol):
-    """What ``subprocess.Popen`` does."""
+    """A process of a broker, with the interface of ``subprocess.Popen``."""
 
     pid: int
 
@@ -27,7 +27,7 @@ class BrokerProcess(Protocol):
         """The exit status. Raises ``subprocess.TimeoutExpired``."""
 
     def send_signal(self, sig: int) -> None:
-        """Nothing happens when it has ended."""
+        """Send a signal, unless the process has ended."""
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -43,19 +43,19 @@ class ForkedProcess(ABC):
 
     @abstractmethod
     def poll(self) -> int | None:
-        """See ``BrokerProcess``."""
+        """The exit status of the fork, None while it runs; see ``BrokerProcess``."""
 
     def send_signal(self, sig: int) -> None:
-        """See ``BrokerProcess``."""
+        """Send a signal, unless the fork has ended; see ``BrokerProcess``."""
         if self.poll() is None:
             os.kill(self.pid, sig)
 
     def terminate(self) -> None:
-        """See ``BrokerProcess``."""
+        """Send SIGTERM; see ``BrokerProcess``."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """See ``BrokerProcess``."""
+        """Send SIGKILL; see ``BrokerProcess``."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -64,7 +64,7 @@ StartProcess = Callable[[Sequence[str], Mapping[str, str], Path], BrokerProcess]
 
 
 def as_program(command: Sequence[str], environment: Mapping[str, str], log: Path) -> BrokerProcess:
-    """See ``StartProcess``.
+    """Start a command with ``subprocess.Popen``; see ``StartProcess``.
 
     The process leads a process group, so Ctrl-C is for the tests only, and stays in their session: Linux
     gives each session an equal share of the CPU, and ten busy brokers in their own would starve the tests.

@@ -20,7 +20,7 @@ class ClusterFailed(Exception):
 
 
 class ClusterView(ABC):
-    """What can be asked of any cluster."""
+    """A view of any cluster over HTTP."""
 
     def __init__(self, urls: Mapping[int, str]) -> None:
         self._urls = dict(urls)
@@ -60,7 +60,7 @@ class ClusterView(ABC):
         return self.metrics(name, broker=broker)[0]
 
     def metrics(self, *names: str, broker: int) -> list[float]:
-        """Several metrics at the same time. A name may include labels."""
+        """Several metrics from one response, each summed over its labels. A name may include labels."""
         lines = http_get(f"{self._urls[broker]}/metrics", LIMIT_S)[0].decode().splitlines()
         found = []
         for name in names:

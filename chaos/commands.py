@@ -157,7 +157,7 @@ def run(
 
 
 def replay(recorded: RecordArgument, report: ReportOption = None) -> None:
-    """Inject the faults of an earlier run again, at the same times with the same seeds.
+    """Inject the faults of an earlier run again, with their times and seeds.
 
     \b
     Example:
@@ -226,7 +226,7 @@ def _pairs(shown: Mapping[str, object]) -> str:
 
 
 def _run_control(system: System, seed: int, directory: Path) -> ControlResult:
-    """What is missing for it is wrong usage."""
+    """Run the control; a missing requirement is wrong usage."""
     if system is System.LYING_FSYNC:
         from chaos.harness.controls import lying_fsync
 
@@ -247,7 +247,7 @@ def _run_control(system: System, seed: int, directory: Path) -> ControlResult:
 
 @contextmanager
 def _faults_refused() -> Iterator[None]:
-    """What cannot be injected is wrong usage."""
+    """Report a scenario or fault that cannot be injected as wrong usage."""
     from chaos.harness.scenario import InvalidScenario
     from chaos.harness.stage import CannotInject
 

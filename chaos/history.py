@@ -65,7 +65,7 @@ class Poll:
 
 
 class AssignKind(enum.Enum):
-    """How a process gets its partitions. ``CRASH``: it loses all of them."""
+    """The way in which a process gets its partitions. ``CRASH``: it loses all of them."""
 
     ASSIGN = "assign"
     SUBSCRIBE = "subscribe"
@@ -132,7 +132,7 @@ class Open:
 
 
 class Decision(enum.Enum):
-    """How a transaction ends."""
+    """The decision that ends a transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -190,7 +190,7 @@ class History:
         return sum(send.outcome is outcome for send in self.sends)
 
     def transactions(self) -> Counter[Outcome]:
-        """The number of transactions with each outcome, of those that sent something."""
+        """The number of transactions with each outcome, without transactions that sent no value."""
         return Counter({send.txn: send.outcome for send in self.sends if send.txn is not None}.values())
 
     def longest_silence_s(self, begins_s: float, ends_s: float) -> float:

@@ -31,7 +31,7 @@ ANSWER_S = 6.0  # of a broker that stopped during a response
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """One send as bytes, the same for every retry."""
+    """The bytes and headers of one send, identical in every retry."""
 
     data: bytes
     headers: dict[str, str]
@@ -89,7 +89,7 @@ class Client:
         return Body(_rows(values), {"Content-Type": media_types.JSON, **identity}, len(values))
 
     def body_in(self, opened: Opened, values: Sequence[str], sequence: int, *, binary: bool) -> Body:
-        """The same in a transaction."""
+        """A produce request in a transaction: a stored batch, or JSON."""
         sent = {headers.TRANSACTION: opened.id}
         if binary:
             producer = opened.producer_id, opened.producer_epoch

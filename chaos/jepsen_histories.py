@@ -134,5 +134,5 @@ def _keys(entry: Mapping[Any, Any]) -> Iterator[Any]:
 
 
 def _name(word: Word) -> str:
-    """Of a keyword."""
+    """The name of a keyword, or a text as it is."""
     return str(getattr(word, "name", word))

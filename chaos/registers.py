@@ -46,7 +46,7 @@ class Write(Operation):
     value: Hashable
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """See ``Operation``."""
+        """Return True and the value written; see ``Operation``."""
         return True, self.value
 
 
@@ -57,7 +57,7 @@ class Read(Operation):
     value: Hashable
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """See ``Operation``."""
+        """Whether the state is the value that was read, and the state; see ``Operation``."""
         return self.value == state, state
 
 
@@ -70,7 +70,7 @@ class CompareAndSet(Operation):
     was_set: bool | None
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """See ``Operation``."""
+        """Whether ``was_set`` fits this state, and the state after it; see ``Operation``."""
         sets = state == self.old
         return self.was_set is None or self.was_set is sets, self.new if sets else state
 

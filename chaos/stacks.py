@@ -1,4 +1,4 @@
-"""What a process waits for: on a signal it prints the stacks of its threads and of its tasks.
+"""Prints the stacks of the threads and tasks of a process on a signal.
 
 A harness sends the signal to a process that does not end or does not answer, so that its output says why.
 """

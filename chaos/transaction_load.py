@@ -56,7 +56,7 @@ class _Transaction:
 
     @property
     def outcome(self) -> Outcome:
-        """Of all its sends."""
+        """The outcome of all sends of the transaction."""
         if Decision.COMMITTED in self.decided:
             return Outcome.ACKNOWLEDGED
         if self.decided or not self.is_commit_asked:
@@ -108,7 +108,7 @@ class TransactionLoad:
         return not self.stopping.is_set()
 
     def _note(self, ended: _Transaction) -> None:
-        """Its sends have its outcome."""
+        """Add the sends to the history, with the outcome of their transaction."""
         self.committed += ended.outcome is Outcome.ACKNOWLEDGED
         self.history.sends += [replace(send, outcome=ended.outcome) for send in ended.sends]
 
@@ -130,7 +130,7 @@ class TransactionLoad:
         return True
 
     async def _race(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
-        """Commit and abort at the same time."""
+        """Ask for the commit and for the abort concurrently."""
         await self._write(client, transaction)
         wanted = Decision.COMMITTED if transaction.is_whole else Decision.ABORTED
         await asyncio.gather(

@@ -71,13 +71,13 @@ class Delivery(Protocol):
         """
 
     def targets_of(self, lane: LaneKey, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The partition of each message, now that the one of its lane takes no records."""
+        """The new target partition of each message, when the partition of the lane takes no records."""
 
     async def new_producer_id(self, timeout_ms: int) -> int:
         """Allocate a producer id. Raises ``RaftlogError``."""
 
     async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
-        """Those whose partition did not exist at a time after this call. Raises ``RaftlogError``."""
+        """The lanes whose partition did not exist at a time after this call. Raises ``RaftlogError``."""
 
     async def deleted(self, topics: Collection[TopicKey]) -> Set[TopicKey]:
         """The topics that did not exist at a time after this call. Raises ``RaftlogError``."""
@@ -115,7 +115,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     # What the replica tells.
 
     def leads(self, log: CoordinatorLog | None) -> None:
-        """See ``Coordinator.leads``."""
+        """Start or end the coordination of the partition; see ``Coordinator.leads``."""
         self._delivery.begin(self._partition, is_led=log is not None)
         super().leads(log)
 
@@ -125,9 +125,10 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             self.step(lambda: decisions.look_for_topics(self._now_ms(), self._clock.wall_ms()))
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
-        """See ``Coordinator.ask``. Messages are described with the offsets at which they are committed.
+        """Answer a request; see ``Coordinator.ask``.
 
-        A message that has got another time may be delivered before the answer.
+        Messages are described with the offsets at which they are committed. A message that has
+        got another time may be delivered before the answer.
         """
         reply = await super().ask(request, timeout_ms)
         if not isinstance(reply, Found):
@@ -160,7 +161,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         )
 
     def step(self, work: Callable[[], object], request_id: RequestId | None = None) -> None:
-        """See ``Coordinator.step``. While brokers do not agree on a time, nothing is due."""
+        """Do some work; see ``Coordinator.step``. While brokers do not agree on a time, nothing is due."""
         if self.decisions is not None:
             self.decisions.is_time_known = self._clock.is_known
         super().step(work, request_id)
@@ -196,7 +197,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             self.carry_out()
 
     async def _carry(self, move: Move, decisions: Decisions) -> None:
-        """Until the outcome is known. Its records are committed, so their offsets are, too."""
+        """Repeat a move until the outcome is known. Its records are committed, so their offsets are, too."""
         waiting = [self.state.waiting[id_] for id_ in move.batch.ids]
         size_bytes = sum(one.size_bytes for one in waiting)
         offsets = [one.offset for one in waiting]
@@ -226,7 +227,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         return self._report(move, decisions, *outcome)
 
     async def _attempt(self, move: Move, offsets: Sequence[int]) -> RaftlogError | Redirected | None:
-        """What the target has said; raises what else has failed."""
+        """Send a batch; the error of the target, a redirection, or None. Raises if the read has failed."""
         messages = await self._delivery.read(self._partition, offsets, MOVE_MS)
         try:
             await self._delivery.append(

@@ -130,7 +130,7 @@ class Decisions:
 
     @property
     def state(self) -> DelayedState:
-        """What will hold once all that is wanted is committed."""
+        """The state once all written records are committed."""
         return self._draft.state
 
     def counts(self) -> Counts:
@@ -140,7 +140,7 @@ class Decisions:
         return Counts(pending, due, failed, self._lanes.oldest_due_ms(), self.state.sizes.total)
 
     def take(self) -> list[Output]:
-        """See ``raftlog.hosting.decisions.Decisions``."""
+        """Take all outputs since the last call; see ``raftlog.hosting.decisions.Decisions``."""
         return self._draft.take()
 
     def next_deadline_ms(self) -> int:
@@ -151,7 +151,7 @@ class Decisions:
         return min(part.deadline_ms() for part in parts)
 
     def forget(self, request_id: RequestId, request: Request) -> None:
-        """Nothing waits here."""
+        """Do nothing: no request waits here."""
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
         """Answered now; a refusal is an answer, too."""
@@ -170,7 +170,7 @@ class Decisions:
         self._collect()
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Nothing here ends by its age."""
+        """Do nothing: no state here ends by its age."""
 
     def _collect(self) -> None:
         self._gone_topics.collect()
@@ -181,7 +181,7 @@ class Decisions:
     # Outcomes of effects.
 
     def delivered(self, move: Move, now_ms: int, wall_ms: int) -> None:
-        """See ``Lanes.delivered``."""
+        """Note that a batch was delivered; see ``Lanes.delivered``."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._lanes.delivered(move)
 
@@ -195,13 +195,13 @@ class Decisions:
         wall_ms: int,
         new_producer_id: int | None = None,
     ) -> None:
-        """See ``Lanes.refused``. A schedule whose message has failed ends."""
+        """Note a refused batch; see ``Lanes.refused``. A schedule whose message has failed ends."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         failed = self._lanes.refused(move, reason, is_gone=is_gone, new_producer_id=new_producer_id)
         self._schedules.failed(failed, reason)
 
     def out_of_order(self, move: Move, now_ms: int, wall_ms: int, new_producer_id: int | None = None) -> None:
-        """See ``Lanes.out_of_order``."""
+        """Send a batch again in a new epoch; see ``Lanes.out_of_order``."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._lanes.out_of_order(move, new_producer_id)
 
@@ -213,13 +213,13 @@ class Decisions:
         wall_ms: int,
         new_producer_id: int | None = None,
     ) -> None:
-        """See ``Lanes.redirected``."""
+        """Move the messages of a batch to other partitions; see ``Lanes.redirected``."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._lanes.redirected(move, partitions, new_producer_id)
         self._collect()
 
     def gone(self, sweep: Sweep, lanes: Iterable[LaneKey]) -> None:
-        """See ``Lanes.gone``."""
+        """Delete the lanes of partitions that are gone; see ``Lanes.gone``."""
         self._lanes.gone(sweep, lanes)
 
     def look_for_topics(self, now_ms: int, wall_ms: int) -> None:
@@ -228,7 +228,7 @@ class Decisions:
         self._gone_topics.look()
 
     def topics_gone(self, topics: Iterable[TopicKey], now_ms: int, wall_ms: int) -> None:
-        """See ``GoneTopics.gone``."""
+        """End messages and schedules of deleted topics; see ``GoneTopics.gone``."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._gone_topics.gone(topics)
         self._collect()

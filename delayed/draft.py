@@ -55,7 +55,7 @@ class Draft(Outputs[Reply, Row, Done]):
         Outputs.write(self, *rows, frees_room=frees_room)
 
     def put(self, row: Row) -> None:
-        """See ``Outputs.put``."""
+        """Apply a row to the state; see ``Outputs.put``."""
         self.state.put(row, self.wall_ms)
 
     def leaving(self, id_: bytes, outcome: Outcome) -> list[Row]:
@@ -68,11 +68,11 @@ class Draft(Outputs[Reply, Row, Done]):
         return rows
 
     def change_of(self, id_: bytes, *, failed: str = "") -> Change:
-        """What the newest record about a message that waits says of its time and its target."""
+        """A change record with the time and the target of a message that waits."""
         one = self.state.waiting[id_]
         return Change(one.due_ms, failed, one.partition)
 
 
 def wait_ms(left_ms: int | None) -> int:
-    """How long to wait for a time of the wall clock, so long after now; None if there is none."""
+    """The milliseconds to wait for a wall clock time; ``left_ms`` is None without such a time."""
     return IDLE_MS if left_ms is None else min(LOOK_MS, max(0, left_ms))

@@ -19,7 +19,7 @@ LOOKED_AT_MAX: Final = 1_000  # messages that are looked at for the first one of
 
 
 class DueTimes:
-    """A heap of the times of messages, with stale entries of those that have left or have another time."""
+    """A heap of the times of messages, with stale entries of messages that left or have another time."""
 
     def __init__(self, state: DelayedState) -> None:
         self._state = state
@@ -53,7 +53,7 @@ class DueTimes:
         return self._heap[0][0] if self._heap else None
 
     def first_ms(self, topic: str | None) -> int | None:
-        """The earliest time of the messages of one topic, or of all, without those that have failed.
+        """The earliest time of the messages of one topic, or of all topics, without failed messages.
 
         Where many others are due before, it is the time of one of those. None if there is no message, and
         until all are known.
@@ -74,7 +74,7 @@ class DueTimes:
         return first_ms
 
     def take(self, wall_ms: int) -> list[bytes]:
-        """Up to a slice of the messages whose times have come, in the order of their times."""
+        """Take up to a slice of the messages whose times have come, in the order of their times."""
         taken: list[bytes] = []
         while self._heap and self._heap[0][0] <= wall_ms and len(taken) < SLICE:
             due_ms, id_ = heapq.heappop(self._heap)

@@ -44,7 +44,7 @@ class GoneTopics:
         return self._sweep_ms if len(state.waiting) or state.schedules else self._draft.now_ms + IDLE_MS
 
     def collect(self) -> None:
-        """Ask about all topics once in a while, and end some messages of those that are gone."""
+        """Ask about all topics once in a while, and end some messages of deleted topics."""
         now_ms = self._draft.now_ms
         if now_ms >= self._sweep_ms:
             self.look()

@@ -51,7 +51,7 @@ class Lanes:
         return len(self._moving) + sum(map(len, self._ready.values()))
 
     def oldest_due_ms(self) -> int | None:
-        """The earliest time of these messages, of which those of a lane are in the order of their times."""
+        """The earliest time of the messages in all lanes, each of which is in the order of time."""
         firsts = [lane.ids[0] for lane in self._state.lanes.values() if lane.ids]
         firsts += (ready[0] for ready in self._ready.values())
         times = map(self._state.waiting.due_of, firsts)
@@ -80,7 +80,7 @@ class Lanes:
         return draft.now_ms + wait_ms(None if next_ms is None else next_ms - draft.wall_ms)
 
     def collect(self) -> None:
-        """What is due queues for its lane, in the order of time."""
+        """Queue due messages for their lanes, in the order of time."""
         self._sweep()
         if not self._due.is_complete:
             self._due.read_some()

@@ -114,7 +114,7 @@ class Pending(Mapping[bytes, Waiting]):
         self._count = 0
 
     def copy(self) -> Pending:
-        """The same messages, to be changed apart."""
+        """Copy the messages, for independent changes."""
         copied = Pending.__new__(Pending)
         copied._shards = list(self._shards)
         copied._is_own = bytearray(SHARDS)
@@ -161,7 +161,7 @@ class Pending(Mapping[bytes, Waiting]):
         return list(zip(found.due, found.number, strict=True))
 
     def behind(self, after: bytes, topic: str | None, count_max: int) -> list[bytes]:
-        """Up to ``count_max`` ids behind one, in order; of one topic, or of all.
+        """Return up to ``count_max`` ids behind ``after``, in order; of one topic, or of all.
 
         Looks at shards that have messages of the topic, and at no more of them than it needs.
         """
@@ -300,7 +300,7 @@ class Pending(Mapping[bytes, Waiting]):
 
 
 def _little(column: bytearray | array[int]) -> bytearray | array[int]:
-    """The same as little-endian bytes; the other way, too."""
+    """Convert a column from native to little-endian bytes, or back."""
     if sys.byteorder == "little" or not isinstance(column, array):
         return column
     swapped = column[:]

@@ -21,7 +21,7 @@ RECENT_MAX: Final = 100_000
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How a message left, and when."""
+    """The outcome of a message that left, with its due time and the time when it left."""
 
     outcome: Outcome
     due_ms: int
@@ -48,7 +48,7 @@ class Recent(Mapping[bytes, Left]):
         return self._left[id_]
 
     def copy(self) -> Recent:
-        """The same rows, to be changed apart."""
+        """Copy the rows, for independent changes."""
         copied = Recent()
         copied._left, copied._order = self._left.copy(), self._order.copy()
         return copied
@@ -58,7 +58,7 @@ class Recent(Mapping[bytes, Left]):
         return list(self._left.items())
 
     def remember(self, id_: bytes, left: Left) -> None:
-        """One more has left; again, if a request was repeated, keeps its place."""
+        """Remember that a message has left; a repetition keeps the place of the first call."""
         if id_ not in self._left:
             self._order.append(id_)
         self._left[id_] = left

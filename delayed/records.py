@@ -24,7 +24,7 @@ ID_BYTES: Final = 12
 
 
 class Outcome(enum.StrEnum):
-    """How a message left."""
+    """The outcome of a message: delivered or cancelled."""
 
     DELIVERED = "delivered"
     CANCELLED = "cancelled"
@@ -37,7 +37,7 @@ class MessageKey(msgspec.Struct, frozen=True, array_like=True, tag="message"):
 
 
 class ChangeKey(msgspec.Struct, frozen=True, array_like=True, tag="change"):
-    """What has changed for a message since it was accepted."""
+    """The key of the changes to a message since it was accepted."""
 
     id: bytes
 
@@ -74,7 +74,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def record(self) -> Record:
-        """What the target gets."""
+        """The record that the target receives."""
         return Record(self.value, self.key, self.headers, self.timestamp_ms)
 
 
@@ -103,7 +103,7 @@ class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Missed(enum.StrEnum):
-    """What happens to instants that passed while nobody could fire them."""
+    """The policy for instants that passed while no broker could fire them."""
 
     SKIP = "skip"
     ONCE = "once"

@@ -1,4 +1,4 @@
-"""What the coordinators of delayed messages are asked, and their replies. Nothing is decided here.
+"""The requests to the coordinators of delayed messages, and their replies. Nothing is decided here.
 
 Every request may be repeated: messages have ids that the broker of the request has chosen.
 """
@@ -69,7 +69,7 @@ class Read(msgspec.Struct, tag="read", frozen=True, kw_only=True):
 
 
 class ReadMany(msgspec.Struct, tag="list", frozen=True, kw_only=True):
-    """Up to ``count_max`` messages behind an id, in the order of their ids; of one topic, or of all."""
+    """Read up to ``count_max`` messages behind an id, in the order of their ids; of one topic, or of all."""
 
     topic: str | None
     after: bytes
@@ -109,7 +109,7 @@ class ReadSchedule(msgspec.Struct, tag="schedule", frozen=True, kw_only=True):
 
 
 class ReadSchedules(msgspec.Struct, tag="schedules", frozen=True, kw_only=True):
-    """Up to ``count_max`` schedules behind an id, in the order of their ids; of one topic, or of all."""
+    """Read up to ``count_max`` schedules behind an id, in the order of their ids; of one topic, or of all."""
 
     topic: str | None
     after: str
@@ -147,11 +147,11 @@ class Added(msgspec.Struct, tag="added", frozen=True):
 
 
 class NeedsProducerId(msgspec.Struct, tag="needs-producer-id", frozen=True):
-    """Nothing was done: repeat the request with a new producer id."""
+    """The request was not carried out: repeat it with a new producer id."""
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):
-    """It holds now."""
+    """The request is done."""
 
 
 class Described(msgspec.Struct, frozen=True):

@@ -276,7 +276,7 @@ class Scheduling:
         self._look_at(name, next_ms)
 
     def _instants(self, name: str, schedule: Schedule, first_ms: int) -> tuple[list[int], int]:
-        """Those that fire now, and the newest that has passed."""
+        """The instants that fire now, and the newest instant that has passed."""
         wall_ms = self._draft.wall_ms
         due = cron.newest(schedule.cron, schedule.time_zone, schedule.after_ms, wall_ms, MISSED_MAX + 1)
         in_time = [instant for instant in due if instant > wall_ms - LATE_MS_MAX]
@@ -298,7 +298,7 @@ def _next_ms(schedule: Schedule) -> int | None:
 
 
 def headers_of(name: str, instant_ms: int) -> tuple[tuple[str, bytes], ...]:
-    """What the record of an instant has beside the headers of the schedule."""
+    """The headers of the record of an instant, beside the headers of the schedule."""
     return (SCHEDULE_HEADER, name.encode()), (INSTANT_HEADER, str(instant_ms).encode())
 
 

@@ -53,7 +53,7 @@ PARTITION_DIGITS: Final = 4
 
 
 class MessageId(NamedTuple):
-    """Where a message is. Its text is what clients see, and sorts alike."""
+    """The partition and the id of a message. Its text is what clients see, and sorts alike."""
 
     partition: int
     id: bytes
@@ -63,7 +63,7 @@ class MessageId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> MessageId:
-        """What ``str`` has written. Raises ``DelayedNotFound`` for every other text."""
+        """Parse a message id that ``str`` has written. Raises ``DelayedNotFound`` for every other text."""
         try:
             data = bytes.fromhex(text)
         except ValueError:
@@ -90,7 +90,7 @@ class DelayedService:
         calls: PeerCalls,
         delivery: Delivery,
     ) -> None:
-        """``coordinators`` has those of this broker's replicas, by partition."""
+        """``coordinators`` are the coordinators of this broker's replicas, by partition."""
         self._delivery = delivery
         self._topic = topic
         self._coordinators: CoordinatorService[DelayedCoordinator, Request, Reply] = CoordinatorService(
@@ -128,7 +128,7 @@ class DelayedService:
     async def list_some(
         self, topic: str | None, after: MessageId | None, count_max: int, timeout_ms: int
     ) -> list[tuple[MessageId, Described]]:
-        """Up to ``count_max`` messages behind one, in the order of their ids. Raises ``NoLeader``."""
+        """Read up to ``count_max`` messages behind ``after``, in order of id. Raises ``NoLeader``."""
         found: list[tuple[MessageId, Described]] = []
         count = await self._coordinators.confirmed_count(timeout_ms) or 0
         begin = MessageId(0, b"") if after is None else after
@@ -189,13 +189,13 @@ class DelayedService:
         )
 
     async def delete_schedule(self, name: str, timeout_ms: int) -> None:
-        """It fires no more. Raises ``ScheduleNotFound``."""
+        """Delete a schedule, which fires no more. Raises ``ScheduleNotFound``."""
         await self._ask_of(name, DeleteSchedule(id=name), timeout_ms)
 
     async def list_schedules(
         self, topic: str | None, after: tuple[int, str], count_max: int, timeout_ms: int
     ) -> list[tuple[int, DescribedSchedule]]:
-        """Up to ``count_max`` schedules with their partitions, behind one of these, in this order."""
+        """Read up to ``count_max`` schedules with their partitions, behind ``after``, in order."""
         found: list[tuple[int, DescribedSchedule]] = []
         count = await self._coordinators.confirmed_count(timeout_ms) or 0
         for partition in range(after[0], count):

@@ -76,7 +76,7 @@ _HEAD: Final = struct.Struct(">BI")  # the version, and the bytes before the col
 
 
 class DelayedState:
-    """What the records add up to."""
+    """The state that the records of a partition of ``__delayed`` lead to."""
 
     def __init__(self) -> None:
         self.clear()
@@ -93,7 +93,7 @@ class DelayedState:
         self.failures, self.open, self.sizes = Usage(), Usage(), Usage()
 
     def copy(self) -> DelayedState:
-        """The same values, to be changed apart."""
+        """Copy the state, for independent changes."""
         copied = DelayedState()
         copied.producer_id = self.producer_id
         copied.waiting = self.waiting.copy()
@@ -116,15 +116,15 @@ class DelayedState:
                 self._take(*known, outcome, due_ms, record.offset, record.timestamp_ms)
 
     def put(self, row: Row, at_ms: int) -> None:
-        """What one record will say once it is written."""
+        """Apply a record that is being written."""
         self._take(row.key, row.value, row.outcome, row.due_ms, NOWHERE, at_ms)
 
     def snapshot(self) -> bytes:
-        """The whole state, in the same bytes on every replica."""
+        """The serialized state: equal bytes on every replica."""
         return b"".join(self.snapshot_pieces())
 
     def snapshot_pieces(self) -> list[bytes | bytearray | array[int]]:
-        """The same in pieces, of which the columns of the pending messages are no copies."""
+        """The bytes of ``snapshot`` in pieces, without copies of the columns of the pending messages."""
         head = msgspec.msgpack.encode(
             _Snapshot(
                 SNAPSHOT_VERSION,
@@ -173,7 +173,7 @@ class DelayedState:
     def _take(
         self, key: Key, value: Value | None, outcome: Outcome | None, due_ms: int, offset: int, at_ms: int
     ) -> None:
-        """What one record says, and where and when it was written."""
+        """Apply one record, written at ``offset`` and ``at_ms``."""
         match key:
             case MessageKey():  # nearly always
                 id_ = key.id
@@ -218,7 +218,7 @@ class DelayedState:
         self.failed.pop(id_, None)
 
     def _remember(self, id_: bytes, outcome: Outcome | None, due_ms: int, at_ms: int) -> None:
-        """All of it is in the tombstone: compaction may have left out what was deleted."""
+        """Remember how a message left, by its tombstone alone: compaction may delete earlier records."""
         if outcome is not None:
             self.recent.remember(id_, Left(outcome, due_ms, at_ms))
         self.recent.forget_before(at_ms)

@@ -1,4 +1,4 @@
-"""What a group has not consumed of one partition: the lag that responses and metrics show.
+"""The records of one partition that a group has not consumed: the lag that responses and metrics show.
 
 Decides: which records count. Those below the log start are deleted, and what stands in front of the first
 record, such as control records and the places of compacted records, is not waited for.

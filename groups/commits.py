@@ -1,4 +1,4 @@
-"""What commits write: offsets at once, or kept aside until a transaction ends. Pure.
+"""The rows that commits write: offsets at once, or kept aside until a transaction ends. Pure.
 
 An offset in a transaction is in a row of its producer until the end of the transaction, which writes it as a
 plain one or drops it, and deletes the row.
@@ -41,7 +41,7 @@ def committed_rows(state: GroupsState, ask: Commit, wall_ms: int) -> list[Row]:
 
 
 def added_row(state: GroupsState, ask: AddOffsets, wall_ms: int) -> Row:
-    """What a transaction keeps aside from now on.
+    """The row of the offsets that a transaction keeps aside, with the offsets of ``ask``.
 
     Raises ``ProducerFenced`` if a later one has begun, ``OffsetsPending`` and ``InvalidRequest``.
     """
@@ -184,7 +184,7 @@ def still_pending(topic: str, partition: int, transaction: str) -> OffsetsPendin
 
 
 def pending_offsets(transactions: Mapping[int, TransactionOffsets]) -> tuple[PendingOffset, ...]:
-    """All that wait in one group, by topic and partition."""
+    """The offsets that wait in one group, by topic and partition."""
     found = [
         PendingOffset(topic=topic, partition=partition, offset=offset, transaction=row.transaction)
         for row in transactions.values()

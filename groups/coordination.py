@@ -78,7 +78,7 @@ class Coordination:
         sweep_every_ms: int = SWEEP_MS,
         knows_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``known_until`` is that of decisions of this leader that were dropped.
+        """``known_until`` comes from earlier decisions of this leader, which were dropped.
 
         ``knows_time`` says whether brokers agree on a time: leases that begin meanwhile are marked otherwise.
         """
@@ -115,16 +115,16 @@ class Coordination:
 
     @property
     def state_bytes_max(self) -> int:
-        """Of this partition."""
+        """The limit of the state of this partition, in bytes."""
         return self._budget.total_max
 
     @property
     def state(self) -> GroupsState:
-        """What holds once all records are committed."""
+        """The state once all written records are committed."""
         return self._outputs.state
 
     def take(self) -> list[Output]:
-        """What has been wanted since the last call."""
+        """Take the answers, records and effects since the last call, in order."""
         return self._outputs.take()
 
     def next_deadline_ms(self) -> int:
@@ -190,7 +190,7 @@ class Coordination:
             self._sweep_ms = now_ms + self._sweep(trusted_ms)
 
     def _forget_times(self) -> None:
-        """Forget those of members and groups that have gone, however fast they come and go."""
+        """Forget the known times of members and groups that are gone."""
         groups = self.state.groups
         for name, member_id in list(self.known_until):
             if name not in groups or (member_id and member_id not in groups[name].members):
@@ -198,7 +198,7 @@ class Coordination:
         self._known_max = 2 * len(self.known_until) + KNOWN_SPARE
 
     def partitions_changed(self, topics: Collection[str], now_ms: int) -> None:
-        """These topics are not as they were before. Their groups are looked at now, or in the next ticks."""
+        """Note topics that have changed. Their groups are looked at now, or in the next ticks."""
         self._changed |= {topic: names for topic in sorted(topics) if (names := self._by_topic.of(topic))}
         if self._topics.beginnings != self._beginnings_seen:
             self._beginnings_seen = dict(self._topics.beginnings)
@@ -229,7 +229,7 @@ class Coordination:
             yield
 
     def planned(self, asked: MakePlan, outcome: Planned | RaftlogError, now_ms: int, wall_ms: int) -> None:
-        """See ``Membership.planned``."""
+        """Pass the outcome of a plan to its group; see ``Membership.planned``."""
         if (membership := self._memberships.get(asked.name)) is not None:
             membership.planned(asked, outcome, now_ms, wall_ms)
             self._after(asked.name)
@@ -312,7 +312,10 @@ class Coordination:
         self._after(ask.group)
 
     def _end_offsets(self, request_id: RequestId, ask: EndOffsets, wall_ms: int) -> None:
-        """Also after a rebalance, and where nothing was added: offsets may be on their way."""
+        """Commit or drop the offsets that a transaction has added.
+
+        Also after a rebalance, and where nothing was added: offsets may be on their way.
+        """
         for late_id, late in self._unconfirmed.ended(ask):
             self._outputs.answer(late_id, commits.why_ended(late, ask))
         rows = commits.ended_rows(self.state, ask, wall_ms)
@@ -396,7 +399,7 @@ class Coordination:
         return 2 * (generations.size_of(ask) - generations.size_of(member, owned=member.assignment))
 
     def _growth_of_queue(self, ask: Receive) -> int:
-        """What a new queue adds: for each partition how far it has come, and an offset."""
+        """The bytes that a new queue adds: for each partition how far it has come, and an offset."""
         if self.queues.has(ask.group, ask.topic):
             return 0
         return ROW_BYTES + (2 * ROW_BYTES + tags_bytes(ask)) * self._topics.counts.get(ask.topic, 0)
@@ -439,7 +442,7 @@ class Coordination:
         )
 
     def surveyed(self, groups: Collection[str], extents: Extents, now_ms: int, trusted_ms: int) -> list[str]:
-        """Delete, and return, those of these groups that nobody uses and whose offsets mean nothing."""
+        """Delete unused groups whose offsets point at no readable record; returns their names."""
         oldest_ms = trusted_ms - self._offsets_retention_ms
         over = [name for name in groups if self._is_unused(name, oldest_ms)]
         over = [name for name in over if is_over(self.state, name, extents)]

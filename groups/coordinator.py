@@ -96,12 +96,12 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
     # What the replica tells.
 
     def leads(self, log: CoordinatorLog | None) -> None:
-        """This broker coordinates the groups from now on, or no longer."""
+        """Start or end the coordination of the groups; see ``Coordinator.leads``."""
         self.tally.rebalances.clear()
         super().leads(log)
 
     def partitions_changed(self, topics: Collection[str]) -> None:
-        """These topics are new or gone, have other partitions, or were created again."""
+        """Note topics that are new or gone, have other partitions, or were created again."""
         if (decisions := self.decisions) is not None:
             self.step(lambda: decisions.partitions_changed(topics, self._now_ms()))
 
@@ -122,7 +122,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         return len(found), found[:count_max]
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
-        """See ``Coordinator.ask``. A broker that was deposed does not say that a lease is over."""
+        """Answer a request; see ``Coordinator.ask``. A deposed broker does not say that a lease is over."""
         decisions = self.decisions
         reply = await super().ask(request, timeout_ms)
         if isinstance(reply, Settled) and reply.lost and await self.confirmed() is not decisions:
@@ -171,7 +171,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         return False
 
     def perform(self, effect: Effect) -> None:
-        """What a queue needs, or must be known of topics and transactions, beside everything else."""
+        """Start the work of an effect beside the decisions."""
         assert self.decisions is not None
         match effect:
             case Look():
@@ -195,7 +195,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             self.carry_out()
 
     async def _bury(self, bury: Bury, decisions: Coordination) -> None:
-        """Until it is stored, also while brokers are down. A repetition may store it twice."""
+        """Store a dead letter; retry while brokers are down. A repetition may store it twice."""
         pause_s, longest_s = BURY_AGAIN_S
         what = f"a dead letter of {bury.topic}"
         while (error := await self.tried(self._jobs.bury(bury), what)) is not None:

@@ -25,12 +25,12 @@ SERVER_STRATEGY: Final = "range"  # of a plan of the server where the group's st
 
 
 def topics_of(group: Group) -> set[str]:
-    """What its members subscribe to."""
+    """The topics to which the members of a group subscribe."""
     return {topic for member in group.members.values() for topic in member.topics}
 
 
 def rebalance_timeout_ms(group: Group) -> int:
-    """How long a rebalance waits for the slowest member."""
+    """The milliseconds that a rebalance waits for the slowest member."""
     return max((member.rebalance_timeout_ms for member in group.members.values()), default=0)
 
 
@@ -67,7 +67,7 @@ def withholds(group: Group) -> bool:
 
 
 def is_another(group: Group, topic: str, topic_id: str) -> bool:
-    """Whether this is not the topic with which the generation began, but one of the same name."""
+    """Whether the topic was created again since the generation began."""
     known = group.topic_ids.get(topic, topic_id)  # older versions did not write it
     return known != topic_id
 
@@ -96,7 +96,7 @@ def why_joined(member: Member | None, ask: Join) -> str:
 
 
 def strategies_in_common(offered: Sequence[Sequence[str]]) -> set[str]:
-    """Those that all of them support."""
+    """The assignment strategies that all members support."""
     return set(offered[0]).intersection(*offered) if offered else set()
 
 
@@ -187,7 +187,7 @@ def server_plan(group: Group) -> Plan:
 
 
 def problem_of_plan(group: Group, plan: Plan) -> str | None:
-    """What is wrong with a plan. The rules of a strategy of the clients' own are not known here."""
+    """The error of a plan, or None. The rules of a strategy of the clients' own are not known here."""
     given = {
         member_id: [TopicPartition(topic, number) for topic, numbers in targets.items() for number in numbers]
         for member_id, targets in plan.items()
@@ -238,7 +238,7 @@ def _subscriptions(group: Group) -> dict[str, Subscription]:
 
 
 def joined(group: Group, member_id: str) -> Joined:
-    """What a member is told of its generation."""
+    """The reply to a member that has joined a generation."""
     is_leader = member_id == group.leader
     infos = tuple(
         MemberInfo(

@@ -1,4 +1,4 @@
-"""Bytes of members that have joined and wait for the others of their group, who have yet to join again.
+"""The bytes of joined members that wait until the rest of their group has joined again.
 
 They are in no row until the next generation is written, and have room there by then: what joins meanwhile, in
 this group or in another one of its creator, is refused in time.
@@ -28,7 +28,7 @@ class JoiningBytes:
         self._add(group, members[member_id], 1)
 
     def forget(self, group: str, member_id: str) -> None:
-        """Forget a member that is none any more before the others have joined."""
+        """Forget a member that is removed before the rest of the group has joined."""
         self._add(group, self.members.get(group, {}).pop(member_id, None), -1)
 
     def remove(self, group: str) -> None:

@@ -115,7 +115,7 @@ class Membership:
         by_topic: ByTopic[str],
         joining: JoiningBytes,
     ) -> None:
-        """``known_until``, ``by_topic`` and ``joining`` are those of all groups."""
+        """``known_until``, ``by_topic`` and ``joining`` are shared by all groups."""
         self.name = name
         self._by_topic = by_topic
         self._joining_bytes = joining
@@ -133,7 +133,7 @@ class Membership:
 
     @property
     def group(self) -> Group:
-        """Its state, as written."""
+        """The state of the group, as written."""
         return self._outputs.state.groups.get(self.name) or Group()
 
     @property
@@ -151,7 +151,7 @@ class Membership:
         return self._phase if isinstance(self._phase, _Joining) else None
 
     def take_over(self, now_ms: int) -> None:
-        """This broker coordinates the group from now on."""
+        """Start to coordinate the group from its stored state."""
         group = self.group
         self._note_topics(group)
         phase_until_ms = self._known_until.get((self.name, ""))
@@ -327,7 +327,7 @@ class Membership:
             self._end_joining(joining, now_ms, wall_ms)
 
     def _end_joining(self, joining: _Joining, now_ms: int, wall_ms: int) -> None:
-        """Write the next generation, of those that have joined."""
+        """Write the next generation with the members that have joined."""
         self._end_phase()
         topics = (topic for ask in joining.joined.values() for topic in ask.topics)
         before, counts, ids = self.group, self._counts_of(topics), self._topics.topic_ids
@@ -377,7 +377,7 @@ class Membership:
         return generations.joined(group, waiting.member_id)
 
     def _remove(self, gone: Collection[str], reason: str, now_ms: int, wall_ms: int) -> None:
-        """Those are no members from now on; the others join again."""
+        """Remove members; the remaining members join again."""
         group, gone = self.group, dict.fromkeys(gone)  # all may be lost at once
         for member_id in gone:
             self._sessions.pop(member_id, None)
@@ -404,7 +404,7 @@ class Membership:
         self._known_until[self.name, ""] = phase.deadline_ms
 
     def _end_phase(self) -> None:
-        """Later phases have their whole time, also those that begin with the next decisions."""
+        """End the phase, and forget its deadline: later phases have their whole time."""
         self._phase = None
         self._known_until.pop((self.name, ""), None)
 
@@ -508,7 +508,7 @@ class Membership:
             self._touch(ask.member_id, member, now_ms)
 
     def _same_instance(self, ask: Join) -> list[str]:
-        """Other member ids of the same static member, of those that wait to join, too."""
+        """Other member ids with the instance id of ``ask``, also of members that wait to join."""
         if not ask.instance_id:
             return []
         found = [each for each, member in self.group.members.items() if member.instance_id == ask.instance_id]

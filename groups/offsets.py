@@ -132,7 +132,7 @@ class GroupOffsets:
                 raise still_pending(each.topic, each.partition, each.transaction)
 
     async def lags(self, view: GroupView) -> list[OffsetLag]:
-        """How far a group is behind, by partition."""
+        """The lags of a group, by partition."""
         return await gathered(self._lag(*row) for row in view.offsets)
 
     def without_lag(self, view: GroupView) -> list[OffsetLag]:
@@ -147,7 +147,7 @@ class GroupOffsets:
     async def positions(
         self, group: str, targets: Sequence[tuple[str, int]], *, timeout_ms: int
     ) -> dict[tuple[str, int], int]:
-        """Where to begin in these partitions. Raises ``OffsetsPending``, as ``check_stable``."""
+        """The committed offsets of ``targets``. Raises ``OffsetsPending``, as ``check_stable``."""
         view = await self.view(group, timeout_ms=timeout_ms)
         wanted = set(targets)
         self.check_stable(view, wanted)

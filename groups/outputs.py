@@ -74,7 +74,7 @@ class Outputs(outputs.Outputs[Reply, Row, Done]):
         return OffsetKey(group, topic, partition), committed
 
     def put(self, row: Row) -> None:
-        """See ``raftlog.hosting.outputs.Outputs.put``; counts what metrics show, too."""
+        """Apply a row to the state and count it for metrics; see ``raftlog.hosting.outputs.Outputs.put``."""
         key, value = row
         self.tally.written(key, self.state.groups.get(key.group), value)
         self.state.put(key, value)

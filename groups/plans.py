@@ -27,7 +27,7 @@ class MakePlan(Effect):
 
     @property
     def size(self) -> int:
-        """The number of members and partitions, also of those that members had, or that the plan names."""
+        """The number of members and partitions, with partitions that members owned or that the plan names."""
         targets = [member.owned for member in self.group.members.values()]
         targets += (self.plan or {}).values()
         named = sum(len(numbers) for each in targets for numbers in each.values())

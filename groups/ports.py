@@ -1,4 +1,4 @@
-"""What the groups need of the cluster. Nothing is decided here."""
+"""The interfaces through which groups use the cluster. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Topics(Protocol):
 
     @property
     def known(self) -> KnownTopics:
-        """What this broker knows of them; kept up to date."""
+        """The topics that this broker knows; kept up to date."""
 
     def topic_id(self, topic: str) -> str | None:
         """None for a topic that does not exist."""
@@ -48,7 +48,7 @@ class Topics(Protocol):
         """The high watermark."""
 
     async def extent(self, topic: str, partition: int) -> Extent:
-        """Where a partition begins and ends. Raises ``RaftlogError``."""
+        """The offsets at which a partition begins and ends. Raises ``RaftlogError``."""
 
     async def extents(self, places: Collection[Place]) -> Extents:
         """The offsets that can be read of these partitions, in their logs and in an archive below."""

@@ -77,7 +77,7 @@ class OffsetCommit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class _Offsets(_Request, frozen=True, kw_only=True):
-    """Of a member of a generation, or, for a group without members, of anybody."""
+    """Offsets from a member of a generation, or, for a group without members, from any client."""
 
     offsets: tuple[OffsetCommit, ...]
     member_id: str = ""
@@ -192,13 +192,13 @@ class Synced(msgspec.Struct, frozen=True, array_like=True, tag="synced", kw_only
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat", kw_only=True):
-    """What a member does next: join again, or continue."""
+    """The next step of a member: join again, or continue."""
 
     must_rejoin: bool
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
-    """It holds."""
+    """The request is done."""
 
 
 class PendingOffset(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

@@ -85,7 +85,7 @@ class GroupService:
         coordinators: Mapping[int, GroupCoordinator],
         calls: PeerCalls,
     ) -> None:
-        """``coordinators`` has those of this broker's replicas, by partition."""
+        """``coordinators`` are the coordinators of this broker's replicas, by partition."""
         self._node_id = node_id
         self._topic = topic
         self._calls = calls

@@ -61,7 +61,7 @@ class GroupsState(KeyedState[Key, Value]):
         self.jobs: dict[str, dict[Slot, Job]] = {}
 
     def copy(self) -> GroupsState:
-        """The same values, to be changed apart. A copy takes no snapshots."""
+        """Copy the state, for independent changes. A copy takes no snapshots."""
         copied = GroupsState().without_snapshots()
         copied.groups, copied.names = dict(self.groups), self.names.copy()
         copied.reasons = self.reasons.copy()
@@ -74,7 +74,7 @@ class GroupsState(KeyedState[Key, Value]):
         return copied
 
     def take(self, key: Key, value: Value | None) -> None:
-        """What one record says."""
+        """Apply one record."""
         name = key.group
         growth, client = self.growth(key, value), self._client(name)
         self._take(key, value)
@@ -85,7 +85,7 @@ class GroupsState(KeyedState[Key, Value]):
         self.used_by_client.add(creator, growth)
 
     def growth(self, key: Key, value: Value | None) -> int:
-        """How many bytes more the state has with this record."""
+        """The growth of the state by this record, in bytes."""
         return _size_of(key, value) - _size_of(key, self._value(key))
 
     def _client(self, name: str) -> str:

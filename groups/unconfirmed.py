@@ -58,7 +58,7 @@ class Unconfirmed:
         return has_waited
 
     def ended(self, end: EndOffsets) -> list[tuple[RequestId, AddOffsets]]:
-        """Take those of transactions of a producer up to one that has ended."""
+        """Take the waiting offsets of a producer, up to the transaction that has ended."""
         waiting = self._waiting.get((end.group, end.producer_id), NONE)
         late = [(request_id, ask) for request_id, ask in waiting.items() if ask.epoch <= end.epoch]
         for request_id, ask in late:

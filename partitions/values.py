@@ -66,7 +66,7 @@ class Durability(Struct, frozen=True, kw_only=True):
 
 
 class AppendReceipt(Struct, frozen=True, kw_only=True):
-    """Where the records of one append stand."""
+    """The offsets and the durability of the records of one append."""
 
     base_offset: Offset
     record_count: int
@@ -142,7 +142,7 @@ class UnreadBatches(Protocol):
         """Bytes that no piece has had yet."""
 
     def next(self) -> memoryview:
-        """The next piece, in place of the one before; for a thread. Raises ``READ_FAILURES``."""
+        """The next piece, which replaces the previous piece; for a thread. Raises ``READ_FAILURES``."""
 
     def failed(self, error: Exception) -> None:
         """Tell the replica why there was no piece."""
@@ -220,7 +220,7 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def unknown(cls, partition: int, replicas: tuple[NodeId, ...] = ()) -> PartitionStatus:
-        """Of a partition of which no replica has answered yet; older than any answer."""
+        """The status of a partition of which no replica has answered yet; older than any answer."""
         return cls(
             partition=partition,
             leader=None,

@@ -38,7 +38,7 @@ from raftlog.hosting.known_topics import KnownTopics
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How many jobs may be open."""
+    """The limits of open jobs."""
 
     queue_max: int = 20_000
     total_max: int = 100_000  # of all queues of one partition of ``__offsets``
@@ -152,7 +152,7 @@ class Queues:
             queue.forget(request_id)
 
     def partitions_changed(self, topics: Collection[str], now_ms: int) -> None:
-        """These topics have other partitions than before. New partitions are looked at in the next ticks."""
+        """Note topics whose partitions have changed. New partitions are looked at in the next ticks."""
         for name in chain.from_iterable(map(self._by_topic.of, sorted(topics))):
             self._changed.add(name)
             self._next[name] = now_ms
@@ -161,7 +161,7 @@ class Queues:
     # Effects that are done.
 
     def looked(self, look: Look, outcome: Looked | RaftlogError, now_ms: int, wall_ms: int) -> None:
-        """What a look has found, or why it has failed."""
+        """Pass the result of a look, or its error, to the queue."""
         queue = self._queues.get((look.group, look.topic))
         if queue is None:
             return
@@ -182,12 +182,12 @@ class Queues:
 
     @property
     def open_jobs(self) -> int:
-        """Of all queues."""
+        """The number of open jobs of all queues."""
         return self._room.open.total
 
     @property
     def open_bytes(self) -> int:
-        """Of the open jobs."""
+        """The bytes that the open jobs of all queues take."""
         return self._room.used_bytes()
 
     def has(self, group: str, topic: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a queue has its coordinator do: read ahead in a topic, store dead letters. Nothing is decided here."""
+"""The effects that a queue requests: read ahead in a topic, store dead letters. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Found(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What a look has found. Behind ``next_offset`` nothing was looked at.
+    """The result of a look. Behind ``next_offset`` nothing was looked at.
 
     ``offset`` is where it began: another one than asked for, if the log does not have that one any more.
     ``is_at_end``: behind ``next_offset`` there was nothing.

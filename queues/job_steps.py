@@ -1,4 +1,4 @@
-"""What a job becomes, as its row has it. Pure; who may say so is decided in ``work_queue``."""
+"""The row of a job after each step. Pure; who may request a step is decided in ``work_queue``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def leased(job: Job, ask: Receive, wall_ms: int) -> Job:
 
 
 def extended(job: Job, time_ms: int, wall_ms: int) -> Job:
-    """Under the same lease, from now on."""
+    """The job with its lease extended to ``time_ms`` from now."""
     return replace(job, due_ms=wall_ms + time_ms, term_ms=time_ms)
 
 
@@ -38,7 +38,7 @@ def given_back(job: Job, time_ms: int, wall_ms: int, reason: str) -> Job:
 
 
 def released(job: Job) -> Job:
-    """It was not delivered after all."""
+    """The job without its last delivery, which does not count."""
     return replace(job, state="waiting", deliveries=job.deliveries - 1, lease=b"", due_ms=0, term_ms=0)
 
 
@@ -60,5 +60,5 @@ def dated(job: Job, *, is_time_known: bool) -> Job:
 
 
 def key_digest(key: bytes | None) -> bytes:
-    """What is remembered of a key; nothing of a record without one."""
+    """The digest of a record's key; empty for a record without a key."""
     return b"" if key is None else hashlib.blake2b(key, digest_size=KEY_BYTES).digest()

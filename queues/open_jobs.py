@@ -60,7 +60,7 @@ class _Slots:
 
 
 class OpenJobs:
-    """The times are those of one coordinator's monotonic clock."""
+    """The open jobs of a queue, with times of one coordinator's monotonic clock."""
 
     def __init__(self, *, is_ordered: bool = False) -> None:
         self.is_ordered = is_ordered
@@ -158,7 +158,7 @@ class OpenJobs:
         return job
 
     def is_blocked(self, place: Place) -> bool:
-        """Whether an earlier job of the same key is open."""
+        """Whether the job at a place waits behind an earlier open job of its key."""
         line = self._line_of(place, self._open[place].job)
         return line is not None and self._lines[line][0] != place[1]
 
@@ -250,6 +250,6 @@ class OpenJobs:
 
 
 def _by_turn(row: tuple[int, Job]) -> tuple[int, bool, int, int]:
-    """Of one key that which was delivered comes first; dead letters that are tried again come last."""
+    """The sort key of a stored job: within a partition delivered jobs first, redriven dead letters last."""
     job = row[1]
     return job.partition, not job.deliveries, job.redrives, job.offset

@@ -1,4 +1,4 @@
-"""What queues need of the groups that own them, and of topics. Nothing is decided here."""
+"""The interfaces through which queues use topics and the groups that own them. Nothing is decided here."""
 
 from __future__ import annotations
 

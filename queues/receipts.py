@@ -27,7 +27,7 @@ def receipt_of(topic: str, group: str, token: Token) -> str:
 
 
 def token_of(topic: str, group: str, receipt: str) -> Token:
-    """What a receipt of this queue says. Raises ``InvalidRequest`` for another text."""
+    """Decode a receipt of a queue. Raises ``InvalidRequest`` for another text."""
     try:
         data = base64.b64decode(receipt.encode(), b"-_", validate=True)
     except (binascii.Error, ValueError):

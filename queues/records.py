@@ -28,7 +28,7 @@ class JobKey(msgspec.Struct, frozen=True, array_like=True, tag="job"):
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How far a queue has come in one partition. A job below ``next_offset`` without a row is done.
+    """The progress of a queue in one partition. A job below ``next_offset`` without a row is done.
 
     Records that the tags do not select are no jobs.
     """

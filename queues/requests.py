@@ -37,7 +37,7 @@ class Receive(_Request, tag="receive", frozen=True, kw_only=True):
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
-    """What a receipt says: a job, and the lease under which it was delivered."""
+    """The content of a receipt: a job, and the lease under which it was delivered."""
 
     partition: int
     offset: int
@@ -45,7 +45,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Settle(_Request, tag="settle", frozen=True, kw_only=True):
-    """What workers say about their jobs.
+    """A report of a worker about its jobs.
 
     ``ack``: it is done. ``nack``: deliver it again after ``time_ms``. ``extend``: the lease ends after
     ``time_ms`` from now. ``dead``: put it into the dead-letter topic. ``release``: it was not delivered after
@@ -87,7 +87,7 @@ class Reopen(_Request, tag="reopen", frozen=True, kw_only=True):
 
 
 class ReadQueue(_Request, tag="read_queue", frozen=True, kw_only=True):
-    """How far the queue has come, and its open jobs as numbers."""
+    """Read the progress of a queue, and its open jobs as numbers."""
 
 
 class DeleteQueue(_Request, tag="delete_queue", frozen=True, kw_only=True):

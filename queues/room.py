@@ -40,7 +40,7 @@ class Room:
         )
 
     def used_bytes(self) -> int:
-        """What all open jobs take."""
+        """The bytes that all open jobs take."""
         return self.open.total * JOB_BYTES + self.reasons.total
 
     def kept_reason(self, group: str, reason: str) -> str:
@@ -54,7 +54,7 @@ class Room:
 
 
 def no_room(group: str, topic: str, queue_open: int) -> Overloaded:
-    """What somebody is told for whom there is no room."""
+    """The error for a worker when no more jobs may be open."""
     return Overloaded(
         f"queue {topic} of group {group} has {queue_open} open jobs, and no more may be leased; "
         "acknowledge some, or raise queues.open_jobs_queue_max, queues.open_jobs_max or "

@@ -33,7 +33,7 @@ class QueueRows:
         return {slot: job for (topic, slot), job in rows if topic == self._topic}
 
     def committed(self, partition: int, topic_id: str) -> int:
-        """Where the group goes on in this very topic; 0 without a committed offset."""
+        """The committed offset of the group in this very topic; 0 without one."""
         return self._groups.committed(self._group, self._topic, topic_id, partition) or 0
 
     def job(self, slot: int, job: Job | None) -> Row:
@@ -47,7 +47,7 @@ class QueueRows:
         return wall_ms if abs(wall_ms - used_ms) >= USED_MS else used_ms
 
     def progress(self, partition: int, queue: Queue, start: int, wall_ms: int) -> list[Row]:
-        """What is new: the row of the queue, and that jobs below ``start`` are done."""
+        """The changed rows: the row of the queue, and the committed offset, below which jobs are done."""
         rows: list[Row] = []
         before = self._queue(partition)
         if queue != before:

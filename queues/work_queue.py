@@ -50,7 +50,7 @@ class WorkQueue:
     """``take_over`` begins it with what is stored."""
 
     def __init__(self, group: str, topic: str, groups: Groups, room: Room, ended: EndedDeliveries) -> None:
-        """``room`` and ``ended`` are those of all queues."""
+        """``room`` and ``ended`` are shared by all queues."""
         self._name = group, topic
         self._group = group
         self._topic = topic
@@ -69,7 +69,7 @@ class WorkQueue:
         self._jobs = OpenJobs()
 
     def take_over(self, now_ms: int, wall_ms: int) -> Iterator[None]:
-        """Begin with what is stored, some jobs at a time. Nothing else is asked of the queue before the end.
+        """Take over the stored jobs, some at a time. Nothing else is asked of the queue before the end.
 
         Leases go on for what is left of them. Dead letters that may not be stored are stored again.
 
@@ -158,7 +158,7 @@ class WorkQueue:
         self._serve(now_ms, wall_ms)
 
     def abandon(self, request_id: RequestId, ask: Abandon, now_ms: int, wall_ms: int) -> None:
-        """Also where the receive still waits."""
+        """Release the jobs of a lease, and end the receive that still waits with it."""
         self._dismiss(ask.lease)
         tokens = tuple(Token(*place, ask.lease) for place in self._jobs.held_under(ask.lease))
         release = Settle(group=self._group, topic=self._topic, tokens=tokens, how="release")
@@ -214,7 +214,7 @@ class WorkQueue:
         self._waiters.remove(request_id)
 
     def view(self) -> QueueView:
-        """As it will be once all rows are committed."""
+        """The queue as it will be once all rows are committed."""
         ahead, is_ordered = self._ahead, self._jobs.is_ordered
         parts = self._jobs.views({part: ahead.next_offset(part) or 0 for part in ahead.partitions})
         receivers = len(self._waiters)
@@ -254,7 +254,7 @@ class WorkQueue:
             self._serve(now_ms, wall_ms)
 
     def look_failed(self, look: Look, error: RaftlogError, now_ms: int, wall_ms: int) -> None:
-        """It is tried again as long as somebody waits, unless no partition can ever be read."""
+        """Note a failed look, repeated while a worker waits, unless no partition can ever be read."""
         if self._is_own(look) and self._ahead.failed(look, error, now_ms):
             if self._ahead.error is not None and not error.retryable:
                 self._dismiss_all(error)
@@ -299,7 +299,7 @@ class WorkQueue:
             self._groups.perform(Look(*names, *place, self._jobs.is_ordered, self._selection))
 
     def _nothing(self) -> Received | RaftlogError:
-        """What somebody is told who has waited in vain."""
+        """The answer to a worker that has waited in vain."""
         if self._is_full():
             return no_room(self._group, self._topic, len(self._jobs))
         return self._ahead.error or Received()

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What may be asked about time. ``SystemClock`` is the real one, tests bring a manual one."""
+    """A source of time. ``SystemClock`` is the real one, tests bring a manual one."""
 
     def monotonic(self) -> float:
         """Seconds since some moment; never goes back. For time-outs."""
@@ -17,11 +17,11 @@ class Clock(Protocol):
 
     @property
     def is_known(self) -> bool:
-        """Whether ``wall_ms`` is a time that may be compared with that of other brokers."""
+        """Whether ``wall_ms`` may be compared with the time of other brokers."""
 
 
 class TrustedClock(Clock, Protocol):
-    """A clock that is compared with those of other brokers."""
+    """A clock that is compared with the clocks of other brokers."""
 
     def trusted_ms(self) -> int | None:
         """Milliseconds since 1970, for what ends by its age; None while clocks disagree too much."""

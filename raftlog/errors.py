@@ -1,4 +1,4 @@
-"""Everything that can go wrong, in one tree.
+"""The errors of Raftlog, in one tree.
 
     RaftlogError
     ├── Rejected                definite: it did not happen and never will
@@ -304,7 +304,7 @@ class NotLeader(Rejected):
 
 
 class ReplicaNotInSync(NotLeader):
-    """This replica cannot serve the read within its bounds: ``max_staleness``, ``min_offset`` or its log.
+    """The replica cannot serve the read within its bounds: ``max_staleness``, ``min_offset`` or its log.
 
     The leader can. ``replica`` is the broker that was asked, ``leader`` as in ``NotLeader``.
     """
@@ -385,7 +385,7 @@ class RecordNotFound(Rejected):
 
 
 class NotSent(Rejected):
-    """It never left this client: no broker could be reached in time, or the client was closed.
+    """The request never left this client: no broker could be reached in time, or the client was closed.
 
     Raised by the client only.
     """
@@ -426,7 +426,7 @@ class InternalError(RaftlogError):
 
 
 class InvariantViolated(BaseException):
-    """This process is wrong about its own state and must stop at once.
+    """The process is wrong about its own state and must stop at once.
 
     A BaseException, so that ``except Exception`` cannot keep a broken replica alive.
     """

@@ -1,4 +1,4 @@
-"""What a Raft group replicates: the contract between the driver and the application."""
+"""The state machine that a Raft group replicates: the contract between the driver and the application."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StateMachine(Protocol[Entry_contra, Reply_co]):
         """Take in one committed entry, control entries too. The reply goes to its proposer, if one waits."""
 
     def snapshot(self) -> bytes:
-        """The whole state, versioned, in the same bytes on every replica."""
+        """The whole state, versioned, in bytes that are equal on every replica."""
 
     def restoring(self, snapshot: bytes) -> Callable[[], None]:
         """Decode a snapshot, perhaps on another thread than the machine's, and change nothing.
@@ -35,11 +35,11 @@ class Restorable(Protocol):
     """A state that is made without arguments."""
 
     def restore(self, snapshot: bytes) -> None:
-        """Replace all values by those of a snapshot."""
+        """Replace all values by the values of a snapshot."""
 
 
 def restored_aside(state: Restorable, snapshot: bytes) -> Callable[[], None]:
-    """Restore another state of the same class. The returned call gives ``state`` the values of that one."""
+    """Restore a snapshot into a second state. The returned call gives ``state`` its values."""
     another = type(state)()
     another.restore(snapshot)
     return lambda: vars(state).update(vars(another))

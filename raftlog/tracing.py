@@ -157,7 +157,7 @@ def _create(topic: str, headers: tuple[tuple[str, bytes | None], ...]) -> Create
 
 
 def sending(topic: str, partition: int, records: Sequence[Traced]) -> AbstractContextManager[object]:
-    """The span of one attempt to send a batch, linked to those of its records. It is current in the block."""
+    """The span of one attempt to send a batch, linked to the records' spans. It is current in the block."""
     if (tracer := _active()) is None:
         return nullcontext()
     attributes = {

@@ -26,7 +26,7 @@ FIRST_INDEX = Index(0)
 
 
 class EntryId(Struct, frozen=True, order=True, array_like=True):
-    """Where an entry stands and which leader put it there.
+    """The index of an entry, and the term of the leader that appended it.
 
     Two logs that hold the same ``EntryId`` hold the same entries up to it.
     """

@@ -10,12 +10,12 @@ from spark_io.source import BatchReader, StreamReader
 
 
 class PortableDataSource(RaftlogDataSource):
-    """The same, with its readers at hand."""
+    """``RaftlogDataSource`` with readers that are imported with this module."""
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Of ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         return BatchReader(read_options(self.options, is_stream=False), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """Of ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         return StreamReader(read_options(self.options, is_stream=True), schema)

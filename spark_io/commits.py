@@ -1,4 +1,4 @@
-"""What the driver does with the staged transactions of a batch: it commits all of them, or none, once.
+"""The driver's commit of the staged transactions of a batch: all of them or none, once.
 
 Decides: when a batch counts as committed, and what is aborted. Leaves to others: the decision itself, which
 is one record in the log of the coordinator (``client.transactions.commit_batch``).
@@ -125,7 +125,7 @@ def _over(key: str, owner: str, run: str) -> SinkInUse:
 
 
 def _explained(error: Conflict, key: str, sequence: int, owner: str) -> Exception:
-    """What the user of a sink is told, with the way out."""
+    """The error of the sink for a conflict, with the remedy; an unknown conflict as it is."""
     if "owner" in error.details:
         return SinkInUse(
             f"sinkId: the sink {key} belongs to the query {error.details['owner']}, and this is the query "

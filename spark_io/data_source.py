@@ -41,26 +41,26 @@ class RaftlogDataSource(DataSource):
         return schema_of(includes_headers=includes_headers, columns=self.options.get("columns"))
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Of ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         from spark_io.source import BatchReader
 
         return BatchReader(read_options(self.options, is_stream=False), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """Of ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         from spark_io.source import StreamReader
 
         return StreamReader(read_options(self.options, is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Of ``df.write``."""
+        """Return the writer for ``df.write``."""
         if overwrite:
             raise InvalidOption('mode is overwrite, and a topic only grows; use .mode("append")')
         options = _checked(schema, write_options(self.options, is_stream=False), PATIENCE_S)
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """Of ``df.writeStream``."""
+        """Return the writer for ``df.writeStream``."""
         if overwrite:
             raise InvalidOption('outputMode is complete, and a topic only grows; use .outputMode("append")')
         options = _checked(schema, write_options(self.options, is_stream=True), None)

@@ -28,7 +28,7 @@ OffsetOf = Callable[[TopicPartition, AtTime | Literal["earliest"]], int]
 
 
 class Found(Protocol):
-    """What ``topics.partitions`` says of a partition."""
+    """A partition as ``topics.partitions`` describes it."""
 
     partition: int
     leader: int | None
@@ -57,7 +57,7 @@ def removed_since(
     begin: Mapping[TopicPartition, int],
     now: Mapping[TopicPartition, Bounds],
 ) -> dict[TopicPartition, Removed]:
-    """Those removed partitions whose offsets a stream has in ``begin``; ``now`` are the present ones."""
+    """The removed partitions whose offsets a stream has in ``begin``; ``now`` has the present partitions."""
     absent = [one for one in begin if one not in now]
     behind = [one for one, at in begin.items() if one in now and at < now[one].start]
     if not absent and not behind:
@@ -90,7 +90,7 @@ def resolved(
 def batch_ranges(
     options: ReadOptions, bounds: Mapping[TopicPartition, Bounds], offset_of: OffsetOf
 ) -> list[Range]:
-    """What a batch reads. Raises ``InvalidOption``, or ``DataLoss`` below the log start."""
+    """The ranges that a batch reads. Raises ``InvalidOption``, or ``DataLoss`` below the log start."""
     starts = resolved(options.starting, bounds, offset_of)
     ends = resolved(options.ending, bounds, offset_of)
     ranges = []
@@ -110,7 +110,7 @@ def batch_ranges(
 
 
 def surviving(target: TopicPartition, wanted: int, log_start: int, fails: bool) -> int:
-    """Where a read begins that wants records below the log start. Raises ``DataLoss`` if it ``fails``."""
+    """Return the log start, where a read of deleted records goes on. Raises ``DataLoss`` if it ``fails``."""
     lost = (
         f"offsets {wanted} to {log_start - 1} of {target} are deleted, the log begins at {log_start}: "
         "retention was faster than its reader"

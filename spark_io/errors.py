@@ -1,4 +1,4 @@
-"""What users of the format are told.
+"""The errors that users of the format see.
 
 Spark shows the whole traceback of a Python error; its last line is the message, which says what to do.
 """
@@ -23,11 +23,11 @@ class SinkInUse(RuntimeError):
 
 
 class SinkGap(RuntimeError):
-    """The sink has not committed the batch before the one that Spark commits."""
+    """The sink has not committed the batch before the batch that Spark commits."""
 
 
 class SinkAhead(RuntimeError):
-    """The sink has committed a later batch than the one that Spark repeats."""
+    """The sink has committed a later batch than the batch that Spark repeats."""
 
 
 class ArchiveOverlap(RuntimeError):

@@ -98,7 +98,7 @@ _LINGER: Final = "100ms"  # nobody waits for single rows, and a task ends with a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much a Spark partition has, and how much a trigger. None: no bound."""
+    """The bounds on Spark partitions and on triggers. None: no bound."""
 
     min_partitions: int | None
     max_partitions: int | None
@@ -170,7 +170,7 @@ class Given:
         return self._values.get(name)
 
     def given(self, *names: str) -> list[str]:
-        """Those of these names that are given."""
+        """The elements of ``names`` whose options are given."""
         return [name for name in names if name in self._values]
 
     def parsed(self, name: str, default: Value, parse: Callable[[str], Value], expected: str) -> Value:
@@ -196,7 +196,7 @@ class Given:
         return self.parsed(name, None, _count, "give a whole number of 1 or more")
 
     def choice(self, name: str, *choices: str) -> str:
-        """One of several words; the first is the default."""
+        """The value, which is one of ``choices``; the first choice is the default."""
         found = self._values.get(name, choices[0])
         if found not in choices:
             raise InvalidOption(f"{name} is {shown(name, found)}; choose {' or '.join(choices)}")

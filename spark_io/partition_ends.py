@@ -60,7 +60,7 @@ def is_lossless(at: int, found: Bounds | None, removed: Removed | None = None) -
 def removed_partitions(
     client: Client, targets: Iterable[TopicPartition], absent: Collection[TopicPartition]
 ) -> dict[TopicPartition, Removed]:
-    """Those of these partitions that were removed, the last one of each number. One request for a topic.
+    """The removed partitions of ``targets`` and ``absent``, the last of each number. One request for a topic.
 
     ``absent`` are those that brokers no longer list. Raises ``NoLeader`` where the broker that is asked now
     still does: it has older metadata.

@@ -27,7 +27,7 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets; compaction and transactions leave fewer records."""
+        """The number of offsets; compaction and transactions leave fewer records."""
         return self.end - self.start
 
 
@@ -56,7 +56,7 @@ def tasks(
 
 
 def limited(start: Offsets, end: Offsets, rows_max: int) -> dict[TopicPartition, int]:
-    """Where a trigger ends that takes ``rows_max`` offsets, shared in proportion to what there is.
+    """The end offsets of a trigger that takes ``rows_max`` offsets, in proportion to the available offsets.
 
     Each partition with records gets one at least, as no partition may wait for ever. Only so there can be
     more than ``rows_max``.

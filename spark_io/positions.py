@@ -33,7 +33,7 @@ _NAMED: Final[Mapping[int, Position]] = {-2: EARLIEST, -1: LATEST}
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What is read: topics by name, by pattern, or single partitions. One of them is set."""
+    """The subscription of a read: topics by name, by pattern, or single partitions. One of them is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -71,7 +71,7 @@ class Positions:
 
 
 def subscription(texts: Texts) -> Subscription:
-    """What the options ask to read. Raises ``InvalidOption``."""
+    """Parse the subscription of the options. Raises ``InvalidOption``."""
     names = [name for name in ("subscribe", "subscribePattern", "assign") if texts.get(name)]
     if len(names) != 1:
         given = " and ".join(names) or "none"
@@ -95,7 +95,7 @@ def subscription(texts: Texts) -> Subscription:
 
 
 def starting(texts: Texts, *, is_stream: bool) -> Positions:
-    """Where a read begins: by time, by time of each partition, or by offsets, in this order."""
+    """The start positions of a read: by time, by time of each partition, or by offsets, in this order."""
     strategy = texts.get("startingOffsetsByTimestampStrategy") or "error"
     if strategy not in ("error", "latest"):
         raise InvalidOption(
@@ -117,7 +117,7 @@ def starting(texts: Texts, *, is_stream: bool) -> Positions:
 
 
 def ending(texts: Texts) -> Positions:
-    """Where a batch read ends; the same order."""
+    """The end positions of a batch read; options take precedence as in ``starting``."""
     by_time = _by_time(texts, "endingTimestamp", "endingOffsetsByTimestamp", True)
     if by_time is not None:
         return by_time

@@ -74,7 +74,7 @@ def _read_range(client: Client, options: ReadOptions, one: Range) -> Iterator[li
 def _behind_loss(
     client: Client, target: TopicPartition, at: int, end: int, error: OffsetOutOfRange, fails: bool
 ) -> int:
-    """Where to read on, within the planned range. Raises ``DataLoss``."""
+    """The offset at which to read on, within the planned range. Raises ``DataLoss``."""
     log_start = error.details.get("start")
     if isinstance(log_start, int) and at < log_start:
         if is_lossless_now(client, target, at):

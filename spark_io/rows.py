@@ -145,7 +145,7 @@ def _times(batch: pa.RecordBatch) -> list[int | None]:
 
 
 def nullable(kind: DataType) -> DataType:
-    """The same type, whatever Spark knows about nulls in it."""
+    """The type with all elements of arrays and fields of structs nullable."""
     match kind:
         case ArrayType(elementType=element):
             return ArrayType(nullable(element))

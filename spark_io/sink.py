@@ -123,7 +123,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _property(name: str) -> str:
-    """What Spark says of the batch that this task belongs to."""
+    """The value of a local property that Spark sets for the batch of this task."""
     found = _context().getLocalProperty(name)
     assert found, f"Spark has not said the {name}"
     return found
@@ -159,7 +159,7 @@ def _agreed(messages: Messages) -> list[Staged]:
 
 
 def _staged(messages: Messages) -> list[Staged]:
-    """Those of tasks that have ended; the others have none."""
+    """The ``Staged`` messages of tasks; a task that has not ended has none."""
     return [message for message in messages if isinstance(message, Staged)]
 
 

@@ -110,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stream_offsets.BEFORE_FIRST
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What Spark passes back to ``latestOffset``, unless the trigger wants all."""
+        """The read limit that Spark passes to ``latestOffset``, unless the trigger reads all offsets."""
         limits = self._options.limits
         if limits.max_offsets_per_trigger is not None:
             return ReadMaxRows(limits.max_offsets_per_trigger)
@@ -158,7 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stream_offsets.written({one: bounds.end for one, bounds in found.items()})
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        """The tasks of a batch, the same offsets whenever it is repeated."""
+        """The tasks of a batch; a repeated batch has equal offsets."""
         ranges = stream_ranges(stream_offsets.parsed(start), stream_offsets.parsed(end))
         return _tasks(self._options, ranges) or [Task([])]  # a sink learns of each batch from its tasks
 
@@ -179,7 +179,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("group %s does not show the progress of this query: %s", group, error)
 
     def _discovered_since(self, begin: Offsets) -> dict[TopicPartition, Bounds]:
-        """The same once new leaders know what was read before. Raises ``DataLoss`` after ``fetchTimeout``."""
+        """Discover the partitions once new leaders know the offsets that were read before.
+
+        Raises ``DataLoss`` after ``fetchTimeout``.
+        """
         deadline = time.monotonic() + self._options.fetch_timeout_s
         while behind(begin, found := self._discovered(known=begin)) and time.monotonic() < deadline:
             time.sleep(POLL_S)

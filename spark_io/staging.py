@@ -1,4 +1,4 @@
-"""What a task of a sink does: it sends its rows, and what it has sent waits for the commit of the batch.
+"""The staging of rows by a task of a sink: the sent rows wait for the commit of the batch.
 
 Decides: the transactional id of a task. Leaves to others: the commit (``commits``).
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task tells the driver. Without rows there is no transaction. A stream has a run."""
+    """The message of a task to the driver. Without rows there is no transaction. A stream has a run."""
 
     key: str
     transaction: str | None

@@ -24,7 +24,7 @@ def is_before_first(offset: Mapping[str, object]) -> bool:
 
 
 def written(offsets: Mapping[TopicPartition, int]) -> dict[str, object]:
-    """As JSON, in order, so that equal offsets are equal texts."""
+    """Convert offsets to a JSON object in sorted order, so that equal offsets are equal texts."""
     topics: dict[str, dict[str, int]] = {}
     for target in sorted(offsets):
         topics.setdefault(target.topic, {})[str(target.partition)] = offsets[target]

@@ -64,7 +64,7 @@ def waits_for_more(
 
 
 def stream_ranges(start: Offsets, end: Offsets) -> list[Range]:
-    """What a batch reads. A partition that is not in ``start`` enters here, without records."""
+    """The ranges that a batch reads. A partition that is not in ``start`` enters here, without records."""
     return [
         Range(one.topic, one.partition, start[one], end[one])
         for one in sorted(end)

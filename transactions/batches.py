@@ -75,7 +75,7 @@ def check_repeated(key: str, sequence: int, handles: Sequence[Handle], before: S
 
 
 def abortable(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen:
-    """Those that are still open. Raises ``Conflict`` for one that is committed."""
+    """The transactions that are still open. Raises ``Conflict`` for a committed transaction."""
     _check_handles(key, handles)
     found: Chosen = []
     for handle in handles:

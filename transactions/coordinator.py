@@ -152,7 +152,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     async def _until_known(
         self, mark: Mark, target: Target, tell: Callable[[Mark, Target], Awaitable[None]]
     ) -> None:
-        """Until the partition or the group knows the outcome, or is gone."""
+        """Repeat ``tell`` until the partition or the group knows the outcome, or is gone."""
         pause_s = PAUSE_MIN_S
         what = f"the outcome of {mark.transaction} for {target}"
         while (error := await self.tried(tell(mark, target), what)) is not None:

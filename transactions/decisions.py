@@ -131,11 +131,11 @@ class Decisions:
 
     @property
     def state(self) -> TransactionsState:
-        """What holds once all records are committed."""
+        """The state once all written records are committed."""
         return self._outputs.state
 
     def take(self) -> list[Output]:
-        """What has been wanted since the last call."""
+        """Take the answers, records and effects since the last call, in order."""
         return self._outputs.take()
 
     def next_deadline_ms(self) -> int:
@@ -552,7 +552,7 @@ class Decisions:
         self._room.check_parts(name, before, after, ends_ms - self._now_ms, ending)
 
     def _check_key_room(self, claim: Claim) -> None:
-        """See ``Room.check_key``; the keys that expired first make room at once, if they are the client's."""
+        """Check the room for a key, after expired keys were forgotten if needed; see ``Room.check_key``."""
         client = claim.client
         if claim.digest in self.state.requests or self._room.has_for_key(client):
             return

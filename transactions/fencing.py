@@ -1,4 +1,4 @@
-"""What a request is told whose transaction is not the newest of its transactional id.
+"""The answers to requests whose transaction is not the newest of the transactional id.
 
 A transaction is the pair of producer id and producer epoch, and the epoch rises with each of them. So a late
 or repeated request is recognised wherever it arrives, and is never taken for one of another transaction.
@@ -27,7 +27,7 @@ def is_newest(handle: Handle, newest: Transaction) -> bool:
 
 
 def outcome_of(handle: Handle, newest: Transaction) -> Outcome:
-    """How an earlier transaction has ended. Raises what its end is told where that is not known."""
+    """The outcome of an earlier transaction. Raises what its end is told where that is not known."""
     last = newest.last
     if last is not None and (handle.producer_id, handle.epoch) == (last.producer_id, last.epoch):
         return last
@@ -83,7 +83,7 @@ def check_takes_part(handle: Handle, newest: Transaction, group: str) -> None:
 
 
 def _ahead(handle: Handle, newest: Transaction) -> RaftlogError:
-    """Its predecessor's end may have been answered before this coordinator knows that it is complete."""
+    """The error for a transaction later than the newest known one, which may still be ending."""
     if newest.state in ENDING and handle.epoch == newest.epoch + 1:
         return TransactionEnding(
             f"the transaction before {handle} is not complete yet; retry", retry_after_ms=20

@@ -43,7 +43,7 @@ class KeptRequests:
         return None if row is None else _decoded(row)[1]
 
     def oldest(self, client: str = "") -> Iterator[tuple[bytes, KeyedRequest]]:
-        """Digests and requests, the one that began first comes first; all, or those of one client."""
+        """Digests and requests, oldest first; all, or the requests of one client."""
         wanted = msgspec.msgpack.encode(client)
         for row in self.rows:
             if not client or wanted in row:
@@ -56,7 +56,7 @@ class KeptRequests:
         self.rows.arrange(lambda row: _decoded(row)[1].changed_ms)
 
     def copy(self) -> KeptRequests:
-        """The same requests, to be changed apart."""
+        """Copy the requests, for independent changes."""
         return KeptRequests(self.rows.copy())
 
 

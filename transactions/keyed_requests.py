@@ -69,7 +69,7 @@ def claimed(claim: Claim, transaction: Handle, wall_ms: int) -> Row:
 
 
 def decided(digest: bytes, answer: bytes | None, state: TransactionsState, wall_ms: int) -> Row:
-    """What stands beside the decision about the transaction of a request: its answer, or its end."""
+    """The row written with the decision about the transaction of a request: its answer, or its deletion."""
     if answer is None:
         return RequestKey(digest), None
     before = state.requests.get(digest)

@@ -57,7 +57,7 @@ class Answered:
 
 
 class OneShots:
-    """The one-shot transactions of one broker."""
+    """Runs one-shot transactions of one broker."""
 
     def __init__(self, node_id: NodeId, service: TransactionService) -> None:
         self._node_id = node_id
@@ -211,7 +211,7 @@ class OneShots:
 
 
 def _nothing_visible(error: Unknown, transaction: str) -> CommitUnknown:
-    """Whatever has happened: without a commit it is aborted."""
+    """The error that says that no record is visible: without a commit the transaction is aborted."""
     return CommitUnknown(
         f"{error}; nothing is visible, and its transaction is aborted",
         committed=False,

@@ -1,4 +1,4 @@
-"""What one coordinator knows of transactions that partitions find open: a pure decision.
+"""The outcomes of transactions that partitions find open, as far as one coordinator knows them. Pure.
 
 A transaction is complete only when each of its partitions has acknowledged its marker. So a leader that
 still finds it open has lost the marker, in an unsafe recovery, if no coordinator has it open.
@@ -13,7 +13,7 @@ from transactions.state import TransactionsState
 
 
 def known(state: TransactionsState, asked: Iterable[TransactionNumber]) -> Known:
-    """Those that are still open, and those that are known to be committed."""
+    """The asked transactions that are still open, or known to be committed."""
     still_open: list[TransactionNumber] = []
     committed: list[TransactionNumber] = []
     for number in sorted(set(asked)):

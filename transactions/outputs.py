@@ -33,7 +33,7 @@ class Outputs(outputs.Outputs[Reply, Row, Mark]):
     state: TransactionsState
 
     def put(self, row: Row) -> None:
-        """See ``raftlog.hosting.outputs.Outputs.put``."""
+        """Apply a row to the state; see ``raftlog.hosting.outputs.Outputs.put``."""
         self.state.put(*row)
 
     def mark(self, name: str, transaction: Transaction, *, is_commit: bool) -> None:

@@ -33,7 +33,7 @@ Participant = tuple[str, int]
 
 
 class State(enum.StrEnum):
-    """Where a transactional id stands."""
+    """The state of a transactional id."""
 
     EMPTY = "empty"  # its next transaction has no partition yet, and it had none before
     ONGOING = "ongoing"
@@ -73,7 +73,7 @@ class Handle(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Handle | None:
-        """What ``str`` has written; None for every other text."""
+        """Parse a handle that ``str`` has written; None for every other text."""
         found = _HANDLE.fullmatch(text)
         if found is None:
             return None
@@ -82,7 +82,7 @@ class Handle(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """How a transaction has ended."""
+    """The outcome of a transaction that has ended."""
 
     producer_id: int
     epoch: int

@@ -56,7 +56,7 @@ class Join(msgspec.Struct, tag="join", frozen=True, kw_only=True):
 
     @property
     def transactional_id(self) -> str:
-        """Of the transaction."""
+        """The transactional id of ``transaction``."""
         return self.transaction.transactional_id
 
 
@@ -72,7 +72,7 @@ class End(msgspec.Struct, tag="end", frozen=True, kw_only=True):
 
     @property
     def transactional_id(self) -> str:
-        """Of the transaction."""
+        """The transactional id of ``transaction``."""
         return self.transaction.transactional_id
 
 
@@ -84,7 +84,7 @@ class Prepare(msgspec.Struct, tag="prepare", frozen=True, kw_only=True):
 
     @property
     def transactional_id(self) -> str:
-        """Of the transaction."""
+        """The transactional id of ``transaction``."""
         return self.transaction.transactional_id
 
 
@@ -104,7 +104,7 @@ class BeginRun(msgspec.Struct, tag="begin-run", frozen=True, kw_only=True):
 
     @property
     def transactional_id(self) -> str:
-        """What selects the coordinator: the key alone."""
+        """The key, which alone selects the coordinator."""
         return self.key
 
 
@@ -123,7 +123,7 @@ class CommitBatch(msgspec.Struct, tag="commit-batch", frozen=True, kw_only=True)
 
     @property
     def transactional_id(self) -> str:
-        """What selects the coordinator: the key alone."""
+        """The key, which alone selects the coordinator."""
         return self.key
 
 
@@ -136,7 +136,7 @@ class AbortBatch(msgspec.Struct, tag="abort-batch", frozen=True, kw_only=True):
 
     @property
     def transactional_id(self) -> str:
-        """What selects the coordinator: the key alone."""
+        """The key, which alone selects the coordinator."""
         return self.key
 
 
@@ -164,7 +164,7 @@ class ReadTransaction(msgspec.Struct, tag="read", frozen=True, kw_only=True):
 
 
 class ListTransactions(msgspec.Struct, tag="list", frozen=True, kw_only=True):
-    """The newest transactions of one coordinator, or only those that hold back readers.
+    """List the newest transactions of one coordinator, or only transactions that hold back readers.
 
     Up to ``count_max`` behind an id, in the order of the ids.
     """
@@ -175,7 +175,7 @@ class ListTransactions(msgspec.Struct, tag="list", frozen=True, kw_only=True):
 
 
 class ReadOutcomes(msgspec.Struct, tag="read-outcomes", frozen=True, kw_only=True):
-    """What one coordinator knows of transactions that are open in a partition."""
+    """Ask one coordinator for the outcomes of transactions that are open in a partition."""
 
     transactions: tuple[TransactionNumber, ...]
 
@@ -211,11 +211,11 @@ class AnsweredBefore(msgspec.Struct, tag="answered-before", frozen=True, kw_only
 
 
 class NeedsProducerId(msgspec.Struct, tag="needs-producer-id", frozen=True):
-    """Nothing was done: repeat the request with a new producer id."""
+    """The request was not carried out: repeat it with a new producer id."""
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):
-    """It holds now."""
+    """The request is done."""
 
 
 class Ended(msgspec.Struct, tag="ended", frozen=True, kw_only=True):
@@ -249,7 +249,7 @@ class Listed(msgspec.Struct, tag="listed", frozen=True, kw_only=True):
 
 
 class Known(msgspec.Struct, tag="known", frozen=True, kw_only=True):
-    """Those that are open, and those that are committed; all others are aborted, forgotten, or elsewhere."""
+    """Open and committed transactions; all other transactions are aborted, forgotten, or elsewhere."""
 
     open: tuple[TransactionNumber, ...]
     committed: tuple[TransactionNumber, ...]

@@ -24,7 +24,7 @@ _NEW: Final = Transaction(producer_id=0, epoch=0, state=State.EMPTY)
 
 
 class Room:
-    """Of one partition of ``__transactions``. A client is an address."""
+    """The room in one partition of ``__transactions``, shared by clients. A client is an address."""
 
     def __init__(
         self,

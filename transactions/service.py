@@ -54,7 +54,7 @@ class TransactionService:
         calls: PeerCalls,
         new_producer_id: NewProducerId,
     ) -> None:
-        """``coordinators`` has those of this broker's replicas, by partition."""
+        """``coordinators`` are the coordinators of this broker's replicas, by partition."""
         self._topic = topic
         self._new_producer_id = new_producer_id
         self._coordinators: CoordinatorService[TransactionCoordinator, Request, Reply] = CoordinatorService(
@@ -62,11 +62,11 @@ class TransactionService:
         )
 
     async def partition_count(self, timeout_ms: int) -> int:
-        """Of ``__transactions``, which is created if it is missing. Raises ``RaftlogError``."""
+        """The partition count of ``__transactions``, created if it is missing. Raises ``RaftlogError``."""
         return await self._coordinators.partition_count(timeout_ms)
 
     async def confirmed_count(self, timeout_ms: int) -> int | None:
-        """The same, or None while the topic is missing. Raises ``NoLeader``."""
+        """The partition count of ``__transactions``, or None while it is missing. Raises ``NoLeader``."""
         return await self._coordinators.confirmed_count(timeout_ms)
 
     async def list_some(
@@ -81,7 +81,7 @@ class TransactionService:
         return merged([reply for reply in replies if isinstance(reply, Listed)], after, count_max)
 
     async def known(self, asked: Iterable[TransactionNumber], timeout_ms: int) -> Known:
-        """What all coordinators together know of transactions. Raises ``NoLeader``."""
+        """The transactions that any coordinator knows to be open or committed. Raises ``NoLeader``."""
         still_open: list[TransactionNumber] = []
         committed: list[TransactionNumber] = []
         for reply in await self._ask_all(ReadOutcomes(transactions=tuple(asked)), timeout_ms):

@@ -64,14 +64,14 @@ class TransactionsState(KeyedState[Key, Value]):
         self.open_states = Usage()  # how many are open, by state
 
     def restore(self, snapshot: bytes) -> None:
-        """See ``KeyedState.restore``: a snapshot has rows in the order of their keys, not of their times."""
+        """Restore a snapshot, and sort its rows by time instead of key; see ``KeyedState.restore``."""
         super().restore(snapshot)
         self.idle = dict(sorted(self.idle.items(), key=_changed_ms))
         self.sinks = dict(sorted(self.sinks.items(), key=_changed_ms))
         self.requests.arrange()
 
     def copy(self) -> TransactionsState:
-        """The same values, to be changed apart. A copy takes no snapshots."""
+        """Copy the state, for independent changes. A copy takes no snapshots."""
         copied = TransactionsState().without_snapshots()
         copied.transactions = dict(self.transactions)
         copied.open, copied.idle = dict(self.open), dict(self.idle)
@@ -84,7 +84,7 @@ class TransactionsState(KeyedState[Key, Value]):
         return copied
 
     def take(self, key: Key, value: Value | None) -> None:
-        """What one record says."""
+        """Apply one record."""
         match key:
             case TransactionKey(name):
                 self._take_transaction(name, _shared(value) if isinstance(value, Transaction) else None)
@@ -98,11 +98,11 @@ class TransactionsState(KeyedState[Key, Value]):
                         self.keys.add(request.client, sign * size_of(request))
 
     def rows_of(self, key: Key) -> SnapshotRows | None:
-        """See ``KeyedState.rows_of``: those of requests are all that is kept of them."""
+        """The snapshot rows of a key; requests have separate rows, see ``KeyedState.rows_of``."""
         return self.requests.rows if isinstance(key, RequestKey) else super().rows_of(key)
 
     def kept_apart(self) -> tuple[SnapshotRows, ...]:
-        """See ``KeyedState.kept_apart``."""
+        """The snapshot rows of keyed requests; see ``KeyedState.kept_apart``."""
         return (self.requests.rows,)
 
     def unused_since(self, client: str) -> int | None:
@@ -123,7 +123,7 @@ class TransactionsState(KeyedState[Key, Value]):
         return self.began[0][0] if self.began else None
 
     def growth(self, name: str, before: Value | None, after: Value | None) -> int:
-        """How many bytes more the state has with another value of an id or a sink."""
+        """The growth of the state by another value of an id or a sink, in bytes."""
         return _size_of(name, after) - _size_of(name, before)
 
     def _take_transaction(self, name: str, after: Transaction | None) -> None:

@@ -199,7 +199,7 @@ class Workload(Simulation):
         await self._start_again()
 
     async def _fall_behind_the_log_start(self) -> None:
-        """Meanwhile the beginnings of the others' logs are deleted."""
+        """Stop the machine until the other replicas have deleted the beginnings of their logs."""
         self.counted.kill()
         for _ in range(14):
             await self._send(FADING, to=self.machines[0])
@@ -243,7 +243,7 @@ class Workload(Simulation):
         await self.make_topics_of(self._transactions, {})
 
     async def _move(self, topic: str, *nodes: int) -> None:
-        """Until the replicas are on these brokers and nowhere else."""
+        """Move the replicas to these brokers; returns once no other broker has a replica."""
         wish = MoveReplicas(topic, 0, tuple(NodeId(node) for node in nodes))
         await self._ask(lambda broker: broker.admin.change_replicas(wish, 1500))
         await self._until(lambda: all(self._has_moved(machine, wish) for machine in self.machines))

@@ -273,7 +273,7 @@ def report(
 def _note_unlisted(
     storage: Storage, catalogue: Catalogue, grace_s: float, *, removes: bool, is_damaged: bool
 ) -> None:
-    """Say how many files no manifest lists, and remove those that may go if asked to."""
+    """Print how many files no manifest lists, and remove the removable files if asked to."""
     from spark_io.archive.unlisted import find_unlisted, removable, remove
 
     found = find_unlisted(storage, now_s=time.time())
@@ -370,7 +370,7 @@ def _opened(archive: str) -> Iterator[tuple[Storage, Catalogue]]:
 
 
 def _in_words(error: Exception) -> str:
-    """The message of an error, with options of this command in place of those of Spark."""
+    """The message of an error, with options of this command in place of Spark options."""
     text = str(error)
     for of_spark, ours in _OPTIONS_OF_SPARK.items():
         text = text.replace(of_spark, ours)

@@ -51,7 +51,7 @@ class ClosedOutput:
         raise OutputClosed(CLOSED)
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing: no output is buffered."""
 
     def fileno(self) -> int:
         """Raises ``OSError``."""

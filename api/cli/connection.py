@@ -81,7 +81,7 @@ def unreachable(server: str, error: RaftlogError) -> NotSent:
 
 
 def with_likely_name(topics: Sequence[TopicDescription], error: TopicNotFound) -> TopicNotFound:
-    """The same error with the most similar name."""
+    """The error with the most similar topic name in its message."""
     from raftlog.client.topic_names import nearest
 
     name = str(error.details.get("topic"))

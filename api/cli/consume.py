@@ -119,7 +119,7 @@ RackOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """What to print. Without an ``end`` it is all existing messages, or with ``follow`` also new ones."""
+    """The messages to print. Without an ``end``: all existing messages, with ``follow`` also new ones."""
 
     partitions: Sequence[tuple[str, int]]
     start: Position
@@ -218,7 +218,7 @@ def _options(
     preset: str | None,
     selection: TagSelection | None,
 ) -> ConsumerSettings:
-    """Those of a member of a group."""
+    """The settings of a member of a group."""
     wanted = TagSelection() if selection is None else selection
     return {
         "reset": start,
@@ -319,7 +319,7 @@ class _Skips:
 
 
 def _with_remedy(error: UndecodableBatch) -> UndecodableBatch:
-    """The same error with the options that help."""
+    """The error with the options that help in its message."""
     topic, partition, offset, following = (
         error.details[name] for name in ("topic", "partition", "offset", "next_offset")
     )

@@ -68,7 +68,7 @@ def contexts_path() -> Path:
 
 
 def address_of_context(name: str | None) -> str | None:
-    """The address of this context, or of the one in use; ``None`` without one. Raises ``InvalidContexts``."""
+    """The URL of a context, or of the current context; ``None`` without one. Raises ``InvalidContexts``."""
     contexts = read_contexts()
     chosen = contexts.current if name is None else name
     return None if chosen is None else contexts.url(chosen)

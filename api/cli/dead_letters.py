@@ -233,7 +233,7 @@ def _write_letter(letter: DeadLetter) -> None:
 
 
 def _in_json(letter: DeadLetter, *, has_value: bool) -> Row:
-    """As in the response of a broker."""
+    """A dead letter as JSON, as in the response of a broker."""
     from api.resources.json_values import ABSENT, as_it_looks, headers_in_json, key_in_json
 
     key, key_encoding = key_in_json(letter.key)

@@ -139,7 +139,7 @@ def _join(joining: _Joining, data: Path) -> tuple[BrokerAdmitted, Path]:
 
 
 def _admission_id(request: AdmitBroker) -> str:
-    """The same for the same token and options: the command that is repeated lets the same broker join."""
+    """The admission id of a token and options, equal for a repeated command: only one broker joins."""
     return hashlib.sha256(msgspec.json.encode(request)).hexdigest()[:32]
 
 

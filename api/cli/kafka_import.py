@@ -148,7 +148,7 @@ def _loss(lost: Lost) -> str:
 
 
 async def _target(client: AsyncClient, source: Source, wanted: _Wanted) -> TopicDescription:
-    """The topic for the records and the one for the accounts, which are created if they are missing."""
+    """The topic for the records. Creates it, and the topic for the accounts, if they are missing."""
     from api.kafka_import.copying import accounts_of
 
     count = len(source.partitions)

@@ -38,7 +38,7 @@ class JsonLine(bodies.NewRecord):
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Lines are values, all with the same key, if any."""
+    """A format whose lines are values, all with one key, if any."""
 
     key: bytes | None = None
 
@@ -159,5 +159,5 @@ def _behind_line(source: BufferedReader) -> bytes:
 
 
 def whole(source: BufferedReader) -> Iterator[list[bytes]]:
-    """All of a source as one line, up to one byte more than the largest record."""
+    """The whole source as one line, up to one byte more than the largest record."""
     yield [source.read(LINE_BYTES_MAX + 1)]

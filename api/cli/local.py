@@ -295,7 +295,7 @@ class Started:
 
     @property
     def end(self) -> str:
-        """How it ended, and how to start it."""
+        """The message that tells how the broker ended, and how to start it."""
         status = self.process.returncode
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         command = shlex.join(["raftlog", "serve", "--config", str(self.config)])

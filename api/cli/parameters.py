@@ -114,7 +114,7 @@ class _WholeNumberInRange(_WholeNumber, click.IntRange):
 
 
 class FiniteNumber(click.FloatRange):
-    """Not ``nan``, which is in every range."""
+    """A finite number in a range: ``nan`` is refused, which is in every range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
         number = float(super().convert(value, param, ctx))

@@ -52,7 +52,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        """The same memory each time: bodies are counted, not kept."""
+        """One buffer for all reads: bodies are counted, not kept."""
         return _MEMORY
 
     def buffer_updated(self, count: int) -> None:

@@ -63,7 +63,7 @@ def group_lags(brokers: Sequence[BrokerDescription]) -> dict[str, int]:
 
 
 def _scraped(brokers: Sequence[BrokerDescription], names: Sequence[str]) -> list[Mapping[str, Series]]:
-    """These metrics of each broker that is alive and answers; all brokers are asked at once."""
+    """The named metrics of each broker that is alive and answers; all brokers are asked at once."""
     urls = [broker.http for broker in brokers if broker.alive]
     found: list[Mapping[str, Series]] = []
     threads = [Thread(target=_collect, args=(url, names, found), daemon=True) for url in urls]

@@ -30,7 +30,7 @@ IdArgument = Annotated[str, Argument(metavar="ID", help="The id of a schedule.")
 
 
 class Policy(enum.StrEnum):
-    """What happens to missed instants."""
+    """The policy for missed instants."""
 
     SKIP = "skip"
     ONCE = "once"

@@ -33,7 +33,7 @@ class BatchSender:
     def __init__(
         self, transport: asyncio.Transport, head: bytes, answer: BatchesAnswer, answers: AnswersInFlight
     ) -> None:
-        """Nothing that was written to the transport before may be unsent."""
+        """The transport must have sent all earlier bytes."""
         self._socket = cast("socket.socket", transport.get_extra_info("socket")).dup()
         self._abort = transport.abort
         self._answers = answers
@@ -72,7 +72,7 @@ class BatchSender:
             self._room.set_result(None)
 
     async def _send_more(self) -> _Sent:
-        """Not cancelled while its thread uses the descriptor."""
+        """Send on a thread, which is not cancelled while it uses the descriptor."""
         self._turn = asyncio.ensure_future(on_thread(self._send_until_full))
         return await asyncio.shield(self._turn)
 
@@ -125,7 +125,7 @@ class BatchSender:
 
 
 def _behind(count: int, views: list[memoryview]) -> list[memoryview]:
-    """What is left of these bytes behind the first ones."""
+    """The bytes behind the first ``count`` bytes."""
     while views and count >= len(views[0]):
         count -= len(views[0])
         views = views[1:]

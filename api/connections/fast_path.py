@@ -213,7 +213,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def _begin(self, data: bytes | bytearray, count: int) -> None:
-        """Begin with the first ``count`` bytes."""
+        """Serve the request in the first ``count`` bytes, or hand the connection over."""
         request = self._request = self._read(data, count)
         if request is None:
             self._hand_over(bytes(memoryview(data)[:count]))

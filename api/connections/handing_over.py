@@ -31,7 +31,7 @@ def deliver(current: Callable[[], asyncio.BaseProtocol], data: bytes) -> None:
 
 
 def _filled(room: memoryview, data: memoryview) -> int:
-    """How many bytes fitted. Nobody holds the room afterwards, as its owner may enlarge it."""
+    """Return the number of bytes copied. Nobody holds the room afterwards, as its owner may enlarge it."""
     count = min(len(room), len(data))
     room[:count] = data[:count]
     return count

@@ -20,7 +20,7 @@ CLIENT_SHARE = 4  # an address may have this part of all connections
 
 
 class HttpListener:
-    """See the module.
+    """The HTTP listener of one broker.
 
     Handlers are not cancelled when a client disconnects: a write continues, and ``DisconnectWatcher`` ends
     waiting reads. ``bodies`` decompresses bodies, within its limit. The rest of a refused

@@ -55,7 +55,7 @@ class Head(NamedTuple):
 
 
 class PlainRequest:
-    """See ``Request``."""
+    """A plain request; see ``Request``."""
 
     __slots__ = (
         "_client",

@@ -80,7 +80,7 @@ class AnswersInFlight:
 
     @contextmanager
     def waiting(self, size_bytes: int, abort: Callable[[], None]) -> Iterator[None]:
-        """The same for a writer that waits itself."""
+        """Count a response as unread until the block ends, in which its writer waits; see ``wait``."""
         owner = object()
         self.wait(owner, size_bytes, abort)
         try:

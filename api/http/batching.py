@@ -1,4 +1,4 @@
-"""Appends small produces that arrive at the same time as one batch.
+"""Appends small produces that arrive together as one batch.
 
 Decides: which requests share a batch, and how long one waits for others: not at all while few batches
 of its queue are in flight, else until one of them is answered, and never longer than ``HOLD_S``. So a single

@@ -173,7 +173,7 @@ async def _read_chunks(
 
 
 def _allowed_s(limits: Limits, received_bytes: int) -> float:
-    """How long after its beginning more of a body must have arrived."""
+    """The seconds after the beginning of a body within which more must have arrived."""
     return min(limits.body_timeout_s, limits.body_grace_s + received_bytes / limits.body_rate_min)
 
 

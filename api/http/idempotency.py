@@ -51,7 +51,7 @@ def refuse_key(request: Request, why: str) -> None:
 
 
 def claim_of(request: Request, key: str, scope: str, body: bytes | bytearray, rng: Random) -> Claim:
-    """What identifies a request with a key, which is unique in its ``scope``.
+    """The claim of a request with a key, which is unique in its ``scope``.
 
     Equal requests have the same path, media type, headers of a raw body, and body. The query tells only how
     long to wait, and by which way.

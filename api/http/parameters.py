@@ -40,7 +40,7 @@ class WholeNumber:
 
     @property
     def schema(self) -> Mapping[str, object]:
-        """As JSON schema."""
+        """The range as JSON schema."""
         bounds = {"type": "integer", "minimum": self.low, "maximum": self.high}
         return bounds if self.default is None else {**bounds, "default": self.default}
 
@@ -112,7 +112,7 @@ def duration_text(milliseconds: int) -> str:
 
 
 def one_of(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """One of several words; the first is the default."""
+    """A query parameter that is a word of ``choices``; the first word is the default."""
     text = query.get(name, choices[0])
     if text not in choices:
         raise InvalidRequest(f"{name} is {text[:64]!r}; send {' or '.join(choices)}", field=name)
@@ -161,7 +161,7 @@ def position(text: str, name: str) -> Position:
 
 
 def position_or_time(text: str, name: str) -> Position:
-    """The same, and also a bare RFC 3339 time."""
+    """A position in a partition, or a bare RFC 3339 time."""
     return AtTime(time_ms(text, name)) if "T" in text[4:] and ":" not in text[:10] else position(text, name)
 
 

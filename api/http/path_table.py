@@ -47,7 +47,7 @@ class PathTable:
         return route, parameters
 
     def at(self, path: str) -> _Found:
-        """The same for all methods of a path."""
+        """The routes of a path as sent, by method, and its unescaped parameters. Raises ``PathNotFound``."""
         return self._found.get(path) or self._search(path)
 
     def _search(self, path: str) -> _Found:

@@ -1,4 +1,4 @@
-"""The most recent pages of event streams as bytes, for other readers of the same records.
+"""The most recent pages of event streams as bytes, for further readers of their records.
 
 Decides: which pages are kept, and that a page which several readers want at the same time is built once.
 Leaves to others: what identifies a page, and building it (``api.resources.events``).
@@ -63,7 +63,7 @@ class RecentEvents:
         self._under_construction[key] = asyncio.get_running_loop().create_future()
 
     def end(self, key: Hashable, page: ShownPage | None) -> None:
-        """It has built the page, or failed."""
+        """Note that the reader has built the page, or failed."""
         self._under_construction.pop(key).set_result(page and page._replace(open_bytes=0))
 
 
@@ -98,7 +98,7 @@ class RecentPage:
                 has_place = True
 
     def built(self, page: ShownPage) -> None:
-        """This reader has built the page."""
+        """Keep the page that the reader has built, and give it to waiting readers."""
         self._recent.keep(self._key, page)
         self._end(page)
 

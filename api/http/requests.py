@@ -43,7 +43,7 @@ class Request(Protocol):
 
     @property
     def path_qs(self) -> str:
-        """As it was sent, with the query."""
+        """The path as it was sent, with the query."""
 
     @property
     def query_string(self) -> str:
@@ -63,7 +63,7 @@ class Request(Protocol):
 
     @property
     def content_length(self) -> int | None:
-        """As announced."""
+        """The announced length of the body in bytes."""
 
     @property
     def content(self) -> Body:
@@ -83,7 +83,7 @@ class RememberedRequest(Request, Protocol):
 
     @property
     def found(self) -> Found:
-        """What handlers have read from the head."""
+        """The values that handlers have read from the head."""
 
 
 def client_of(request: Request) -> str:

@@ -112,7 +112,7 @@ class Call:
         await self.hear_of_partitions((topic, 0) for topic in topics)
 
     async def hear_of_partitions(self, targets: Iterable[tuple[str, int]]) -> None:
-        """The same for partitions of topics: they may have been added."""
+        """Before denying one of these partitions, ask the controller: partitions may have been added."""
         if not all(self._is_known(topic, partition) for topic, partition in targets):
             await self.services.controller.current_image(CONFIRM_MS)
 
@@ -127,7 +127,7 @@ class Call:
         return topic is None or self._is_known(topic, self.partition_number or 0)
 
     async def hear_of_path(self) -> None:
-        """The same as ``hear_of`` for what the path names."""
+        """Before denying the topic or partition of the path, ask the controller as ``hear_of`` does."""
         if (topic := self.match_info.get("topic")) is not None:
             await self.hear_of_partitions([(topic, self.partition_number or 0)])
 

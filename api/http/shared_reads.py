@@ -1,4 +1,4 @@
-"""Reads of event streams that wait for the same records: one read for all its readers.
+"""Shared reads of event streams: one read for all readers with an equal request.
 
 Decides: which readers share a read, namely those that ask for the same while it is under way. Leaves to
 others: reading, and what is written (``api.resources.events``). All readers get the same result or error.
@@ -26,7 +26,7 @@ class SharedReads:
         return len(self._under_way)
 
     def join(self, asked: Asked, read: Read) -> asyncio.Future[FetchResult]:
-        """The result of the read under way for the same, else of ``read``, which begins now.
+        """The result of the read under way for ``asked``, else of ``read``, which begins now.
 
         The future belongs to its caller. A read ends early when all its futures are cancelled.
         """

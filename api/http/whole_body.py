@@ -1,4 +1,4 @@
-"""A body of known length, read from the socket into the one buffer that its handler gets.
+"""A body of known length, read from the socket into the buffer that its handler gets.
 
 Decides: how far the buffer grows before bytes arrive, and how far a client may be ahead of the handler.
 Leaves to others: limits, and how long to wait (``bodies``).
@@ -16,7 +16,7 @@ _ZEROS: Final = memoryview(bytes(STEP_BYTES))
 
 
 class WholeBody:
-    """See the module. ``missing`` are the bytes that have not arrived."""
+    """A body of known length. ``missing`` is the number of bytes that have not arrived."""
 
     __slots__ = ("_buffer", "_error", "_filled", "_is_dropped", "_read", "_resume", "_waiter", "missing")
 
@@ -39,7 +39,7 @@ class WholeBody:
         return self._resume is not None and self.missing > 0 and self._filled >= AHEAD_BYTES_MAX
 
     def room(self) -> memoryview | None:
-        """Where the next bytes belong; None if nobody wants them."""
+        """The memory for the next bytes of the body; None if nobody wants them."""
         if self._is_dropped:
             return None
         if self._filled == len(self._buffer):
@@ -65,7 +65,7 @@ class WholeBody:
     # The handler's side.
 
     def news(self) -> int:
-        """How many bytes have arrived since the last call."""
+        """Return the number of bytes that have arrived since the last call."""
         count = self._filled - self._read
         self._read = self._filled
         return count
@@ -109,7 +109,7 @@ class WholeBody:
         return bytes(memoryview(self._buffer)[begin : begin + self.news()])
 
     async def readany(self) -> bytes:
-        """The same, or the next ones; empty at the end."""
+        """The bytes that have arrived since the last call, or else the next bytes; empty at the end."""
         while self._read == self._filled and self.missing:
             await self.more(None)
         return self.read_nowait()

@@ -14,7 +14,7 @@ from raftlog.errors import Conflict, GroupNotFound
 
 
 class Moved(NamedTuple):
-    """A committed offset of a group in Kafka, and the one that it has now."""
+    """A committed offset of a group in Kafka, and the committed offset in the target."""
 
     group: str
     partition: int

@@ -70,7 +70,7 @@ class Selection:
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """Where a scan continues. Dead letters from ``end`` on are newer than the scan of their partition.
+    """The place to continue a scan. Dead letters from ``end`` on are newer than the scan of their partition.
 
     Records before ``at`` are read; those found in them may be open: offset and digest of the key. ``rest`` is
     the offset of the first dead letter that is left to the next page, or -1.
@@ -95,7 +95,7 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
             ) from None
 
     def cut(self, letters_max: int) -> Cursor:
-        """The same with at most so many dead letters; the others are left to the next page."""
+        """The cursor with at most so many dead letters; the others are left to the next page."""
         if len(self.found) <= letters_max:
             return self
         return msgspec.structs.replace(self, rest=self.found[letters_max][0], found=self.found[:letters_max])
@@ -223,7 +223,7 @@ def letter_of(stored: StoredRecord) -> FailedRecord | None:
 
 
 def digest_of(key: bytes | None) -> bytes:
-    """What a cursor keeps of a key."""
+    """The digest of a key, as a cursor keeps it."""
     return hashlib.blake2b(key or b"", digest_size=_DIGEST_BYTES).digest()
 
 

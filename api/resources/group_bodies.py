@@ -62,7 +62,7 @@ def milliseconds(value: wire.Duration, field: str, bounds: tuple[int, int]) -> i
 
 
 async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commit:
-    """Offsets of a body, for the topics that have these names now, without those of removed partitions.
+    """The commit of a body's offsets, for the topics with these names now, without removed partitions.
 
     Raises ``TopicNotFound``, ``PartitionNotFound`` and ``InvalidRequest``.
     """

@@ -75,7 +75,7 @@ class _Poll:
         return ms_until(self.ends_at, at_least=0)
 
     def given(self) -> dict[TopicPartition, int]:
-        """Where the request says to read: behind what it acknowledges, or at its positions.
+        """The offsets at which the request says to read: behind what it acknowledges, or at its positions.
 
         The member begins where the group is if the acknowledgement was refused, or was of an earlier
         generation: others may have come further.
@@ -177,7 +177,7 @@ async def _joined(state: _Poll) -> bool:
 
 
 async def _join_request(state: _Poll) -> Join:
-    """With the subscription of the request, or that of the member as it is known."""
+    """The join of a member, with the subscription of the request, or else the known subscription."""
     wanted = state.wanted
     request = Join(
         group=state.group,
@@ -248,7 +248,7 @@ async def _place(state: _Poll) -> None:
 
 
 async def _reset(state: _Poll, target: TopicPartition) -> int:
-    """Where a partition without a committed offset begins. The end of now is committed: it would move."""
+    """The offset at which to begin without a committed offset. The end of now is committed: it would move."""
     if state.wanted.reset == "fail":
         raise OffsetOutOfRange(
             f"reset: group {state.group} has no committed offset of {target}, and reset is 'fail'; commit an "

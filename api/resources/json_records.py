@@ -47,7 +47,7 @@ _ESCAPE = re.compile(rb"\\")
 
 
 class _Counter(threading.local):
-    """How many more records the body that this thread counts may have."""
+    """The number of records that the body counted by this thread may still have."""
 
     count_max = left = 0
 
@@ -192,7 +192,7 @@ def spread(placed: Sequence[Placed], partition_count: int, rng: Random) -> dict[
 def build_batches(
     records: Sequence[Record], *, bytes_max: int, now_ms: int, producer: Producer | None
 ) -> list[bytes]:
-    """As few batches as possible for the records, none above ``bytes_max``. Raises ``RecordTooLarge``.
+    """Build as few batches as possible for the records, none above ``bytes_max``. Raises ``RecordTooLarge``.
 
     With a sequence it is one batch, to which the sequence belongs.
     """

@@ -58,7 +58,7 @@ async def produce_once(
 
 
 async def claimed(call: Call, key: str, body: bytes | bytearray, *, scope: str) -> Claim:
-    """What identifies a request with a key."""
+    """The claim of a request with a key."""
     work = partial(claim_of, call.request, key, scope, body, call.services.rng)
     return await computed(work, is_short=len(body) <= WHOLE_BYTES_MAX)
 

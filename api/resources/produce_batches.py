@@ -48,7 +48,7 @@ async def produce_batches(call: Call, target: TopicPartition) -> web.Response:
 
 
 def _transaction_of(producer: Producer, body: bytes | bytearray) -> str | None:
-    """Of batches, which have its producer in their headers; the leader compares them with one another."""
+    """The transactional id of batches. Checks the producer of the first batch; the leader checks the rest."""
     first = parse_header(body) if len(body) >= HEADER_BYTES else None
     if first is not None and (first.producer_id, first.producer_epoch) != producer[:2]:
         raise InvalidRequest(

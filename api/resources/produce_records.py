@@ -123,7 +123,7 @@ def _batches_of(
 
 
 def records_max(call: Call, key: str | None) -> int:
-    """Of one request. An answer that is kept for a key has a bounded size."""
+    """The largest number of records in one request. An answer that is kept for a key has a bounded size."""
     count_max = call.services.limits.records_per_request_max
     return count_max if key is None else min(count_max, KEYED_RECORDS_MAX)
 
@@ -164,7 +164,7 @@ def _shared_part(placed: Sequence[Placed], bytes_max: int, now_ms: int) -> Part 
 async def _append_with_others(
     call: Call, topic: TopicInfo, placed: Sequence[Placed], part: Part
 ) -> web.Response:
-    """One request in a batch shared with others that arrive at the same time."""
+    """Append the records of one request in a batch shared with other requests."""
     partition = placed[0].partition
     partitions = range(topic.writable_partitions) if partition is None else (partition,)
     try:

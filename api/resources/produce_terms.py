@@ -1,4 +1,4 @@
-"""What the heads of requests to produce say, before their bodies are read.
+"""The terms in the heads of requests to produce, before their bodies are read.
 
 Decides: which parameters and headers go together. Raises ``InvalidRequest`` naming the field.
 """
@@ -22,7 +22,7 @@ NOT_YET = ("If-Offset", "Raftlog-Fence")
 
 
 class BatchTerms(NamedTuple):
-    """What the head of a produce of batches says."""
+    """The terms in the head of a produce of batches."""
 
     acks: Acks
     timeout_ms: int
@@ -51,7 +51,7 @@ def batch_terms(call: Call) -> BatchTerms:
 
 
 class RecordTerms(NamedTuple):
-    """What the head of a produce of records says."""
+    """The terms in the head of a produce of records."""
 
     media_type: str
     key: str | None

@@ -113,7 +113,7 @@ async def dead_letter(call: Call) -> web.StreamResponse:
 
 
 async def describe(call: Call) -> web.StreamResponse:
-    """How far a queue has come."""
+    """Respond with the progress of a queue."""
     topic, group = await _worked_off(call), name_of(call, "group")
     view = await _asked(call, ReadQueue(group=group, topic=topic.name), QueueView)
     return json_response(

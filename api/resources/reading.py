@@ -63,7 +63,7 @@ async def first_page(
 async def read_at_once(
     call: Call, target: TopicPartition, request: FetchRequest, gateway: GatewayPort | None = None
 ) -> FetchResult:
-    """The same, uncounted. Errors have what only this side knows: the offset, or the leader's address."""
+    """Read records, uncounted. Errors have details of this side: the offset, or the leader's address."""
     try:
         return await (gateway or call.services.gateway).fetch(target, request)
     except NotLeader as error:

@@ -47,8 +47,9 @@ class RedrivenJobs:
         return cls(call, topic, found.topic_id, group, TagSelection.in_fields(queue))
 
     async def found(self, letters: Sequence[Letter]) -> list[Letter]:
-        """Those whose records are in the topic as they failed, and are jobs by the tags of the queue; of a
-        deleted topic of this name none is.
+        """The dead letters whose records are in the topic as they failed, and are jobs by the queue's tags.
+
+        A record of a deleted topic of this name is not in the topic.
         """
         return [letter for letter in letters if await self._is_there(letter.record)]
 

@@ -72,7 +72,7 @@ async def create(call: Call) -> web.StreamResponse:
 
 
 async def list_schedules(call: Call) -> web.StreamResponse:
-    """All schedules, or those of a topic."""
+    """List all schedules, or the schedules of a topic."""
     limit = min(wire.SHOWN_MAX, pagination.LIMIT.of(call.query, "limit"))
     after = _after(call.query.get("page_token"))
     service, timeout_ms = call.services.delayed, call.services.limits.control_timeout_ms
@@ -98,13 +98,13 @@ async def change(call: Call) -> web.StreamResponse:
 
 
 async def delete_schedule(call: Call) -> web.StreamResponse:
-    """It fires no more."""
+    """Delete a schedule."""
     await call.services.delayed.delete_schedule(_name(call), call.services.limits.control_timeout_ms)
     return web.Response(status=204)
 
 
 async def _topic(call: Call, name: str) -> TopicInfo:
-    """Its record is checked as that of a delayed message."""
+    """The topic of a schedule; asks the controller before denying it. Raises ``TopicNotFound``."""
     topics = call.services.controller.image.topics
     if name not in topics:
         image = await call.services.controller.current_image(call.services.limits.control_timeout_ms)

@@ -105,7 +105,7 @@ class BrokerDelays:
 
 
 class BrokerDelivery:
-    """See ``delayed.coordinator.Delivery``."""
+    """Delivers messages through the gateway; implements ``delayed.coordinator.Delivery``."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class BrokerDelivery:
         self._ahead = ReadAhead()
 
     def batch_bytes_max(self, topic: str) -> int:
-        """Of a topic that may be gone by now."""
+        """The bytes of records that a batch of a topic may have; 1 if the topic is gone."""
         found = self._controller.image.topics.get(topic)
         if found is None:
             return 1
@@ -131,7 +131,7 @@ class BrokerDelivery:
         return number(config, "max.message.bytes") - HEADER_BYTES
 
     async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
-        """See the port. Raises ``DelayedNotFound`` for a message that compaction has removed.
+        """Read accepted messages. Raises ``DelayedNotFound`` for a message that compaction has removed.
 
         A batch has messages for several moves: the first one reads it, and the others wait for what it keeps.
         """
@@ -153,7 +153,7 @@ class BrokerDelivery:
         return [found[offset] for offset in offsets]
 
     def begin(self, partition: int, *, is_led: bool) -> None:
-        """See the port."""
+        """Begin a new epoch of a partition, without messages that were read ahead."""
         self._ahead.begin(partition, is_led=is_led)
 
     def _take_kept(self, partition: int, offset: int, found: dict[int, Message]) -> bool:
@@ -191,7 +191,7 @@ class BrokerDelivery:
         sequence: int,
         timeout_ms: int,
     ) -> None:
-        """See the port: a broker with old metadata asks before it takes a topic for gone."""
+        """Append a batch at its target; old metadata is refreshed before a topic counts as gone."""
         try:
             self._check(lane, messages)
         except (TopicNotFound, PartitionNotFound, InvalidRequest, PartitionDecommissioned):
@@ -215,7 +215,7 @@ class BrokerDelivery:
             raise NoLeader(f"{target} is being created or deleted: {error}", retry_after_ms=200) from error
 
     def targets_of(self, lane: LaneKey, messages: Sequence[Message]) -> tuple[int, ...]:
-        """See the port: keys decide again; what has none goes with the others of its lane."""
+        """The new target partitions: by key, or one for all messages of the lane without a key."""
         topic = self._controller.image.topics.get(lane.topic)
         count = lane.partition if topic is None else min(topic.writable_partitions, lane.partition)
         return tuple(
@@ -224,18 +224,18 @@ class BrokerDelivery:
         )
 
     async def new_producer_id(self, timeout_ms: int) -> int:
-        """See the port."""
+        """Allocate a producer id."""
         (allocated,) = await self._controller.allocate_producer_ids(1, timeout_ms)
         return self._producer_ids.id_of(allocated)
 
     async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
-        """See the port."""
+        """The lanes whose partition is gone by confirmed metadata."""
         if any(map(self._is_gone, lanes)):
             await self._controller.current_image(CONFIRM_MS)
         return set(filter(self._is_gone, lanes))
 
     async def deleted(self, topics: Collection[TopicKey]) -> Set[TopicKey]:
-        """See the port."""
+        """The topics that are deleted by confirmed metadata."""
         if any(map(self._is_deleted, topics)):
             await self._controller.current_image(CONFIRM_MS)
         return set(filter(self._is_deleted, topics))

@@ -109,7 +109,7 @@ class BrokerGroups:
 
 
 class ConsumedTopics:
-    """See ``groups.ports``."""
+    """The topics that groups consume; implements ``groups.ports.Topics``."""
 
     def __init__(self, controller: ControllerPort, gateway: GatewayPort) -> None:
         self._controller = controller
@@ -148,7 +148,7 @@ class ConsumedTopics:
         return None if found is None else found.topic_id
 
     async def exists(self, topic: str, topic_id: str) -> bool:
-        """See the port: a broker that starts, or has lost its metadata, asks before it denies a topic."""
+        """Whether a topic has this id; the controller confirms the metadata before a topic is denied."""
         if self.topic_id(topic) != topic_id and topic_id not in self._gone:
             await self._controller.current_image(CONFIRM_MS)
             if self.topic_id(topic) != topic_id:
@@ -170,7 +170,7 @@ class ConsumedTopics:
         return Extent(result.log_start_offset, result.high_watermark)
 
     async def extents(self, places: Collection[Place]) -> dict[Place, Extent | None]:
-        """See the port."""
+        """The readable offsets of partitions; see ``groups.ports.Topics.extents``."""
         found = zip(places, await gathered(map(self._asked, places)), strict=True)
         return {place: extent for place, (is_known, extent) in found if is_known}
 
@@ -191,7 +191,7 @@ class ConsumedTopics:
         return log if archived_from is None else Extent(min(archived_from, log.start), log.end)
 
     async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
-        """See the port. It steps over control records, compacted and aborted ones."""
+        """Find the first record at or after an offset; skips control, compacted and aborted records."""
         where, bytes_max = TopicPartition(topic, partition), 1
         while True:
             try:

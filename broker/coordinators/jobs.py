@@ -45,7 +45,7 @@ _log = logging.getLogger("raftlog.groups")
 
 
 class BrokerJobs:
-    """See ``groups.ports.Jobs``."""
+    """Finds jobs and stores dead letters through the gateway; implements ``queues.ports.Jobs``."""
 
     def __init__(self, controller: ControllerPort, gateway: GatewayPort, clock: Clock) -> None:
         self._controller = controller
@@ -54,7 +54,7 @@ class BrokerJobs:
         self._burials = asyncio.Semaphore(BURIALS_MAX)
 
     async def look(self, look: Look) -> Looked:
-        """See the port. Raises ``TopicNotFound`` for a topic that was made again."""
+        """Find the next jobs of a partition. Raises ``TopicNotFound`` for a topic that was created again."""
         if await self._topic(look.topic, look.topic_id) is None:
             raise TopicNotFound(f"the topic {look.topic} was deleted", topic=look.topic)
         request = FetchRequest(
@@ -90,7 +90,7 @@ class BrokerJobs:
         return await computed(partial(_jobs_of, look, result), is_short=is_short)
 
     async def bury(self, bury: Bury) -> None:
-        """See the port."""
+        """Store a job in the dead-letter topic; see ``queues.ports.Jobs.bury``."""
         async with self._burials:
             source = await self._topic(bury.topic, bury.topic_id)
             stored = None if source is None else await self._record(bury)

@@ -86,13 +86,13 @@ class BrokerTransactions:
     async def join(
         self, transactional_id: str, transaction: TransactionName, target: TopicPartition, timeout_ms: int
     ) -> None:
-        """See ``partitions.replica.participant.JoinTransaction``."""
+        """Join a partition to a transaction; see ``partitions.replica.participant.JoinTransaction``."""
         handle = Handle(transactional_id, transaction.producer_id, transaction.epoch)
         partition = target.topic, target.partition
         await self.service.ask(Join(transaction=handle, partitions=(partition,)), timeout_ms=timeout_ms)
 
     async def check_open(self, added: AddOffsets) -> None:
-        """See ``groups.unconfirmed.CheckOpen``. A description comes from a leader that was confirmed."""
+        """Raise unless a confirmed leader has the transaction open; see ``groups.unconfirmed.CheckOpen``."""
         handle = Handle.parse(added.transaction)
         if handle is None or (handle.producer_id, handle.epoch) != (added.producer_id, added.epoch):
             raise TransactionNotFound(f"{added.transaction} is no transaction")
@@ -103,7 +103,7 @@ class BrokerTransactions:
 
 
 class BrokerMarkers:
-    """See ``transactions.coordinator.Markers``."""
+    """Ends transactions in partitions and groups; implements ``transactions.coordinator.Markers``."""
 
     def __init__(self, controller: Controller, gateway: Gateway, groups: GroupService) -> None:
         self._controller = controller
@@ -119,7 +119,7 @@ class BrokerMarkers:
         coordinator_epoch: int,
         timeout_ms: int,
     ) -> None:
-        """See the port: a broker with old metadata asks before it takes a topic for gone."""
+        """Write a marker to a partition; old metadata is refreshed before a topic counts as gone."""
         marker = Marker(transaction.producer_id, transaction.epoch, is_commit, coordinator_epoch, 0)
         where = TopicPartition(*target)
         try:
@@ -129,7 +129,7 @@ class BrokerMarkers:
             await self._gateway.mark(where, marker, timeout_ms=timeout_ms)
 
     async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
-        """See the port: the service asks the controller before it takes ``__offsets`` for gone."""
+        """Tell a group the outcome; the service asks the controller before ``__offsets`` counts as gone."""
         request = EndOffsets(
             group=group,
             producer_id=transaction.producer_id,

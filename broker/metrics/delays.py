@@ -24,7 +24,7 @@ class DelayedMetrics(Collector):
     """A collector for a broker's registry."""
 
     def __init__(self, coordinators: Mapping[int, DelayedCoordinator], clock: Clock) -> None:
-        """``coordinators`` has those of this broker's replicas, by partition of ``__delayed``."""
+        """``coordinators`` are the coordinators of this broker's replicas, by partition of ``__delayed``."""
         self._coordinators = coordinators
         self._clock = clock
 

@@ -96,7 +96,7 @@ class GroupMetrics(Collector):
 
 
 def _queue_metrics(coordinators: Sequence[GroupCoordinator]) -> Iterator[Metric]:
-    """Of all queues together: a group that works off a topic has its lag as any other."""
+    """The metrics of all queues together: a group that works off a topic has a lag like any other group."""
     tallies = [each.tally for each in coordinators]
     counters = {
         "deliveries": ("Jobs delivered to workers.", [each.jobs_delivered for each in tallies]),

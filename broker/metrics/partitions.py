@@ -137,7 +137,7 @@ def _traffic_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _disk_metrics(broker: Broker) -> Iterator[Metric]:
-    """The disk of this broker, and those of the others."""
+    """The metrics of this broker's disk, and the number of brokers refused for an older copy of theirs."""
     yield GaugeMetricFamily("raftlog_disk_free_bytes", "Free space for logs.", broker.disk.free_bytes)
     yield GaugeMetricFamily(
         "raftlog_disk_reserve_bytes",

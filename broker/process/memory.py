@@ -26,7 +26,7 @@ def memory_bytes() -> int:
 
 
 def part_of_memory(most_bytes: int, part: int) -> int:
-    """This part of the memory, such as an eighth, and ``most_bytes`` at most."""
+    """The memory limit divided by ``part``, in bytes, but ``most_bytes`` at most and ``LEAST`` at least."""
     return max(LEAST, min(most_bytes, memory_bytes() // part))
 
 

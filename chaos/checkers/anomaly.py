@@ -1,4 +1,4 @@
-"""What the checkers report, and the verdict that follows."""
+"""The anomalies that the checkers report, and the verdict that follows."""
 
 from __future__ import annotations
 

@@ -168,6 +168,6 @@ class _Graph:
         return any(after in component for node in component for after in edges.get(node, ()))
 
     def shown(self, component: set[int]) -> str:
-        """Up to six of the operations."""
+        """The names of up to six operations of a component."""
         names = [self._labels[node] for node in sorted(component) if node < len(self._labels)]
         return f"{', '.join(names[:6])}{' and others' if len(names) > 6 else ''}"

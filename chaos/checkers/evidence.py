@@ -1,4 +1,4 @@
-"""What all checkers need of a history: the version order of each partition, and which values were read.
+"""The evidence of a history for all checkers: the version order of each partition, and the values read.
 
 The version order has what any poll returned, whatever its outcome, and the sends that must have committed.
 """

@@ -58,7 +58,7 @@ def _inside(poll: Poll, order: VersionOrder, first: int | None) -> Iterator[Anom
 def _compared(
     prefix: str, poll: Poll, last: int | None, index: int | None, value: str, is_bad: bool
 ) -> Iterator[Anomaly]:
-    """An unknown index counts as that of the neighbour."""
+    """Yield an anomaly if two indexes are not consecutive. An unknown index counts as consecutive."""
     if last is None or index is None or index == last + 1:
         return
     kind = f"{prefix}poll-skip" if index > last else f"{prefix}nonmonotonic-poll"

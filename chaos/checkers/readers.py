@@ -32,7 +32,7 @@ class Reader:
 
 
 def walk(history: History) -> Iterator[tuple[Poll, Reader]]:
-    """All polls, those of a process in order, each with its process as it was when it polled."""
+    """Yield each poll with its process as of that poll; the polls of each process are in order."""
     readers: defaultdict[int, Reader] = defaultdict(Reader)
     for assign in sorted(history.assigns, key=lambda assign: assign.invoked_s, reverse=True):
         readers[assign.process].assigns.append(assign)

@@ -43,7 +43,7 @@ def _invoked_s(send: Send) -> float:
 
 @dataclass(slots=True)
 class _Coverage:
-    """What one reader read of a partition without a break."""
+    """The offsets and values of a partition that one reader read without a break."""
 
     first: int
     last: int

@@ -45,7 +45,7 @@ async def main(settings: Settings) -> None:
 async def _live(
     settings: Settings, number: int, rng: random.Random, recorder: Recorder, ending: asyncio.Event
 ) -> None:
-    """One member after another, some with the name of the one before."""
+    """Run one member after another, some with the name of the previous member."""
     turn = 0
     while not ending.is_set():
         name = f"{settings.name}-{number}-{turn}"

@@ -42,7 +42,7 @@ def lost_records(history: GroupHistory) -> Iterator[Violation]:
 
 
 def two_owners(history: GroupHistory) -> Iterator[Violation]:
-    """In one generation two members had, or committed in, the same partition."""
+    """Two members had, or committed in, one partition in one generation."""
     claims = [(each.generation, number, each.member) for each in history.owned for number in each.partitions]
     claims += [(each.generation, each.partition, each.member) for each in history.committed]
     first: dict[tuple[int, int], str] = {}
@@ -96,7 +96,7 @@ def surprises(history: GroupHistory) -> Iterator[Violation]:
 
 
 def deliveries(history: GroupHistory) -> Counter[tuple[int, int, str]]:
-    """How often each record was delivered, by partition, offset and value."""
+    """The number of deliveries of each record, by partition, offset and value."""
     return Counter(
         (each.partition, offset, value) for each in history.delivered for offset, value in each.records
     )

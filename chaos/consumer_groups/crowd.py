@@ -27,7 +27,7 @@ class CrowdFailed(Exception):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process runs."""
+    """The settings of one process that runs members."""
 
     urls: list[str]
     group: str

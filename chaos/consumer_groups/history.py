@@ -1,4 +1,4 @@
-"""What members, producers and observers of one group saw: one JSON line per event.
+"""The events that members, producers and observers of one group saw: one JSON line per event.
 
 Times are seconds of the machine's monotonic clock, which all its processes share. A request and its response
 are one event: what it shows held at some moment between ``invoked_s`` and ``completed_s``. Requests without a

@@ -35,7 +35,7 @@ Body = TypeVar("Body")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the members of a crowd belong."""
+    """The brokers, the group and the topic of the members of a crowd."""
 
     urls: tuple[str, ...]
     group: str
@@ -44,7 +44,7 @@ class Place:
 
 @dataclass(slots=True)
 class _HttpMember:
-    """What both kinds of HTTP members do."""
+    """The common part of both kinds of HTTP members."""
 
     place: Place
     name: str
@@ -234,7 +234,7 @@ class ClientMember:
                 self.recorder.add(Delivered(member=self.name, partition=batch[0].partition, records=records))
 
     async def leave(self) -> None:
-        """It has left."""
+        """Return at once: ``run`` has left the group."""
 
 
 Member = ProtocolMember | PollMember | ClientMember

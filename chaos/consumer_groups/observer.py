@@ -29,7 +29,7 @@ class Observer:
         self._rng = rng
 
     def run(self, stopping: threading.Event) -> None:
-        """Until it is told to stop. Brokers that do not respond are passed over."""
+        """Observe the group until ``stopping`` is set. Brokers that do not respond are passed over."""
         while not stopping.wait(PAUSE_S):
             url = self._rng.choice(self._urls)
             try:

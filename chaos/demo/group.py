@@ -41,7 +41,7 @@ class GroupFailed(Exception):
 
 @dataclass(slots=True)
 class Counts:
-    """What the consumers have handled. A flight has one place in the log, so it counts once."""
+    """The flights that the consumers have handled. A flight has one place in the log, so it counts once."""
 
     carriers: dict[tuple[int, int], str] = field(default_factory=dict)  # by partition and offset
     deliveries: Counter[str] = field(default_factory=Counter)  # by consumer
@@ -216,7 +216,7 @@ def _begin(process: subprocess.Popen[bytes]) -> None:
 
 
 def _until(look: Callable[[], Found | None], what: str) -> Found:
-    """What ``look`` finds, once that is true. Raises ``GroupFailed``."""
+    """Call ``look`` until its result is true, and return the result. Raises ``GroupFailed``."""
     deadline = time.monotonic() + LIMIT_S
     while not (found := look()):
         if time.monotonic() > deadline:

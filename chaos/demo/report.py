@@ -1,4 +1,4 @@
-"""What the demo prints."""
+"""The output of the demo."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ def say(text: str) -> None:
 
 
 def compare(what: str, wanted: int, found: int) -> bool:
-    """Print a count beside the one that is right; whether they are equal."""
+    """Print a count beside the expected count; whether they are equal."""
     say(f"{what:<34}{found:>10,} of {wanted:,}{'' if found == wanted else '   <-- WRONG'}")
     return found == wanted

@@ -31,7 +31,7 @@ _Total = tuple[int, int, int]  # flights, flights that left, minutes of delay
 
 
 def why_not() -> str | None:
-    """What Spark lacks on this machine, None if nothing."""
+    """The reason why Spark cannot run on this machine, None if it can."""
     if shutil.which("java") is None:
         return "there is no Java; install a JRE of version 17 or newer, and run the demo again"
     if find_spec("pyspark") is None:
@@ -147,7 +147,7 @@ def _totals(client: Client) -> dict[str, list[_Total]]:
 
 
 def _added(rows: Sequence[tuple[str, bytes]]) -> dict[str, _Total]:
-    """The same without Spark."""
+    """The totals of each carrier, computed without Spark."""
     flights, departed, minutes = Counter[str](), Counter[str](), Counter[str]()
     for _, value in rows:
         flight = json.loads(value)

@@ -36,7 +36,7 @@ Headers = dict[str, str]
 
 
 def headers_of(transaction: str, records: int) -> Headers:
-    """What each output of one transaction carries."""
+    """The headers of each output of one transaction."""
     return {TRANSACTION_HEADER: transaction, OF_HEADER: str(records)}
 
 
@@ -96,7 +96,7 @@ class HttpCopier:
         return polled
 
     async def _abort(self) -> None:
-        """Nothing happens to a transaction that is committed."""
+        """Abort the transaction of this copier, unless it is committed."""
         path = transactions.ABORT.at(transaction=self._transactional_id)
         with contextlib.suppress(TransactionNotFound):
             await self.client.call("POST", path, None, {}, answer_s=ANSWER_S)
@@ -156,7 +156,7 @@ class ClientCopier:
                 await asyncio.sleep(PAUSE_S[1])
 
     async def leave(self) -> None:
-        """It has left."""
+        """Return at once: ``run`` has left the group."""
 
     async def _copy_all(self) -> None:
         async with (

@@ -1,4 +1,4 @@
-"""What is copied: the topics, and the record that stands for one input."""
+"""The copied data: the topics, and the record that stands for one input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Input:
 
     @classmethod
     def parse(cls, text: str) -> Input:
-        """What ``str`` has written. Raises ``ValueError``."""
+        """Parse the text that ``str`` has written. Raises ``ValueError``."""
         partition, _, offset = text.partition("/")
         return cls(int(partition), int(offset))
 

@@ -20,7 +20,7 @@ with warnings.catch_warnings():
 
 
 def read_copies(url: str, topics: Sequence[str], partitions: int) -> Iterator[Copy]:
-    """All that readers of committed records see, through one broker. Raises ``OSError``."""
+    """Read all copies that readers of committed records see, through one broker. Raises ``OSError``."""
     for topic in topics:
         for partition in range(partitions):
             yield from _read_partition(url, topic, partition)

@@ -48,7 +48,7 @@ class CopyingFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a run did and saw."""
+    """The verdict and the counts of a run."""
 
     verdict: Verdict
     inputs: int
@@ -71,7 +71,7 @@ class _Killer:
     failure: BaseException | None = None
 
     def run(self) -> None:
-        """Until it is told to stop; what it has ended runs again then."""
+        """Kill and restart brokers and processes until ``stopping`` is set. ``failure`` keeps an error."""
         try:
             kinds = [self._kill_process, self._kill_broker]  # each at least once
             while not self.stopping.wait(self.rng.uniform(*self.pause_s)):

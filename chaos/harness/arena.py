@@ -41,7 +41,7 @@ class NoTarget(Exception):
 
 @dataclass(slots=True)
 class Arena:
-    """What faults act on. Means that this machine does not have are None or empty."""
+    """The cluster and the means of faults. Means that this machine does not have are None or empty."""
 
     cluster: ClusterView
     topic: str = field(default_factory=lambda: f"chaos-{secrets.token_hex(4)}")
@@ -75,7 +75,7 @@ class Arena:
 
     @contextmanager
     def hold_partition(self, draw: Draw) -> Iterator[bodies.PartitionDescription]:
-        """One with all its replicas, which no other fault moves until the block ends. Raises ``NoTarget``."""
+        """Hold a partition with all replicas: no other fault moves it in the block. Raises ``NoTarget``."""
         whole = [
             row
             for row in self.partitions().values()
@@ -213,7 +213,7 @@ class Draw:
         return self.rng.choice(list(free))
 
     def leaders(self, free: Sequence[int]) -> list[int]:
-        """Those of these brokers that lead a partition."""
+        """The brokers among ``free`` that lead a partition."""
         found = {row.leader for row in self.arena.partitions().values()}
         return sorted(broker for broker in found if broker is not None and broker in free)
 

@@ -100,15 +100,15 @@ class Links:
 
     @property
     def all(self) -> list[Link]:
-        """All links, those of clients first."""
+        """All links, the links of clients first."""
         return sorted(self._ports)
 
     def port(self, link: Link) -> int:
-        """Where the source of a link connects to."""
+        """The port that the source of a link connects to."""
         return self._ports[link]
 
     def url(self, broker: int) -> str:
-        """Where clients of a broker connect to."""
+        """The URL that clients of a broker connect to."""
         return f"http://{self.host}:{self.port(Link(0, broker))}"
 
     def between(self, one: Collection[int], other: Collection[int]) -> list[Link]:
@@ -148,7 +148,7 @@ class Links:
             raise
 
     def remove_toxic(self, link: Link, name: str) -> None:
-        """It no longer affects the link."""
+        """Remove a toxic from a link."""
         self._toxics.pop((link, name), None)
         self._ask(lambda: _remove(link, name))
 

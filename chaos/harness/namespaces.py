@@ -134,7 +134,7 @@ class Drop:
         self._last: int | None = None  # packets, once it is stopped
 
     def packets(self) -> int:
-        """How many packets were dropped."""
+        """The number of dropped packets."""
         if self._last is not None:
             return self._last
         for rule in _rules(_run("nft", "-j", "list", "chain", *CHAIN)):
@@ -180,7 +180,7 @@ class Namespaces:
         return f"10.77.0.{broker}"
 
     def command(self, broker: int) -> list[str]:
-        """What to put before a command so that it runs in a broker's namespace, with the same process id."""
+        """The prefix with which a command runs in a broker's namespace; the process id does not change."""
         return _inside(self._holders[broker].pid)
 
     def drop(self, flow: Flow, percent: int = 100) -> Drop:
@@ -229,7 +229,7 @@ class Namespaces:
         return [holder.stdin.fileno() for holder in self._holders.values() if holder.stdin is not None]
 
     def _hold(self, *prefix: str, pipes: Sequence[int] = ()) -> subprocess.Popen[str]:
-        """Start a holder in this namespace, or in that of a prefix; it keeps these pipes open."""
+        """Start a holder in this namespace, or in the namespace of a prefix; it keeps these pipes open."""
         holder = subprocess.Popen(
             [*prefix, "sh", "-c", HOLDER],
             stdin=subprocess.PIPE,

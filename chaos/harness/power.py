@@ -122,7 +122,7 @@ class PowerDisk:
         return {path: size for path, size in lost.items() if size > 0}
 
     def unmount(self) -> None:
-        """Nothing happens when it is not mounted. Raises ``PowerFailed`` when a process uses the disk."""
+        """Unmount the disk if it is mounted. Raises ``PowerFailed`` when a process uses the disk."""
         deadline = time.monotonic() + BUSY_S
         while self._is_mounted:
             try:

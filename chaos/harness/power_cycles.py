@@ -41,7 +41,7 @@ READY_S: Final = LIMIT_S
 
 @dataclass(slots=True)
 class Tally:
-    """What has happened so far."""
+    """The counts and anomalies of a test so far."""
 
     cycles: int = 0
     losses: int = 0  # of one broker's power
@@ -72,7 +72,7 @@ class PoweredCluster:
         }
 
     def lose_power(self, brokers: Sequence[int]) -> int:
-        """Turn these off at the same time, and restore their disks; returns how many bytes of logs were
+        """Turn these brokers off together, and restore their disks; returns how many bytes of logs were
         lost.
 
         No process runs on after its disk has failed: it is stopped first, as by a real power loss.

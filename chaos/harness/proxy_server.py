@@ -18,7 +18,7 @@ class ServerFailed(Exception):
 
 
 class ProxyServer:
-    """Its proxies listen on consecutive ports of ``host``, the same ones after each start."""
+    """A server whose proxies listen on consecutive ports of ``host``; a restart keeps the ports."""
 
     def __init__(self, program: Path, log: Path, host: str, upstreams: Mapping[str, str]) -> None:
         """``upstreams`` has the address behind each proxy, by the name of the proxy."""

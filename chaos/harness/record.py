@@ -1,4 +1,4 @@
-"""All that happened in a run, as written to ``report.json``. Times are seconds since the run began."""
+"""The record of a run, as written to ``report.json``. Times are seconds since the run began."""
 
 from __future__ import annotations
 

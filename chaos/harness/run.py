@@ -48,7 +48,7 @@ SAMPLE_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What happens at the moment, for the summary while a run goes on."""
+    """The present state of a run, for the summary while the run goes on."""
 
     elapsed_s: float
     phase: str

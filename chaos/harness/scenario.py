@@ -1,4 +1,4 @@
-"""What a run injects and when: a value, drawn from a seed or read from a file."""
+"""The faults that a run injects, and their times: a value, drawn from a seed or read from a file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class _Recorded(msgspec.Struct, frozen=True):
-    """What matters here of a report."""
+    """The part of ``report.json`` that has the scenario."""
 
     scenario: Scenario
 
@@ -87,7 +87,7 @@ def _epoch(
 
 
 def read_scenario(path: Path) -> Scenario:
-    """A scenario file (TOML), or that of a run (``report.json``). Raises ``InvalidScenario``."""
+    """Read a scenario file (TOML), or the report of a run (``report.json``). Raises ``InvalidScenario``."""
     try:
         if path.suffix == ".json":
             return msgspec.json.decode(path.read_bytes(), type=_Recorded).scenario

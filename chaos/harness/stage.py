@@ -42,15 +42,15 @@ class CannotInject(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """``urls`` are those of a running cluster, and ``proxies`` the API of the proxy server between its
-    brokers. Without ``urls`` a cluster is started.
+    """The cluster of a run. ``urls`` are the addresses of a running cluster, and ``proxies`` the API of the
+    proxy server between its brokers. Without ``urls`` a cluster is started.
     """
 
     urls: Sequence[str] = ()
     proxies: str | None = None
 
     def abilities(self) -> tuple[Ability, ...]:
-        """What faults need, and whether it is there."""
+        """The abilities that faults need, and whether each is available."""
         theirs = "processes, files and networks of --cluster are not ours" if self.urls else None
         lacking: dict[str, str | None] = {
             PROCESSES: theirs,

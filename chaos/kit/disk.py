@@ -91,7 +91,7 @@ class UnreliableDisk(UnsyncedFilesystem):
             self._model.load({f"{directory}/{name}": self.read_file(f"{directory}/{name}") for name in names})
 
     def wait(self) -> None:
-        """As long as the disk takes."""
+        """Wait for ``delay_s``."""
         if self.delay_s:
             _never.wait(self.delay_s)
 

@@ -38,7 +38,7 @@ LOG_FORMAT: Final = "timestamp='%(asctime)s' level='%(levelname)s' logger='%(nam
 
 
 class Faults(msgspec.Struct, frozen=True):
-    """How one broker differs from a healthy one."""
+    """The faults of one broker."""
 
     shift_ms: int = 0  # of its wall clock
     passed_ms: int = 0  # of its monotonic clock
@@ -53,7 +53,7 @@ class PowerLoss(msgspec.Struct, frozen=True, tag=True):
 
 
 class NewFaults(msgspec.Struct, frozen=True, tag=True):
-    """These from now on."""
+    """The faults of the broker from now on."""
 
     faults: Faults
 
@@ -108,7 +108,7 @@ class ForkedBroker(ForkedProcess):
 
 
 def _run(settings: BrokerSettings, log: Path, faults: Faults, control: socket.socket) -> NoReturn:
-    """All that the fork does, from start to end."""
+    """Run a broker in this fork, and end the process with its status."""
     status = 1
     try:
         for other in _open_here:

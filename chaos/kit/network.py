@@ -58,12 +58,12 @@ class CuttableTransport:
         return self._links.queued_bytes(peer)
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """How long nothing has come from this peer, or nothing could come."""
+        """The seconds since bytes came from this peer or, if longer, since the link was cut."""
         heard_s = self._links.seconds_since_heard(peer)
         return max(heard_s, time.monotonic() - self._cut_at[peer]) if peer in self._cut_at else heard_s
 
     def reaches(self, peer: NodeId) -> bool:
-        """As the links say."""
+        """Whether the underlying transport reaches this peer."""
         return self._links.reaches(peer)
 
     def disconnect(self, peer: NodeId) -> None:

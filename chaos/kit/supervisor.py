@@ -65,7 +65,7 @@ class KitCluster(Cluster):
         return leader
 
     def set_clock(self, shift_ms: int, passed_ms: int) -> None:
-        """The clocks of all brokers, also of those that are started later."""
+        """Set the clocks of all brokers, also of brokers that are started later."""
         for broker, faults in self._faults.items():
             self._set(broker, replace(faults, shift_ms=shift_ms, passed_ms=passed_ms))
 

@@ -47,11 +47,11 @@ class Folders:
         self.is_swept = False  # nothing lies here that metadata of this start does not know
 
     def of_topic(self, topic: TopicInfo) -> str:
-        """Where a topic's partitions lie."""
+        """The directory of a topic's partitions."""
         return f"{self._data_directory}/{folder_name(topic)}"
 
     def of_partition(self, topic: TopicInfo, partition: int) -> str:
-        """Where one replica lies."""
+        """The directory of one replica."""
         return f"{self.of_topic(topic)}/Partition-{partition}"
 
     async def make(self) -> None:
@@ -92,7 +92,7 @@ class Folders:
         return False
 
     def put_away(self, folder: str, why: str) -> None:
-        """The same; waits for the disk. The one place where a folder is given up. Raises ``OSError``."""
+        """Move a folder to the trash, as no other method does; waits for the disk. Raises ``OSError``."""
         self._trash.put(folder, why)
 
     @property
@@ -101,7 +101,7 @@ class Folders:
         return self._objection == ""
 
     async def note(self, image: MetadataImage) -> None:
-        """This metadata is confirmed, and acted on from now on."""
+        """Record confirmed metadata that this broker acts on from now on."""
         try:
             objection = await self._run_blocking(lambda: self._applied.objection(image))
         except OSError as error:

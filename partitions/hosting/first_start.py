@@ -37,7 +37,7 @@ SAY_AGAIN_S: Final = 5.0
 
 
 class FirstStart:
-    """One broker's question to the others, and its answer to theirs."""
+    """Asks the peers of a broker whether they know the cluster, and answers peers that ask."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class FirstStart:
         self.trouble = ""  # whose answer is lacking before a metadata log begins here
 
     def offer(self) -> None:
-        """Answer the others from now on."""
+        """Register the handler that tells peers whether this broker knows the cluster."""
         self._host.calls.serve(SERVICE, self._serve)
 
     async def is_over(self) -> bool:

@@ -1,4 +1,4 @@
-"""This broker's replica of the metadata log as a tenant of its hosting.
+"""The replica of the metadata log as a tenant of a broker's hosting.
 
 Decides: that the log is opened only when it is known whether the cluster exists (``first_start``). Leaves to
 others: taking part in the group (``metadata.service``). While the log is repaired the broker goes by the
@@ -81,9 +81,9 @@ class HostedMetadata:
             raise
 
     def take_part(self, log: SegmentedLog) -> None:
-        """See ``Controller.start``."""
+        """Take part in the metadata group; see ``Controller.start``."""
         self._controller.start(log)
 
     async def leave(self) -> None:
-        """See ``Controller.leave``."""
+        """End the duties of the controller; see ``Controller.leave``."""
         await self._controller.leave()

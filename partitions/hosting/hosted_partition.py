@@ -76,7 +76,7 @@ class HostedPartition:
 
     @property
     def key(self) -> Key:
-        """Its topic's name and its partition."""
+        """The name of the topic and the number of the partition."""
         return self.topic.name, self.partition.partition
 
     @property
@@ -86,7 +86,7 @@ class HostedPartition:
 
     @property
     def directory(self) -> str:
-        """Where its log is."""
+        """The directory of the partition's log."""
         return self._environment.opener.folders.of_partition(self.topic, self.partition.partition)
 
     @property
@@ -96,8 +96,8 @@ class HostedPartition:
 
     @property
     def retention(self) -> RetentionLimits:
-        """As the topic is configured; the newest record stays unless the partition is sealed, and so do those
-        of open transactions, and those that are not archived yet where the topic requires an archive.
+        """The topic's retention limits. The newest record stays unless the partition is sealed; so do records
+        of open transactions, and records that are not archived yet where the topic requires an archive.
         """
         config = settings_of(self.topic)
         if self.replica is None:
@@ -130,7 +130,7 @@ class HostedPartition:
 
     @property
     def compaction(self) -> CompactionRules | None:
-        """As the topic is configured."""
+        """The compaction rules of the topic; None without compaction or without a replica."""
         config, replica = settings_of(self.topic), self.replica
         if replica is None or not topic_config.compacts(config):
             return None
@@ -167,7 +167,7 @@ class HostedPartition:
             self._log.reconfigure(log_settings(topic))
 
     async def open_log(self) -> SegmentedLog:
-        """See ``ReplicaOpener.open``. The machine has the log's newest state then."""
+        """Open the log, and restore the newest state that the log keeps; see ``ReplicaOpener.open``."""
         around, topic, partition = self._environment, self.topic, self.partition
         may_begin = around.may_begin()
 

@@ -1,4 +1,4 @@
-"""The addresses at which this broker dials the others.
+"""The addresses at which this broker dials the other brokers.
 
 Decides: that the newest metadata names them, and the settings for brokers that no metadata has named here.
 Leaves to others: dialling, and proving who answers (the transport).
@@ -189,7 +189,7 @@ class PeerAddresses:
         return True
 
     def _pass_on(self, sender: NodeId, told: Told) -> None:
-        """Tell the others, which may not reach the sender."""
+        """Pass the new address of the sender on to all other peers, which may not reach the sender."""
         if self._told.get(sender) != told:
             self._told[sender] = told
             self._tell_all(self._dialled.keys() - {sender})

@@ -176,7 +176,7 @@ class ReplicaManager:
                     await self._settled.wait()
 
     async def settled(self) -> None:
-        """Return once the replicas here are those of the metadata here."""
+        """Return once the hosted replicas match the newest metadata on this broker."""
         while (
             self._changed.is_set()
             or self._is_following
@@ -232,7 +232,7 @@ class ReplicaManager:
             await self._forget_gone(image)
 
     def _knows_this_disk(self, image: MetadataImage) -> bool:
-        """Whether the metadata here knows that this disk is the one it speaks of, or began from nothing."""
+        """Whether ``image`` has this broker registered with the id of this disk."""
         broker = image.brokers.get(self._host.node_id)
         return broker is not None and broker.disk_id == self._registry.disk_id
 
@@ -356,7 +356,7 @@ class ReplicaManager:
             self._host_one(HostedPartition(self._environment, hosted.topic, hosted.partition))
 
     def _leave_to_deletion(self, hosted: HostedPartition) -> None:
-        """Its files are still here, closed: it asks again whether they may be deleted."""
+        """Keep a closed replica whose files are still here: it asks again whether they may be deleted."""
         hosted.is_leaving, hosted.may_be_deleted = True, False
         self._hosted[hosted.key] = hosted
 

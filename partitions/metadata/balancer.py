@@ -63,11 +63,11 @@ class Balancer:
         self._nothing_due_in: object = None
 
     def begin_again(self) -> None:
-        """This controller does not lead: it has watched nothing."""
+        """Forget since when the brokers have not changed: this controller does not lead."""
         self._since_ms = None
 
     def next_of_plan(self, image: MetadataImage, view: BrokerView) -> list[MoveReplicas | EndPlan]:
-        """What the plan of the metadata, if there is one, does now."""
+        """The commands that the plan in the metadata needs now; empty without a plan."""
         state = (image.version, view)
         if image.plan is None or state == self._nothing_due_in:
             return []

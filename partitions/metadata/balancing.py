@@ -122,7 +122,7 @@ class _Rows:
                 self._enter(key)
 
     def moves(self) -> tuple[PlannedMove, ...]:
-        """What differs from the beginning: changes of leaders, which copy nothing, first."""
+        """The moves of the changed partitions: changes of leaders, which copy nothing, come first."""
         changed = [key for key, row in self._rows.items() if tuple(row) != self._before[key]]
         changed.sort(key=lambda key: ({*self._rows[key]} != {*self._before[key]}, key))
         return tuple(

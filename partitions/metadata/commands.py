@@ -25,7 +25,7 @@ ENCODING_VERSION: Final = 1
 
 
 class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="register_broker"):
-    """A broker's process has started, if the one that it knew of is still the newest that registered."""
+    """Register a started broker process, if ``replaces`` is still the newest registered incarnation."""
 
     broker_id: NodeId
     incarnation: str
@@ -95,7 +95,7 @@ class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag="create_topi
 
 
 class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag="delete_topic"):
-    """The topic is no more, if it is the one meant and still at ``expected_version``."""
+    """Delete a topic, if ``topic_id`` and ``expected_version``, where given, match."""
 
     name: str
     expected_version: int | None = None

@@ -102,7 +102,7 @@ def check_not_removed(image: MetadataImage, broker_id: NodeId) -> None:
 
 
 def removed_for_good(broker_id: NodeId) -> Conflict:
-    """What a process of a removed broker is told."""
+    """The error that a process of a removed broker receives."""
     return Conflict(
         f"broker {broker_id} was removed from the cluster for good: stop this process, and let the machine "
         "join with `raftlog cluster join` and an empty data directory, under another id",

@@ -118,7 +118,7 @@ class HealingCounts:
 
 
 def healing_counts(image: MetadataImage, leaving: Collection[NodeId]) -> HealingCounts:
-    """What is under way and what is left to do, also where it cannot be done now."""
+    """Count the partitions that move, and the partitions to restore, even where no move is possible now."""
     partitions, grows = list(_partitions(image)), _can_grow(image)
     return HealingCounts(
         sum(bool(partition.target) for _, partition in partitions),

@@ -45,7 +45,7 @@ class UnsafeRecovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInfo:
-    """Where one partition is; ``replicas[0]`` is the preferred leader.
+    """One partition and its replicas; ``replicas[0]`` is the preferred leader.
 
     ``replicas`` are the voters that a leader last reported; the present ones stand in the group's own log.
     """
@@ -76,7 +76,7 @@ class PartitionInfo:
 
     @property
     def possible_replicas(self) -> frozenset[NodeId]:
-        """Also the brokers of targets that were changed before they were reached.
+        """The brokers that may have a replica, also of targets that were changed before they were reached.
 
         A leader that was told of such a target may have reached it, and not have reported it yet.
         """
@@ -88,7 +88,7 @@ class PartitionInfo:
         return self.target or self.replicas
 
     def continues(self, earlier: PartitionInfo) -> bool:
-        """Whether this is the same log: the group is the same, or unsafe recoveries have made it of that."""
+        """Whether the partition continues the log of ``earlier``, in its group or after unsafe recoveries."""
         known = len(earlier.unsafe_recoveries)
         is_recovered = len(self.unsafe_recoveries) > known
         is_after = self.unsafe_recoveries[:known] == earlier.unsafe_recoveries
@@ -128,7 +128,7 @@ class TopicInfo:
 
     @property
     def writable_partitions(self) -> int:
-        """How many partitions take records: all but the last ones, which are decommissioned."""
+        """The number of partitions that take records: all but the last ones, which are decommissioned."""
         count = len(self.partitions)
         while count and self.partitions[count - 1].is_decommissioned:
             count -= 1
@@ -164,7 +164,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
-    """Everything. ``version`` rises by at least one with every change and never falls."""
+    """All metadata of the cluster. ``version`` rises by at least one with every change and never falls."""
 
     cluster_id: str = ""  # empty until the first controller has written it down
     bootstrap_id: str = ""  # new whenever a metadata log begins from nothing

@@ -95,7 +95,7 @@ class MetadataMachine:
         return reply
 
     def snapshot(self) -> bytes:
-        """The whole image, versioned, in the same bytes on every replica."""
+        """The encoded image with a format version: equal bytes on every replica."""
         return encode_image(self.image)
 
     def restore(self, snapshot: bytes) -> None:
@@ -103,7 +103,7 @@ class MetadataMachine:
         self.restoring(snapshot)()
 
     def restoring(self, snapshot: bytes) -> Callable[[], None]:
-        """See ``StateMachine.restoring``."""
+        """Decode an image without changing the machine; see ``StateMachine.restoring``."""
         image = decode_image(snapshot) if snapshot else MetadataImage()
 
         def become() -> None:

@@ -74,7 +74,7 @@ def check_recovery(command: RecoveredUnsafely, image: MetadataImage) -> Recovere
 
 
 def alive_of(image: MetadataImage, nodes: Iterable[NodeId]) -> list[NodeId]:
-    """Those of these brokers that count as alive."""
+    """The brokers among ``nodes`` that count as alive."""
     found = ((node, image.brokers.get(node)) for node in nodes)
     return [node for node, broker in found if broker is not None and broker.alive]
 

@@ -53,7 +53,7 @@ def decommission(
 
 
 def remove(image: MetadataImage, topic: TopicInfo, command: RemovePartition, version: int) -> Applied:
-    """The last partition goes, if it is the one meant and still decommissioned."""
+    """Remove the last partition of a topic, if it matches the command and is still decommissioned."""
     at = len(topic.partitions) - 1
     partition = topic.partitions[at]
     if command.partition > at:

@@ -115,7 +115,7 @@ def _place_one(racks: Sequence[_Rack], replication_factor: int) -> tuple[NodeId,
 
 
 def _share_among_racks(racks: Sequence[_Rack], replication_factor: int) -> dict[int | str, int]:
-    """How many replicas each rack gets: as equally many as the sizes of the racks allow."""
+    """The number of replicas for each rack: as equal as the sizes of the racks allow."""
     counts = {rack.key: 0 for rack in racks}
     left = replication_factor
     while left:
@@ -131,7 +131,7 @@ HolderType = TypeVar("HolderType", bound=_Holder)
 
 
 def _least_loaded(holders: Sequence[HolderType], count: int, *, with_leader: bool) -> list[HolderType]:
-    """Up to ``count`` of those that hold least; with a leader to come, one of those that lead least too."""
+    """Take up to ``count`` holders of the lowest load; with a leader to come, prefer one that leads least."""
     order = sorted(holders, key=_by_load)
     taken = order[:count]
     if with_leader and count < len(order):

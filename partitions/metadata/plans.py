@@ -23,7 +23,7 @@ from raftlog.types import NodeId
 
 
 class MoveState(enum.Enum):
-    """How far a move of a plan is."""
+    """The state of a move of a plan."""
 
     PENDING = "pending"
     MOVING = "moving"
@@ -91,7 +91,7 @@ def as_request(move: PlannedMove) -> MoveReplicas:
 
 
 def state_of(image: MetadataImage, move: PlannedMove) -> MoveState:
-    """How far a move is."""
+    """Return the state of a move."""
     topic = image.topics.get(move.name)
     if topic is None or topic.topic_id != move.topic_id or move.partition >= len(topic.partitions):
         return MoveState.DROPPED

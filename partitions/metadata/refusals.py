@@ -52,5 +52,5 @@ class Refusals:
         return tuple(sorted(reports, key=lambda one: (one.broker_id, one.name, one.partition)))
 
     def begin_again(self) -> None:
-        """Nothing has been reported yet: this controller does not lead."""
+        """Forget all reports: this controller does not lead."""
         self._reports = {}

@@ -1,4 +1,4 @@
-"""This broker as the metadata show it: its process, addresses, rack and disk.
+"""The registration of this broker in the metadata: its process, addresses, rack and disk.
 
 Decides: when it registers, and when it must not: a later process has its id, or it was removed for good.
 """
@@ -54,7 +54,7 @@ class Registration:
 
     @property
     def why_removed(self) -> str:
-        """What this broker is told once it was removed from the cluster; empty before."""
+        """The error text once this broker was removed from the cluster; empty before."""
         me = self._host.node_id
         is_removed = me in self._shown.image.forgotten or self._host.is_refused
         return str(removed_for_good(me)) if is_removed else ""

@@ -134,7 +134,7 @@ def recovered_unsafely(image: MetadataImage, command: RecoveredUnsafely, version
 
 
 def disk_replaced(image: MetadataImage, broker: NodeId, version: int) -> MetadataImage:
-    """All that a broker held is gone with its disk: wherever it had replicas, it is an added replica."""
+    """Mark every replica of a broker as added: the files of the replica are gone with the disk."""
 
     def begins_anew(partition: PartitionInfo) -> PartitionInfo:
         if broker not in partition.all_replicas or broker in partition.added:

@@ -34,7 +34,7 @@ SERVICE: Final = Service("controller", CallClass.METADATA)
 
 
 class CurrentVersion(msgspec.Struct, frozen=True, array_like=True, tag="current_version"):
-    """How new must metadata be to hold everything that was acknowledged before this question?"""
+    """Ask for the metadata version that holds all changes acknowledged before this question."""
 
 
 class ProposePlan(msgspec.Struct, frozen=True, array_like=True, tag="propose_plan"):

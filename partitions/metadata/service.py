@@ -118,7 +118,7 @@ class Controller:
         settings: ControllerSettings,
         rng: random.Random,
     ) -> None:
-        """``first_members`` are those that the cluster began with; nobody for a broker that has joined it."""
+        """``first_members`` is the membership of the new cluster; empty for a broker that has joined it."""
         self._host = host
         self._first_members = first_members
         self._shown = ShownImage()
@@ -400,7 +400,7 @@ class Controller:
         """``members`` has the newest."""
 
     def removed(self) -> None:
-        """This broker keeps its copy; nothing to do."""
+        """Do nothing: this broker keeps its copy of the metadata."""
 
     def replica_stopped(self, error: BaseException) -> None:
         """The supervisor repairs it; until then the newest image that was seen here counts."""

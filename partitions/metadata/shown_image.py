@@ -17,7 +17,7 @@ Listener = Callable[[MetadataImage], None]
 
 
 class ShownImage:
-    """The newest image, its listeners, and those that wait for a version."""
+    """The newest image, its listeners, and the callers that wait for a version."""
 
     def __init__(self) -> None:
         self.image = MetadataImage()
@@ -27,7 +27,7 @@ class ShownImage:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a version."""
+        """The number of callers that wait for a version."""
         return len(self._waiters)
 
     def subscribe(self, listener: Listener) -> None:
@@ -63,7 +63,7 @@ class ShownImage:
             del self._waiters[waiter]
 
     def close(self) -> None:
-        """Nothing newer comes: this broker is stopping."""
+        """Fail all waits for a version: this broker is stopping."""
         for _, future in self._waiters.values():
             if not future.done():
                 future.set_exception(Draining("this broker is stopping"))

@@ -45,7 +45,7 @@ class WatchedSilence:
         }
 
     def begin_again(self) -> None:
-        """Nothing has been watched yet: this controller does not lead."""
+        """Forget the silence of all brokers: this controller does not lead."""
         self._looked_at_ms = None
         self._silent_ms = {}
         self._heard = frozenset()

@@ -33,7 +33,7 @@ def wanted_voters(
     heard: Collection[NodeId],
     without_room: Collection[NodeId],
 ) -> frozenset[NodeId]:
-    """The voters that shall be, given those that are. Never empty if ``voters`` is not."""
+    """The target voters of the metadata group, from the current voters. Never empty if ``voters`` is not."""
     in_use = [each for node, each in image.brokers.items() if image.is_in_use(node) and node not in dead]
     staying = [node for node in voters if not _is_out_of_use(image, node)]
     healthy = [node for node in staying if node not in dead]

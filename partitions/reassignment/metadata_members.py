@@ -48,7 +48,7 @@ class Metadata(Protocol):
 
 @dataclass(slots=True)
 class _Looks:
-    """What one leader has seen of its group in one term."""
+    """The observations of a leader of the metadata group in one term."""
 
     term: Term
     goal: Index
@@ -125,7 +125,10 @@ class MetadataMembers:
             await group.change_membership(membership)
 
     async def _ask_prepared(self, nodes: Collection[NodeId]) -> Mapping[NodeId, rpc.PreparedAnswer]:
-        """The answers of those that answer, on the links on which their messages of the group come."""
+        """Ask brokers whether they are prepared; the result has the answers that arrived, by broker.
+
+        The calls use the links that carry the messages of the metadata group.
+        """
 
         async def ask(node: NodeId) -> rpc.PreparedAnswer | None:
             try:

@@ -35,7 +35,7 @@ Key = tuple[str, int]
 
 @dataclass(slots=True)
 class _Attempts:
-    """How often a leadership was given to a broker from here."""
+    """The transfers of one group's leadership from this broker to ``preferred``."""
 
     preferred: NodeId
     count: int = 0

@@ -191,7 +191,7 @@ class Reassigner:
         return dict(zip(order, await asyncio.gather(*map(ask, order)), strict=True))
 
     async def _is_current(self, key: Key, info: PartitionInfo, move: _Move) -> bool:
-        """Whether this target is still the one, by confirmed metadata, and this broker still leads.
+        """Whether the target is still current, by confirmed metadata, and this broker still leads.
 
         A broker that was away may know an older target only. Another leader may have reached a later one
         since. It cannot do so after the confirmation without a term above this leader's. Raises ``NoLeader``.

@@ -104,7 +104,7 @@ class PartitionRemover:
 
 
 def _changed(topics: Mapping[str, TopicInfo]) -> Iterator[tuple[TopicInfo, PartitionInfo]]:
-    """Those that are decommissioned, or were."""
+    """The partitions that are or were decommissioned, each with its topic."""
     for topic in topics.values():
         for partition in topic.partitions:
             if partition.decommission_version:

@@ -32,7 +32,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do now: ``for_what`` says why."""
+    """Do nothing now; ``for_what`` names the reason."""
 
     for_what: str
 

@@ -105,7 +105,7 @@ async def acknowledged(
 async def _held(
     group: RaftGroup[None], placed: Placed, is_enough: Callable[[Nodes], bool], deadline: float
 ) -> None:
-    """Until enough nodes hold the records durably."""
+    """Wait until enough nodes hold the records durably."""
     loop = asyncio.get_running_loop()
     while group.is_leader:
         matches = group.match_index

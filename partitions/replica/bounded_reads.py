@@ -60,7 +60,7 @@ class Freshness:
 
     @property
     def age_s(self) -> float:
-        """How long ago that was."""
+        """The age of the newest proof, in seconds."""
         return asyncio.get_running_loop().time() - self._as_of_s
 
     async def ensure(self, age_max_s: float, ask: AskReadIndex) -> None:
@@ -199,7 +199,7 @@ class BoundedReads:
         self._waiters = waiters
 
     async def fetch(self, request: FetchRequest, ask: AskReadIndex) -> FetchResult:
-        """See ``Reads.fetch``. What was committed ``max_staleness_ms`` before the log is read, is known.
+        """Read like ``Reads.fetch``, with all batches committed ``max_staleness_ms`` before the log is read.
 
         Raises ``ReplicaNotInSync`` where only the leader can say more: also for an offset that is not known
         here, or not here any more. As a leader it raises the errors of ``Reads.fetch``.

@@ -64,7 +64,7 @@ class Deletion:
         return self._reads.log_start_offset
 
     def _check_end(self, offset: Offset) -> None:
-        """What an open transaction has written, and what is not there yet, is not deleted."""
+        """Raise if records below ``offset`` do not exist yet, or belong to an open transaction."""
         end, stable = self._reads.high_watermark, self._reads.last_stable_offset
         if offset > end:
             raise InvalidRequest(

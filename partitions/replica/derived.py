@@ -44,16 +44,16 @@ class DerivedState(Protocol):
         """Take in one committed batch, control batches too."""
 
     def snapshot(self) -> bytes:
-        """The whole state, versioned, in the same bytes on every replica."""
+        """The serialized state with a format version: equal bytes on every replica."""
 
     def snapshot_pieces(self) -> Sequence[array[int] | Buffer]:
-        """The same bytes in pieces, without a copy. They hold until the next change of the state."""
+        """The bytes of ``snapshot`` in pieces, no copies. They hold until the next change of the state."""
 
     def restoring(self, snapshot: bytes) -> Callable[[], None]:
         """Decode a snapshot, on any thread; see ``StateMachine.restoring``."""
 
     def leads(self, log: DerivedLog | None) -> None:
-        """This replica leads from now on, or no longer."""
+        """Notify the state that this replica leads from now on, or no longer (None)."""
 
 
 Derive = Callable[[TopicPartition], DerivedState | None]

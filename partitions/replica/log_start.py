@@ -23,7 +23,7 @@ _SNAPSHOT: Final = struct.Struct(">Bqq")  # version, offset, newest record
 
 
 class LogStart:
-    """Where the log begins for readers."""
+    """The log start offset for readers, and the newest record."""
 
     def __init__(self) -> None:
         self.offset = Offset(0)

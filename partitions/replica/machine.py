@@ -64,7 +64,7 @@ class PartitionMachine:
             self.derived.apply(entry)
 
     def snapshot(self) -> bytes:
-        """The whole state, in the same bytes on every replica that has applied as much."""
+        """The serialized state: equal bytes on every replica with an equal applied index."""
         parts = [
             self.producers.snapshot(),
             self.transactions.snapshot(),
@@ -84,7 +84,7 @@ class PartitionMachine:
         self.restoring(snapshot)()
 
     def restoring(self, snapshot: bytes) -> Callable[[], None]:
-        """See ``StateMachine.restoring``."""
+        """Decode a snapshot without changing the state; see ``StateMachine.restoring``."""
         *parts, derived = islice(chain(_parts_of(snapshot), repeat(b"")), PARTS)
         own: tuple[Restorable, ...] = (
             self.producers,

@@ -55,7 +55,7 @@ class HeldBack:
 
 
 class Participant:
-    """What one leader knows of transactions beyond the tables. All on the event loop's thread."""
+    """The leader's own state of transactions, beside the tables. All on the event loop's thread."""
 
     def __init__(self, table: TransactionTable, bytes_max: int = TRANSACTION_BYTES_MAX) -> None:
         self._table = table
@@ -69,7 +69,7 @@ class Participant:
         self._asking.clear()
 
     def ended(self, transaction: TransactionName) -> None:
-        """Its marker is written: a late batch is not taken for one that has joined."""
+        """Forget a transaction whose marker is written: a late batch does not count as joined."""
         self._joined.pop(transaction, None)
         self._asking.discard(transaction)
 

@@ -32,7 +32,7 @@ class Remembers(Protocol):
 
     @property
     def producers(self) -> int:
-        """How many producers it remembers."""
+        """The number of producers that the replica remembers."""
 
 
 class ProducerAdmission:
@@ -57,7 +57,7 @@ class ProducerAdmission:
 
     @property
     def remembered(self) -> int:
-        """How many producers the replicas here remember, all partitions together."""
+        """The number of producers that the replicas here remember, all partitions together."""
         return sum(replica.producers for replica in self._replicas())
 
     async def admit(self, producer_ids: Collection[int], timeout_ms: float, client: str = "") -> None:
@@ -90,7 +90,7 @@ class ProducerAdmission:
 
 
 class _Added:
-    """How many producers each client has added, less what time has taken off."""
+    """The number of producers that each client has added, which falls with time."""
 
     def __init__(self, share: int) -> None:
         self._share = share

@@ -67,7 +67,7 @@ class ProducerTable:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[int]:
-        """The ids of all producers, beginning with the one that wrote longest ago."""
+        """The ids of all producers, beginning with the producer that wrote longest ago."""
         return iter(self._rows)
 
     def __contains__(self, producer_id: int) -> bool:
@@ -95,7 +95,7 @@ class ProducerTable:
         return _ROW.unpack_from(row)[1], (first_sequence + delta) & SEQUENCE_MAX
 
     def base_offsets(self) -> frozenset[int]:
-        """Where the batches are that a producer may send again: compaction must keep their headers."""
+        """The base offsets of batches that a producer may send again: compaction must keep their headers."""
         return frozenset(
             batch[2]
             for row in self._rows.values()

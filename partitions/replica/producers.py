@@ -59,7 +59,7 @@ class Known(Generic[Handle]):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Of a request that was sent before, a death has left the first ``count`` batches; the others are new."""
+    """A repeated request of which a crash left only the first ``count`` batches; later batches are new."""
 
     count: int
 
@@ -136,7 +136,7 @@ class InFlight(Generic[Handle]):
         self._order.append((index, producer_id))
 
     def marked(self, producer_id: int, epoch: int) -> Known[Handle] | None:
-        """Where the marker of a transaction stands, or what fences it since; None if nothing does yet."""
+        """The marker of a transaction, or the newer epoch that fences it; None while neither is known."""
         for pending in self._pending.get(producer_id, ()):
             if pending.epoch > epoch:
                 return _known([pending])
@@ -196,7 +196,7 @@ class InFlight(Generic[Handle]):
         return Begun(len(found))
 
     def _find(self, header: BatchHeader) -> _Pending[Handle] | _Pending[None] | None:
-        """The same batch of the same producer epoch, if it is remembered."""
+        """Find the remembered batch with the sequences and producer epoch of ``header``, if there is one."""
         sequences = (header.base_sequence, header.last_sequence)
         epoch = header.producer_epoch
         tail = self._tail(header.producer_id)
@@ -221,12 +221,12 @@ class InFlight(Generic[Handle]):
 
 
 def _follows(header: BatchHeader, tail: tuple[int, int]) -> bool:
-    """Whether this is the next batch of the same producer epoch."""
+    """Whether the batch continues the sequences of ``tail`` in an equal producer epoch."""
     return header.producer_epoch == tail[0] and header.base_sequence == (tail[1] + 1) & SEQUENCE_MAX
 
 
 def _expect(header: BatchHeader, tail: tuple[int, int] | None) -> None:
-    """Raise unless this batch is the one that must follow ``tail``; one without a sequence may always."""
+    """Raise unless the batch follows ``tail``; a batch without a sequence needs only a current epoch."""
     if tail is None or _follows(header, tail):
         return  # without a tail: never seen, or so long ago that it has expired
     epoch, last_sequence = tail

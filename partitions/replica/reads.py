@@ -182,7 +182,7 @@ class Reads:
     async def _selected(
         self, offset: Offset, request: FetchRequest, wanted: TagSelection, deadline: float
     ) -> FetchResult:
-        """What has the wanted tags. With ``wait_ms`` it waits for ``bytes_min`` of that, not of the log."""
+        """Read the records with the wanted tags; while waiting, only such records count for ``bytes_min``."""
         committed_only = request.committed_only
         goal = min(request.bytes_min, request.bytes_max)
         selection = Selection(offset, wanted, request.bytes_max)
@@ -332,8 +332,8 @@ class Reads:
         return found
 
     async def _read_in_turn(self, first: Index, last: Index, bytes_max: int, in_pieces: bool) -> LogBytes:
-        """Read from the disk, at a few places at the same time: what was read is held until the event loop
-        hands it on, and threads that ran ahead of a late loop would fill the memory.
+        """Read from the disk, a few reads at a time: the bytes are held until the event loop
+        hands them on, and threads that ran ahead of a late loop would fill the memory.
         """
         group = self._serving.group
         removals = group.log.removals
@@ -429,7 +429,7 @@ class Reads:
         )
 
     def _check_start(self, offset: Offset, committed_only: bool) -> None:
-        """Where a reader may begin; of committed records, where the aborted ranges are still known."""
+        """Raise below the log start; of committed records, also where the aborted ranges are forgotten."""
         if offset < (start := self._start(committed_only)):
             raise self._out_of_range(offset, start)
 

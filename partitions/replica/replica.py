@@ -137,19 +137,19 @@ class PartitionReplica:
         return self._reads.last_stable_offset
 
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
-        """Those without a marker, as a leader knows them that has applied everything; none elsewhere."""
+        """The transactions without a marker, if this replica is a ready leader; empty otherwise."""
         serving = self._serving
         is_sure = serving.is_attached and not serving.is_deleted and serving.is_ready
         return self.machine.transactions.open if is_sure else ()
 
     @property
     def producers(self) -> int:
-        """How many producers it remembers."""
+        """The number of producers that the replica remembers."""
         return len(self.machine.producers)
 
     @property
     def parked(self) -> int:
-        """How many reads wait here for records to come."""
+        """The number of reads that wait here for records to come."""
         return len(self._reads.waiters)
 
     def reconfigure(self, config: TopicConfig) -> None:
@@ -194,18 +194,18 @@ class PartitionReplica:
             self._tell_derived()
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
-        """As many replicas as vote now are counted on from now on."""
+        """Use the voters of the membership as the replicas of the partition."""
         self._count(membership)
 
     def removed(self) -> None:
         """The opener of this replica closes it."""
 
     def replica_stopped(self, error: BaseException) -> None:
-        """This replica serves no more."""
+        """Stop serving: the group of this replica has stopped."""
         self.leave()
 
     def leave(self) -> None:
-        """Its group ends here; another may be attached to another replica of the partition."""
+        """Stop serving: the group ends here. Another group may be attached to another replica."""
         self._serving.leader_epoch = None
         self._in_flight.clear()
         self._participant.clear()
@@ -394,7 +394,7 @@ class PartitionReplica:
         return self._serving.is_attached and self.group.is_leader and self._sealing.is_due
 
     async def settle_seal(self, timeout_ms: int) -> None:
-        """See ``Sealing.settle``."""
+        """Wait until the log has the seal that the metadata wants; see ``Sealing.settle``."""
         self._serving.check_leads()
         await self._sealing.settle(deadline_in(timeout_ms))
 
@@ -426,7 +426,7 @@ class PartitionReplica:
 
     @property
     def leader_epoch(self) -> int:
-        """See ``DerivedLog.leader_epoch``."""
+        """The term of this leader, or -1 on a follower; see ``DerivedLog.leader_epoch``."""
         return -1 if self._serving.leader_epoch is None else self._serving.leader_epoch
 
     @property
@@ -435,7 +435,7 @@ class PartitionReplica:
         return self.group.has_room
 
     def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
-        """See ``DerivedLog.propose``."""
+        """Append batches to the log; see ``DerivedLog.propose``."""
         group = self._serving.check_leads()
         self._check_health(group)
         append_time_ms = self._clock.wall_ms() if self._rules.stamps_append_time else None
@@ -448,12 +448,12 @@ class PartitionReplica:
         return group.propose(batches, append_time_ms=append_time_ms, frees_room=True).outcome
 
     async def confirm(self) -> None:
-        """See ``DerivedLog.confirm``."""
+        """Confirm that no other broker leads; see ``DerivedLog.confirm``."""
         self._serving.check_leads()
         await self._serving.confirm()
 
     def status(self) -> PartitionStatus:
-        """How this replica sees its partition; ``in_sync`` is known to the leader only."""
+        """The status of the partition as this replica sees it; ``in_sync`` is known to the leader only."""
         group, newest = self.group, self.machine.log_start.newest_record
         learners = group.membership.learners
         rejoining = group.status().rejoining
@@ -573,7 +573,7 @@ class PartitionReplica:
         return (*known, *sorted(voters - set(known)))
 
     def _caught_up_percent(self) -> int | None:
-        """How far the slowest learner is; known to the leader only."""
+        """The progress of the slowest learner in percent; known to the leader only."""
         group = self.group
         matches = group.status().learner_match_index.values()
         if not matches:

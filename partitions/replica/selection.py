@@ -19,7 +19,7 @@ STEP_BYTES: Final = 256 << 10  # at a time, so that others have their turn
 
 
 class Selection:
-    """What was found so far from an offset on."""
+    """The batches with wanted tags that a read has found so far."""
 
     def __init__(self, offset: Offset, wanted: TagSelection, bytes_max: int) -> None:
         self.next_offset = offset

@@ -62,7 +62,7 @@ class Serving:
 
     @property
     def knows_start(self) -> bool:
-        """Whether the log start here is at least that of all earlier leaders.
+        """Whether the local log start is at least the log start of every earlier leader.
 
         A leader that cannot commit, as all disks are full, is never ready. It serves what it knows, unless an
         entry that it has not applied could be a later start.

@@ -59,7 +59,7 @@ class TransactionTable:
 
     @property
     def open(self) -> tuple[OpenTransaction, ...]:
-        """All that have no marker, the one that began first in front."""
+        """The transactions without a marker, in the order in which they began."""
         return tuple(self._open.values())
 
     def is_open(self, producer_id: int) -> bool:
@@ -81,7 +81,7 @@ class TransactionTable:
         return bool(self._aborted)
 
     def without_aborted(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Stored batches with gap batches in place of those of aborted transactions."""
+        """The stored batches, with gap batches in place of the batches of aborted transactions."""
         if not self._aborted or len(data) < HEADER_BYTES:
             return data  # nearly always
         batches = list(split_batches(data))
@@ -121,7 +121,7 @@ class TransactionTable:
         self._open = {each.producer_id: each for each in found.open}
 
     def _lost_marker(self, producer_id: int, epoch: int, last_offset: int) -> None:
-        """Its producer has a later transaction: the marker of the earlier one was lost in an unsafe recovery.
+        """Count an open transaction of an earlier epoch as aborted: an unsafe recovery has lost its marker.
 
         Whether it was committed is not known here, and aborted records must never be shown.
         """

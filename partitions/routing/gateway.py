@@ -119,7 +119,7 @@ class Gateway:
 
     @property
     def replicas(self) -> Mapping[tuple[str, int], PartitionReplica]:
-        """Those of this broker that take part, by topic and partition."""
+        """The replicas of this broker that take part, by topic and partition."""
         return self.local.replicas
 
     async def append(
@@ -300,7 +300,7 @@ class Gateway:
         return await call.ask(self.relay, node, request, timeout_ms)
 
     async def describe(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:
-        """See ``Statuses.of``. Raises ``TopicNotFound``."""
+        """Describe partitions of a topic, by default all; see ``Statuses.of``. Raises ``TopicNotFound``."""
         return await self._statuses.of(self._topic(topic), partitions)
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
@@ -319,9 +319,10 @@ class Gateway:
         is_repeatable: Callable[[], bool] | None,
         ask_here: Callable[[PartitionReplica], Awaitable[Answer]] | None = None,
     ) -> Answer:
-        """See ``LeaderSearch.ask``. Raises ``TopicNotFound`` and ``PartitionNotFound``, also in the search.
+        """Ask the leader of a partition; see ``LeaderSearch.ask``.
 
-        With ``ask_here`` a replica of this broker is asked first, without a search, if it leads.
+        With ``ask_here`` a replica of this broker is asked first, without a search, if it leads. Raises
+        ``TopicNotFound`` and ``PartitionNotFound``, also in the search.
         """
         info = self._partition(target)
         refused: Refused | None = None

@@ -31,7 +31,7 @@ NO_BYTES: Final[tuple[Buffer, ...]] = ()
 
 
 class LocalReplicas:
-    """Those of this broker that take part, offered to the other brokers."""
+    """The replicas of this broker that take part, offered to the other brokers."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class LocalReplicas:
         awaiting_archive: Callable[[GroupId], int],
         consumed: Mapping[GroupId, Consumed],
     ) -> None:
-        """See ``Gateway``."""
+        """Register the calls of other brokers with ``relay``; ``Gateway`` describes the arguments."""
         self._node_id = node_id
         self.replicas = replicas
         self._calls = calls
@@ -62,7 +62,7 @@ class LocalReplicas:
             self.offer(call)
 
     def offer(self, call: PartitionCall[Request, Answer]) -> None:
-        """Carry out a call for other brokers, too, and pass it on to those that they do not reach."""
+        """Carry out a call for other brokers, too, and relay it to brokers that they do not reach."""
         handler = handler_of(call.request, lambda sender, ask: self.carry_out(call, ask))
         self._relay.serve(call.service, handler)
 
@@ -71,7 +71,7 @@ class LocalReplicas:
         return await call.carry_out(self.here(request.place), request)
 
     def here(self, place: Place) -> PartitionReplica:
-        """This broker's replica. Raises ``NotLeader`` when it has none of this very group."""
+        """The replica of this broker. Raises ``NotLeader`` when it has none of this very group."""
         target, group_id = place
         replica = self.replicas.get(key_of(target))
         if replica is None or replica.group.group_id != group_id:
@@ -101,7 +101,7 @@ class LocalReplicas:
         return ask
 
     def statuses(self, places: Sequence[Place]) -> list[PartitionStatus]:
-        """Of these replicas, which may take no part."""
+        """The statuses of replicas of this broker, which may take no part."""
         return [self._status(place) for place in places]
 
     def _status(self, place: Place) -> PartitionStatus:

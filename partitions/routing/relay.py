@@ -46,7 +46,7 @@ class Relay:
         self._calls = calls
 
     def serve(self, service: Service, handler: Handler) -> None:
-        """Offer a service, and pass the calls of others to the same service of another broker on."""
+        """Offer a service, and relay the calls of other brokers to this service on a third broker."""
         self._calls.serve(service, handler)
         self._calls.serve(_relaying(service), partial(self._serve, service))
 

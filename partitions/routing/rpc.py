@@ -137,7 +137,7 @@ class OffsetAt(Struct, frozen=True, array_like=True):
 
 
 class ReadIndex(Struct, frozen=True, array_like=True):
-    """Up to where is it committed? The leader proves that it leads; answered with an ``Index``."""
+    """Ask for the commit index. The leader proves that it leads; answered with an ``Index``."""
 
     place: Place
 
@@ -197,7 +197,7 @@ class DeleteAnswer(Struct, frozen=True, array_like=True):
 
 
 class LogEndOf(Struct, frozen=True, array_like=True):
-    """How much does the replica hold? Answered with a ``LogEnd``."""
+    """Ask for the end of a replica's log. Answered with a ``LogEnd``."""
 
     place: Place
 

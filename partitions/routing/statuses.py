@@ -22,7 +22,7 @@ from raftlog.types import NodeId, TopicPartition
 
 
 class Statuses:
-    """Asks this broker and the others."""
+    """Asks this broker and the other brokers for the status of partitions."""
 
     def __init__(
         self,

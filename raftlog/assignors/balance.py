@@ -39,7 +39,7 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Pool:
-    """Partitions that the same members may have."""
+    """Partitions with an equal set of possible members."""
 
     left: int  # partitions that no member has got yet
     members: Sequence[Member]
@@ -134,7 +134,7 @@ class _Round:
         return found
 
     def path(self, source: Pool) -> list[Step]:
-        """One more path from a pool; empty if this round has no more. Exits that lead nowhere are removed."""
+        """Another path from a pool; empty if this round has no more. Exits that lead nowhere are removed."""
         steps: list[Step] = []
         pool = source
         while True:

@@ -15,7 +15,7 @@ def problem_of(
     *,
     may_withhold: bool = False,
 ) -> str | None:
-    """What is wrong with a plan, and the remedy; ``None`` for a plan that can be used.
+    """The problem of a plan, and the remedy; ``None`` for a plan that can be used.
 
     A member without a row gets no partitions. With ``may_withhold``, as in cooperative rebalances,
     partitions may be left to the next generation; otherwise each partition of a subscribed topic needs a

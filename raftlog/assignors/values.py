@@ -14,7 +14,7 @@ Plan: TypeAlias = Mapping[str, frozenset[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What one member of a group brings to a rebalance."""
+    """The topics that a group member subscribes to, and the partitions that it owns, at a rebalance."""
 
     topics: frozenset[str]
     owned: frozenset[TopicPartition] = frozenset()  # in the last generation that the member knows

@@ -246,7 +246,7 @@ class Client(SyncProxy[AsyncClient]):
 
     @property
     def rack(self) -> str | None:
-        """Where its readers are."""
+        """The rack of the client's readers."""
         return self._core.rack
 
     @classmethod

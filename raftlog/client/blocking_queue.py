@@ -26,22 +26,22 @@ class Job(SyncProxy[AsyncJob]):
 
     @property
     def key(self) -> bytes | None:
-        """Of the record."""
+        """The key of the record."""
         return self._core.key
 
     @property
     def value(self) -> bytes | None:
-        """Of the record."""
+        """The value of the record."""
         return self._core.value
 
     @property
     def receipt(self) -> str:
-        """What ``Queue.ack`` takes, in any process."""
+        """The job receipt, which ``Queue.ack`` accepts in any process."""
         return self._core.receipt
 
     @property
     def deliveries(self) -> int:
-        """How often the job was delivered, this time included."""
+        """The number of deliveries of the job, the present one included."""
         return self._core.deliveries
 
     @property
@@ -67,17 +67,17 @@ class Queue(SyncProxy[AsyncQueue]):
 
     @property
     def topic(self) -> str:
-        """Its topic."""
+        """The name of the topic."""
         return self._core.topic
 
     @property
     def group(self) -> str:
-        """Its group."""
+        """The name of the group."""
         return self._core.group
 
     @settings_of(JobSettings, wanted_jobs)
     def receive(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[Job]:
-        """Up to ``max`` jobs; none after ``wait``. See ``raftlog.aio.Queue.receive``."""
+        """Receive at most ``max`` jobs; none after ``wait``. See ``raftlog.aio.Queue.receive``."""
         found = self._portal.call(lambda: self._core.receive(wait=wait, **settings))
         return [Job(each, self._portal) for each in found]
 

@@ -59,7 +59,7 @@ def _by_queue(
 def _append(
     buffer: Buffer, queue: PartitionQueue, records: list[Record], *, is_named: bool = False
 ) -> list[Record]:
-    """Those that are left."""
+    """Append records to one partition; return the records for which there is no room."""
     return records[buffer.append_all(queue, records, [*map(size_of, records)], is_named=is_named) :]
 
 

@@ -159,7 +159,7 @@ class AsyncClient:
 
     @property
     def rack(self) -> str | None:
-        """Where its readers are."""
+        """The rack of the client's readers."""
         return None if self._place is None else self._place.rack
 
     @classmethod

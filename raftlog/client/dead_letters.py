@@ -165,7 +165,7 @@ def _check_ids(ids: object) -> None:
 
 
 def _left(limit: int | None, found: Sequence[DeadLetter]) -> int:
-    """How many the next request may return; 0 ends the call."""
+    """The number of dead letters that the next request may return; 0 ends the call."""
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit is {limit}; give a number from 1, or None for all", field="limit")
     return DEAD_LETTERS_MAX if limit is None else min(limit - len(found), DEAD_LETTERS_MAX)

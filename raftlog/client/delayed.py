@@ -121,7 +121,7 @@ def record_in_json(
 
 
 class RecordInJson(msgspec.Struct, omit_defaults=True):
-    """See ``raftlog.wire.bodies.NewRecord``."""
+    """A record in a JSON request; see ``raftlog.wire.bodies.NewRecord``."""
 
     value: str | None
     encoding: str | None = None

@@ -25,7 +25,7 @@ class _Resolver(aiohttp.ThreadedResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """See ``AbstractResolver``."""
+        """Resolve a host name to addresses; see ``AbstractResolver``."""
         try:
             return await super().resolve(host, port, family)
         except RuntimeError:

@@ -1,4 +1,4 @@
-"""What belongs to another process: after a fork the child has the objects of a client, but not its thread.
+"""Objects of another process: after a fork the child has the objects of a client, but not its thread.
 
 Decides: which objects are marked in the child, so that no call has to compare process ids. Leaves to others:
 what a marked object refuses (``portal``, ``producer``).
@@ -17,7 +17,7 @@ class Forkable(Protocol):
     """An object that does not work in a child process."""
 
     def end_in_child(self) -> None:
-        """The process is a child of the one that made it. Takes no lock: another thread may have held it."""
+        """Note that the process is a forked child. Takes no lock: another thread may have held it."""
 
 
 _made: WeakSet[Forkable] = WeakSet()

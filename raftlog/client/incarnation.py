@@ -47,7 +47,7 @@ class TransactionName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TransactionName:
-        """Of an id such as ``copy-1@4711.0``, from a broker."""
+        """Parse the id of a transaction from a broker, such as ``copy-1@4711.0``."""
         producer_id, epoch = text.rpartition("@")[2].split(".")
         return cls(text, int(producer_id), int(epoch))
 

@@ -71,7 +71,7 @@ flush = _elsewhere.flush
 
 
 def hand_over_from_here() -> None:
-    """This is the thread of a client's event loop: handlers of its records run elsewhere from now on."""
+    """Run log handlers of the calling thread, which runs a client's event loop, on another thread."""
     _here.is_of_client = True
     for name in _OTHERS:
         client_logger(name)

@@ -165,7 +165,7 @@ class Decoders:
                 raise TypeError(f"{name} is {shown(decoder)}; give a function of bytes, such as json.loads")
 
     def decoded(self, found: Found) -> Found:
-        """The same with keys and values decoded; ends before a message that a function cannot decode.
+        """Decode keys and values of messages; end before a message that a function cannot decode.
 
         Raises ``InvalidRecord`` when that is the first one.
         """

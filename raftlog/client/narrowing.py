@@ -57,7 +57,7 @@ class Narrowing:
 
     @property
     def handed_over(self) -> list[Batch]:
-        """What the partitions that have left had, in order."""
+        """The batches of the partitions that have left, in order."""
         return [batch for batches in self._leaving.values() for batch in batches or ()]
 
     def _place(

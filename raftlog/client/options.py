@@ -202,7 +202,7 @@ def seconds(name: str, value: Duration) -> float:
 
 
 def positive_seconds(name: str, value: Duration) -> float:
-    """The same for a time limit, which must be positive."""
+    """A time limit in seconds. Raises ``ValueError`` as ``seconds`` does, and for 0."""
     found = seconds(name, value)
     if not found:
         raise ValueError(f"{name} is {value!r}; it must be greater than 0")
@@ -315,7 +315,7 @@ def _between(name: str, value: int, low: int, high: int) -> int:
 
 
 def choice(name: str, value: str, choices: Mapping[str, Value]) -> Value:
-    """What a name stands for. Raises ``ValueError`` that lists the names."""
+    """The value that a name stands for. Raises ``ValueError`` that lists the names."""
     if value not in choices:
         raise ValueError(f"{name} is {value!r}; choose {', '.join(map(repr, choices))}")
     return choices[value]

@@ -92,7 +92,7 @@ class Portal:
             self.end(steps.close)
 
     async def awaited(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """The same for a task of another event loop, which goes on meanwhile."""
+        """Run ``work`` on the loop for a task of another event loop, which continues meanwhile."""
         future = self._submit(work)
         try:
             return await asyncio.wrap_future(future)

@@ -130,7 +130,7 @@ class AsyncProducer:
         timestamp: datetime | int | None = None,
         on_ack: OnAck | None = None,
     ) -> PendingReceipt:
-        """The same without waiting. Raises ``Overloaded`` without room or while the topic is unknown."""
+        """Send a record without waiting. Raises ``Overloaded`` without room or while the topic is unknown."""
         if asyncio.get_running_loop() is not self._loop:
             self._session.check_loop()
         placed = self.append(value, key, topic, partition, headers, tags, timestamp, on_ack)
@@ -310,7 +310,7 @@ class AsyncProducer:
         return view.writable_count, view.partition_count
 
     async def _partition_counts(self, topic: str) -> tuple[int, int]:
-        """Those that take records, and all.
+        """The number of writable partitions of a topic, and the number of all partitions.
 
         Retries until they are known, ``delivery_timeout`` is over or the session gives up.
         """
@@ -439,7 +439,7 @@ class AsyncProducer:
         self._sender(queue).pump()
 
     def _pump_all(self) -> None:
-        """Send all batches, also those that are not full."""
+        """Send all batches, full or not."""
         for queue in self._waiting():
             self._buffer.make_due(queue)
             self._pump(queue)

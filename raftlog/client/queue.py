@@ -86,13 +86,13 @@ class AsyncJob:
 
     @property
     def key(self) -> bytes | None:
-        """Of the record."""
+        """The key of the record."""
         key: bytes | None = self.message.key
         return key
 
     @property
     def value(self) -> bytes | None:
-        """Of the record."""
+        """The value of the record."""
         value: bytes | None = self.message.value
         return value
 
@@ -148,7 +148,7 @@ class AsyncQueue:
                 await self._give_back(ahead)
 
     async def _next_jobs(self, wanted: wire.ReceiveJobs) -> list[AsyncJob]:
-        """What ``receive`` returns, also after errors that pass."""
+        """Receive jobs; retry after errors until the session gives up."""
         attempts = 0
         while True:
             try:
@@ -170,7 +170,7 @@ class AsyncQueue:
 
     @settings_of(JobSettings, wanted_jobs)
     async def receive(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[AsyncJob]:
-        """Up to ``max`` jobs; none after ``wait``.
+        """Receive at most ``max`` jobs; none after ``wait``.
 
         A job whose lease ends after ``max_deliveries`` goes to the dead-letter topic. With
         ``ordered_by_key`` one job of a key is delivered at a time, in order. With ``tags``, ``tags_all`` and
@@ -195,7 +195,7 @@ class AsyncQueue:
         return [self._job(found) for found in received.items]
 
     async def ack(self, *receipts: str) -> None:
-        """These jobs are done. Raises ``LeaseLost`` if another worker has got one; the others are done."""
+        """Mark jobs as done. Raises ``LeaseLost`` if another worker has got one; the others are done."""
         await self._settle(wire.ACK, wire.AckJobs([*receipts]))
 
     async def nack(self, *receipts: str, delay: Duration = 0, reason: str = "") -> None:
@@ -213,7 +213,7 @@ class AsyncQueue:
         await self._settle(wire.DEAD_LETTER, wire.DeadLetterJobs([*receipts], reason))
 
     async def describe(self) -> wire.QueueDescription:
-        """How far the queue has come. Raises ``QueueNotFound``."""
+        """Describe the queue and its progress. Raises ``QueueNotFound``."""
         return await self._session.call(wire.DESCRIBE, topic=self.topic, group=self.group)
 
     async def delete(self) -> None:

@@ -11,7 +11,7 @@ from raftlog.wire.limits import RACK_CHARACTERS_MAX, STALENESS_MS_DEFAULT, STALE
 
 @dataclass(frozen=True, slots=True)
 class ReaderPlace:
-    """Where readers are, and what they permit."""
+    """The rack of readers and the staleness that they permit."""
 
     rack: str
     max_staleness_ms: int

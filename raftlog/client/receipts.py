@@ -174,9 +174,9 @@ class Batch:
             await self._event.wait()
 
     def wait_blocking(self, timeout_s: float | None) -> None:
-        """The same from any other thread. Raises ``TimeoutError``, and ``RuntimeError`` in ``on_ack``.
+        """Wait for the outcome on another thread than the client's.
 
-        ``RuntimeError`` also in a process that was forked before the outcome.
+        Raises ``TimeoutError``, and ``RuntimeError`` in ``on_ack`` or in a process forked before the outcome.
         """
         if self.outcome is not None:
             return
@@ -198,7 +198,7 @@ class Batch:
             )
 
     def move(self, parts: Sequence[tuple[Batch, int] | RaftlogError]) -> None:
-        """Its records are in these batches now, with whose outcomes it has its own."""
+        """Note the batches that have the records now; finish once all records have outcomes."""
         targets = {part[0]: part[1] for part in parts if isinstance(part, tuple)}
         unfinished = len(targets)
         outcome = Moved(parts)

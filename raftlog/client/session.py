@@ -320,7 +320,7 @@ class Session(Asking):
                 raise NotSent(f"no broker answered: {error}") from error
 
     def _patience_s(self, method: str, attempts: int, attempt_s: float) -> float:
-        """How long one attempt may take. A frozen broker must not use up the time of the others."""
+        """The seconds that one attempt may take. A frozen broker must not use up the time of the others."""
         is_first_round = method == "GET" and attempts < len(self._urls) and len(self._urls) > 1
         return min(attempt_s, SILENCE_S) if is_first_round else attempt_s
 

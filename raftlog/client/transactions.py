@@ -21,7 +21,7 @@ class AsyncTransactions:
         self._session = session
 
     async def list(self, *, open_only: bool = True) -> list[wire.TransactionDescription]:
-        """Those that are not complete, or the newest of each transactional id; by transactional id."""
+        """The incomplete transactions, or the newest of each transactional id; by transactional id."""
         return await self._session.all_items(wire.LIST, query={"state": "open" if open_only else "all"})
 
     async def describe(self, transaction: str) -> wire.TransactionDescription:

@@ -237,7 +237,7 @@ class Follower(RoleState):
         return self._member.commit_index == commit_index and self._member.writes.all_finished
 
     def _take_in(self, span: EntrySpan) -> Index:
-        """Append the entries that are missing, after removing those that conflict; equal entries stay."""
+        """Append the missing entries, after removing conflicting entries; equal entries stay."""
         member = self._member
         held = member.terms.held_from(span.term, span.first)
         if held < span.last:

@@ -77,7 +77,7 @@ class HardStateSaved(Struct, frozen=True):
 
 
 class AppendCut(Struct, frozen=True):
-    """Of the entries ordered for ``to`` only those up to ``last`` were sent.
+    """Entries that were ordered for ``to`` were sent only up to ``last``.
 
     An append has a limit of bytes, and nothing is sent that is ordered while entries are read from the disk.
     """

@@ -108,7 +108,7 @@ class Leader(RoleState):
 
     @property
     def learner_match_index(self) -> Mapping[NodeId, Index]:
-        """The same for each learner that is no voter."""
+        """For each non-voting learner, up to which index its durable log is known to equal ours."""
         membership = self._member.membership
         return self._peers.match_index(membership.learners - membership.all_voters)
 

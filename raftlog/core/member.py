@@ -231,11 +231,11 @@ class Member:
         self.has_news = True
 
     def agree(self, matched: Index) -> None:
-        """The log equals that of this term's leader up to ``matched``, and stays so for the term."""
+        """Note that, for this term, the log equals the log of the term's leader up to ``matched``."""
         self.matched = max(self.matched, matched)
 
     def require_for_rejoin(self, last: Index) -> None:
-        """This term's leader requires the entries up to ``last`` before the member counts."""
+        """Note that this term's leader requires the entries up to ``last`` before the member counts."""
         self.rejoin_last = last
 
     def commit_to(self, index: Index) -> None:

@@ -43,7 +43,7 @@ class Peers:
         return min(reached_by_half)
 
     def match_index(self, nodes: frozenset[NodeId]) -> dict[NodeId, Index]:
-        """Up to which index the durable logs of these peers are known to equal the leader's.
+        """The index up to which the durable log of each given peer is known to equal the leader's.
 
         Without peers that rejoin, and those that have not replied to this leader: they may rejoin.
         """

@@ -125,7 +125,7 @@ class Raft(Member):
         return self.memberships.at(index)
 
     def quorum_since(self, index: Index) -> int:
-        """How many voters hold what is committed at ``index``, at least; see ``Memberships``."""
+        """The minimum number of voters that hold the entry committed at ``index``; see ``Memberships``."""
         return self.memberships.quorum_since(index)
 
     @property
@@ -149,7 +149,7 @@ class Raft(Member):
 
     @property
     def last_index(self) -> Index:
-        """Its index."""
+        """The index of the newest entry of the log, durable or not."""
         return self.terms.last_index
 
     @property
@@ -164,11 +164,11 @@ class Raft(Member):
 
     @property
     def durable_index(self) -> Index:
-        """Everything up to here survives a crash of this node."""
+        """The newest index that survives a crash of this node."""
         return self.writes.durable_index
 
     def term_at(self, index: Index) -> Term:
-        """The term of an entry of the log, or of the one just before it."""
+        """The term of an entry of the log, or of the entry just before the log."""
         return self.terms.term_at(index)
 
     # Inputs
@@ -317,7 +317,7 @@ class Raft(Member):
         return follower
 
     def _change_role(self, change: Role | None, *, is_transfer: bool = False) -> None:
-        """Change to a role in the current term, and to those that follow from it at once."""
+        """Change to a role in the current term, and to the roles that follow from it at once."""
         while change is not None:
             self.request_ready()
             self._role.resign(None)

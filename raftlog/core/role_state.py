@@ -95,10 +95,10 @@ class RoleState:
         """The node of a peer is heard from again."""
 
     def append_cut(self, to: NodeId, last: Index) -> None:
-        """Of the entries ordered for ``to`` only those up to ``last`` were sent."""
+        """Entries that were ordered for ``to`` were sent only up to ``last``."""
 
     def append_dropped(self, to: NodeId) -> None:
-        """Nothing of what was ordered for ``to`` was sent."""
+        """An append that was ordered for ``to`` was not sent."""
 
     # Messages of the member's own term
 
@@ -133,7 +133,7 @@ class RoleState:
 
     @property
     def learner_match_index(self) -> Mapping[NodeId, Index]:
-        """The same for each learner that is no voter."""
+        """For each non-voting learner, up to which index its durable log is known to equal the leader's."""
         return {}
 
     @property

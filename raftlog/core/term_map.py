@@ -41,7 +41,7 @@ class TermMap:
         return EntryId(self.last_term, self.last_index)
 
     def term_at(self, index: Index) -> Term:
-        """The term of an entry of the log, or of the one just before it."""
+        """The term of an entry of the log, or of the entry just before the log."""
         firsts = self._firsts
         if firsts and firsts[-1] <= index <= self.last_index:
             return self.last_term
@@ -54,7 +54,7 @@ class TermMap:
         return EntryId(self.term_at(index), index) if index > self.snapshot.index else self.snapshot
 
     def holds(self, entry: EntryId) -> bool:
-        """Whether the log holds the entry, or it is the one just before the log."""
+        """Whether the log holds the entry, or begins just after the entry."""
         return (
             self.snapshot.index <= entry.index <= self.last_index and self.term_at(entry.index) == entry.term
         )
@@ -99,7 +99,7 @@ class TermMap:
         self.snapshot = snapshot
 
     def newest_at_most(self, limit: EntryId) -> EntryId:
-        """The newest entry whose index and term are both at most those of ``limit``.
+        """The newest entry whose index and term are at most the index and the term of ``limit``.
 
         This is a follower's conflict hint: the log of a leader that holds ``limit`` can have none of the
         follower's newer entries, so whole terms are skipped at once.

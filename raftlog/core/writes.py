@@ -78,7 +78,7 @@ class Writes:
     def append(
         self, term: Term, first: Index, last: Index, kind: EntryKind, membership: Membership | None = None
     ) -> None:
-        """Add entries to the next write, in one span with those before of the same term and kind."""
+        """Add entries to the next write, in one span with preceding entries of equal term and kind."""
         spans = self._spans
         if spans and spans[-1].term == term and spans[-1].kind is kind and membership is None:
             first = spans.pop().first
@@ -143,7 +143,7 @@ class Writes:
         return write
 
     def finish(self, write_id: WriteId) -> list[Envelope]:
-        """This write and all before it are durable; return the messages that waited."""
+        """Mark this write and all earlier writes durable; return the messages that waited."""
         require_handed_out(write_id, self._newest)
         in_flight = self._in_flight
         while in_flight and in_flight[0][0] <= write_id:

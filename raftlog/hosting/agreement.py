@@ -11,7 +11,7 @@ from raftlog.wire.tags import FIELDS
 
 
 def check_same_tags(ask: HasTags, known: HasTags, who: str, remedy: str) -> None:
-    """Raise ``Conflict`` for a request with other tags than those of ``who`` is there."""
+    """Raise ``Conflict`` for a request with other tags than ``known``, which ``who`` describes."""
     field = next((name for name in FIELDS if getattr(ask, name) != getattr(known, name)), None)
     if field is not None:
         raise Conflict(

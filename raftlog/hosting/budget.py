@@ -60,7 +60,7 @@ class Usage:
         return self._of.get(owner, 0)
 
     def copy(self) -> Usage:
-        """The same amounts, to be changed apart."""
+        """An independent copy of the amounts."""
         copied = Usage()
         copied.total, copied._of = self.total, dict(self._of)
         return copied

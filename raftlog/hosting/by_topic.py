@@ -15,7 +15,7 @@ class ByTopic(Generic[Name]):
         self._names: dict[str, dict[Name, None]] = {}
 
     def change(self, name: Name, before: AbstractSet[str], after: AbstractSet[str]) -> None:
-        """The name depends on the topics of ``after`` from now on, and no longer on those of ``before``."""
+        """Note that the name depends on the topics of ``after`` from now on, instead of ``before``."""
         for topic in before - after:
             del self._names[topic][name]
             if not self._names[topic]:

@@ -89,7 +89,7 @@ class ReplicatedState(Protocol):
         """Take in one committed batch."""
 
     def snapshot(self) -> bytes:
-        """The whole state, in the same bytes on every replica."""
+        """The whole state, in bytes that are equal on every replica."""
 
     def snapshot_pieces(self) -> Sequence[array[int] | Buffer]:
         """The bytes of ``snapshot`` in pieces, which hold until the next change."""
@@ -193,23 +193,23 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     # What the replica tells.
 
     def apply(self, entry: Batch) -> None:
-        """See ``ReplicatedState``."""
+        """Take in one committed batch; see ``ReplicatedState``."""
         self._state.apply(entry)
 
     def snapshot(self) -> bytes:
-        """See ``ReplicatedState``."""
+        """The bytes of the whole state; see ``ReplicatedState``."""
         return self._state.snapshot()
 
     def snapshot_pieces(self) -> Sequence[array[int] | Buffer]:
-        """See ``ReplicatedState``."""
+        """The bytes of ``snapshot`` in pieces; see ``ReplicatedState``."""
         return self._state.snapshot_pieces()
 
     def restoring(self, snapshot: bytes) -> Callable[[], None]:
-        """See ``StateMachine.restoring``: what is decided may be read meanwhile."""
+        """Decode a snapshot, while decisions may be read; see ``StateMachine.restoring``."""
         return restored_aside(self._state, snapshot)
 
     def leads(self, log: CoordinatorLog | None) -> None:
-        """This broker coordinates the partition from now on, or no longer."""
+        """Begin to coordinate the partition, or stop if ``log`` is None."""
         self._end_in_doubt(f"this broker does not lead {self._name} any more")
         self._log, self._outcome, self._before = log, None, None
         self._advances()
@@ -269,7 +269,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
                 self._guarded(lambda: now.forget(request_id, request))
 
     async def confirmed(self) -> DecisionsT:
-        """What is decided, once it is proved that no other broker leads. Raises ``NotLeader``."""
+        """The decisions, after a proof that no other broker leads. Raises ``NotLeader``."""
         if self._log is not None:
             await self._log.confirm()
         return self._leading()
@@ -301,7 +301,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._end(NotLeader(why, leader=None), self._rounds + 1)
 
     def _end(self, reason: RaftlogError, undone_from: int) -> None:
-        """All that wait are told: ``reason`` is true of requests whose first round is not stored.
+        """End the decisions and requests: with ``reason`` where no record is stored, else ``CommitUnknown``.
 
         Records of the others may be stored, a decision for instance that its effects have yet to follow.
         What is done beside is begun again by the next decisions.
@@ -413,7 +413,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._append_next()
 
     def _failed(self, error: RaftlogError) -> None:
-        """What was decided is not what is stored. Begin again from that, unless it is not known."""
+        """End the decisions after a failed append; begin again if the error is definite."""
         _log.warning("%s loses its coordinator: %s", self._name, error)
         if error.is_definite:
             self._end(error, self._rounds)
@@ -440,7 +440,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             outcome.add_done_callback(ended)
 
     def _begin_later(self) -> None:
-        """Not at once: much state must not occupy the broker."""
+        """Begin again after a pause: much state must not occupy the broker."""
         pause_s = min(AGAIN_S_MAX, max(self._again_s, AGAIN_TIMES * self._begin_s))
         self._timer = asyncio.get_running_loop().call_later(pause_s, self._begin)
 
@@ -538,7 +538,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return int(self._clock.monotonic() * 1000) - self._paused_ms
 
     def _set_timer(self) -> None:
-        """A timer with the same deadline stays: requests in every turn would put it off again and again."""
+        """Set the timer, unless its deadline is unchanged: requests in every turn would put it off."""
         assert self.decisions is not None
         due_ms = self.decisions.next_deadline_ms()
         if due_ms == self._timer_due_ms:

@@ -35,7 +35,7 @@ class InternalTopic(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the topic."""
+        """The name of the topic."""
 
     @property
     def partition_count(self) -> int | None:
@@ -55,12 +55,12 @@ class PeerCalls(Protocol):
     """Calls to other brokers, and the services that this one offers to them."""
 
     def serve(self, service: Service, handler: Handler, /) -> None:
-        """See ``Calls.serve``."""
+        """Offer a service to other brokers; see ``Calls.serve``."""
 
     async def call(
         self, node: NodeId, service: Service, head: bytes, /, *, timeout_ms: int
     ) -> tuple[bytes, memoryview]:
-        """See ``Calls.call``; a way through a third broker is a way, too."""
+        """Call a service of another broker, perhaps through a third broker; see ``Calls.call``."""
 
 
 class Ask(Struct, Generic[Request], frozen=True, array_like=True):
@@ -93,7 +93,7 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         reads: tuple[type[Any], ...],
         refuses: Callable[[Reply], bool] = lambda reply: False,
     ) -> None:
-        """``coordinators`` has those of this broker's replicas, by partition.
+        """``coordinators`` has the coordinators of this broker's replicas, by partition.
 
         ``reads`` are the classes of requests that write nothing. ``refuses`` says whether a reply refuses a
         part of its request.
@@ -170,7 +170,7 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         *,
         is_repeatable: Callable[[], bool] | None = None,
     ) -> Answer:
-        """See ``LeaderSearch.ask``. Raises ``NoLeader`` when no leader is found in time."""
+        """Ask the leader; see ``LeaderSearch.ask``. Raises ``NoLeader`` when no leader is found in time."""
 
         def candidates() -> tuple[NodeId | None, ...]:
             known = self.topic.candidates(partition)
@@ -194,7 +194,7 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
             ) from failure.last
 
     def here(self, partition: int) -> AnyCoordinator:
-        """This broker's coordinator of a partition. Raises ``NotLeader`` when it has no replica."""
+        """The coordinator of a partition on this broker. Raises ``NotLeader`` when it has no replica."""
         found = self._coordinators.get(partition)
         if found is None:
             raise NotLeader(f"this broker has no replica of {self.topic.name}/{partition}", leader=None)

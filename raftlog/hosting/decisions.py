@@ -1,4 +1,4 @@
-"""What a coordinator decides, as values. Nothing is decided here; ``coordinator`` carries them out."""
+"""The decisions of a coordinator, as values. Nothing is decided here; ``coordinator`` carries them out."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Effect:
 
 
 class Decisions(Protocol[Request_contra]):
-    """What is decided in one epoch of a leader. It does no IO, and begins with what is committed."""
+    """The decisions in one epoch of a leader. They do no IO, and begin with the committed state."""
 
     def take(self) -> list[Any]:  # of Answer, Write and Effect
-        """What has been wanted since the last call, in order."""
+        """The answers, writes and effects that are wanted since the last call, in order."""
 
     def next_deadline_ms(self) -> int:
         """When ``tick`` has something to do, at the latest."""

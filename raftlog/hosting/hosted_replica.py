@@ -23,7 +23,7 @@ from raftlog.storage.filesystem import is_disk_full
 
 
 class HostedState(StrEnum):
-    """How a hosted replica is. The value is the label in metrics."""
+    """The state of a hosted replica. The value is the label in metrics."""
 
     OPENING = "opening"  # its log is opened, as soon as the tenant lets it
     SERVING = "serving"  # it takes part in its group

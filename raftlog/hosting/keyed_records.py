@@ -72,10 +72,10 @@ class KeyedState(Generic[Key, Value]):
 
     @abstractmethod
     def take(self, key: Key, value: Value | None) -> None:
-        """What one record says."""
+        """Take in one record: the new value of its key, or None for a deleted key."""
 
     def put(self, key: Key, value: Value | None) -> None:
-        """What one record will say once it is written."""
+        """Take in one record before it is written, and keep the bytes of its row."""
         self.take(key, value)
         rows = self.rows_of(key)
         if rows is not None:
@@ -83,11 +83,11 @@ class KeyedState(Generic[Key, Value]):
             rows.keep(row.key or b"", row.value)
 
     def rows_of(self, key: Key) -> SnapshotRows | None:
-        """Where the bytes of a key's row are kept; None in a state that does not keep them."""
+        """The snapshot rows that keep the row of a key; None in a state that keeps no rows."""
         return self._rows
 
     def kept_apart(self) -> tuple[SnapshotRows, ...]:
-        """Rows of a snapshot besides the others, in a fixed order."""
+        """Additional rows of a snapshot, in a fixed order."""
         return ()
 
     def without_snapshots(self) -> Self:
@@ -103,7 +103,7 @@ class KeyedState(Generic[Key, Value]):
             self._take_encoded(record.key or b"", record.value)
 
     def snapshot(self) -> bytes:
-        """The whole state, in the same bytes on every replica. Encodes no row again (``snapshot_rows``)."""
+        """The state, in bytes that are equal on every replica. Encodes no row again (``snapshot_rows``)."""
         assert self._rows is not None, "this state takes no snapshots"
         return _HEAD + joined(self._rows, *self.kept_apart())
 

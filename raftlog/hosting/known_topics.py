@@ -1,4 +1,4 @@
-"""What a broker knows of the topics now, for decisions of coordinators. Nothing is decided here."""
+"""The topics that a broker knows now, for decisions of coordinators. Nothing is decided here."""
 
 from __future__ import annotations
 

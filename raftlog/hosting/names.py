@@ -21,7 +21,7 @@ class Names:
         return iter(self._names)
 
     def copy(self) -> Names:
-        """The same names, to be changed apart."""
+        """An independent copy of the names."""
         copied = Names()
         copied._names = list(self._names)
         return copied
@@ -36,7 +36,7 @@ class Names:
             del self._names[at]
 
     def after(self, name: str, count_max: int) -> list[str]:
-        """Up to so many names behind this one, in order."""
+        """The names behind ``name`` in order, at most ``count_max``."""
         first = bisect_right(self._names, name)
         return self._names[first : first + count_max]
 

@@ -84,7 +84,7 @@ class LogOpener:
 
 
 def _let_rejoin(log: SegmentedLog, lost: str, *, is_only: bool) -> None:
-    """It keeps what it has, as a replica that is being restored. Raises ``OSError``."""
+    """Mark a log as rejoining its group, if the group has other replicas. Raises ``OSError``."""
     if is_only:
         _log.error(
             "%s is an older copy (%s): records may be lost, and no other replica has them",

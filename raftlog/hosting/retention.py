@@ -211,7 +211,7 @@ class RetentionManager:
 
 
 def _segment_start(log: SegmentedLog, limit: Index) -> Index:
-    """Where a log begins of which every segment below ``limit`` is deleted."""
+    """The index where a log begins after every closed segment below ``limit`` is deleted."""
     return max((Index(s.last + 1) for s in log.closed_segments if s.last < limit), default=log.first_index)
 
 

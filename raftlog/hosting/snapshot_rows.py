@@ -33,7 +33,7 @@ _PAIR: Final = (
 
 
 class SnapshotRows:
-    """Keys and values in the order of their keys, which is the same on every replica."""
+    """Keys and values in the order of their keys, so that snapshots are equal on every replica."""
 
     def __init__(self) -> None:
         self._rows: dict[bytes, bytes] = {}  # each the msgpack array of key and value
@@ -45,7 +45,7 @@ class SnapshotRows:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[bytes]:
-        """All rows, the one whose key came first comes first."""
+        """All rows, in the order in which their keys came first."""
         return iter(self._rows.values())
 
     def get(self, key: bytes) -> bytes | None:
@@ -59,14 +59,14 @@ class SnapshotRows:
         self._rows = {key: self._rows[key] for _, key in merge(*runs)}
 
     def copy(self) -> SnapshotRows:
-        """The same rows, to be changed apart. A copy takes no snapshots."""
+        """An independent copy of the rows. A copy takes no snapshots."""
         copied = SnapshotRows()
         copied._rows, copied._order = dict(self._rows), None
         self._ahead = copied._ahead
         return copied
 
     def keep(self, key: bytes, value: bytes | None) -> None:
-        """What one record says."""
+        """Keep the row of one record, or delete the row of a key without a value."""
         if value is None:
             self._rows.pop(key, None)
             self._ahead.pop(key, None)

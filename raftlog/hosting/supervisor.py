@@ -125,7 +125,7 @@ class Supervisor:
 
     @property
     def counts(self) -> Counter[HostedState]:
-        """How many replicas there are in each state."""
+        """The number of replicas in each state."""
         return Counter(hosted.state for hosted in self._hosted.values())
 
     def state_of(self, group_id: GroupId) -> HostedState | None:

@@ -50,11 +50,11 @@ class Tenant(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in logs and for operators."""
+        """The name of the replica, in logs and for operators."""
 
     @property
     def directory(self) -> str:
-        """Where its log is."""
+        """The directory of the log."""
 
     @property
     def peers(self) -> tuple[NodeId, ...]:
@@ -70,7 +70,7 @@ class Tenant(Protocol):
 
     @property
     def compaction(self) -> CompactionRules | None:
-        """How the log is compacted. None: not at all."""
+        """The rules for the compaction of the log; None for a log without compaction."""
 
     async def open_log(self) -> SegmentedLog:
         """Open the log, or create it. Raises ``NotYet``, ``LogCorrupt`` and ``OSError``."""

@@ -28,7 +28,7 @@ class Clean(NamedTuple):
 
 
 class Agreement:
-    """What a leader knows in one term."""
+    """The end of the clean part of all members' logs, as a leader knows it in one term."""
 
     def __init__(self) -> None:
         self.end = 0  # every member's log is clean up to here

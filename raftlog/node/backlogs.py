@@ -20,7 +20,7 @@ class Backlogs:
         self._queue: dict[GroupId, None] = {}
 
     def add(self, group: GroupId) -> None:
-        """It is the turn of this group after those that wait already."""
+        """Queue a group behind the groups that already wait."""
         if not self._queue:
             asyncio.get_running_loop().call_soon(self._next)
         self._queue[group] = None

@@ -23,7 +23,7 @@ class RunBlocking(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToItsEnd:
-    """The same for work that a cancellation waits for: a thread cannot be stopped, and it writes to files."""
+    """Runs blocking work to its end, even when cancelled: a thread that writes files cannot be stopped."""
 
     run: RunBlocking
 

@@ -33,5 +33,5 @@ class CatchUpRate:
         return self._room > 0
 
     def spend(self, size_bytes: int) -> None:
-        """It has left. What is more than the room that there was is missing later."""
+        """Count the bytes of an append that has left. Bytes beyond the room are missing later."""
         self._room -= size_bytes

@@ -51,7 +51,7 @@ class _Heard(NamedTuple):
 
 
 class ClusterTime:
-    """One broker's ``Clock``, compared with those of its peers. All on the event loop's thread.
+    """One broker's ``Clock``, compared with the clocks of its peers. All on the event loop's thread.
 
     ``wall_ms`` is within ``jump_ms_max`` of cluster time as soon as that is known. ``monotonic`` is that of
     the machine.
@@ -100,7 +100,7 @@ class ClusterTime:
 
     @property
     def offset_ms(self) -> int:
-        """How far the wall clock is ahead of the time that this broker goes by."""
+        """The milliseconds by which the wall clock is ahead of the time that this broker uses."""
         return self._clock.wall_ms() - self.wall_ms()
 
     def reading(self) -> ClockReading:

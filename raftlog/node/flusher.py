@@ -38,7 +38,7 @@ class Flushed(Protocol):
         """The flush or the change to run, or None when nothing is waiting for the disk."""
 
     def end_sync(self, sync: DiskWork | None, error: OSError | None) -> None:
-        """It ran, or failed for good."""
+        """Take note that the flush or the change ran, or failed for good."""
 
 
 class Flusher:

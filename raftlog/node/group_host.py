@@ -158,7 +158,7 @@ class GroupHost:
 
     @property
     def tick_ms(self) -> int:
-        """How long a tick is."""
+        """The length of a tick in milliseconds."""
         return self.settings.tick_ms
 
     @property
@@ -397,7 +397,7 @@ class GroupHost:
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> asyncio.Task[None]:
-        """The same for work that begins again after an unexpected error (``duties``)."""
+        """Run a duty beside the rest, which begins again after an unexpected error (``duties``)."""
         return self.begin(self.duties.keep(duty, *args, **kwargs))
 
     @contextlib.contextmanager

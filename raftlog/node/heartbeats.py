@@ -15,7 +15,7 @@ from raftlog.types import GroupId, NodeId
 
 
 class Heartbeats:
-    """Those that wait for the end of the loop turn."""
+    """The heartbeats and replies that wait for the end of the loop turn."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

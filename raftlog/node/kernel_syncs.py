@@ -69,7 +69,7 @@ class _MixedRound:
         self._count(1)
 
     def others_ended(self, numbers: Sequence[int], result: Errors | BaseException) -> None:
-        """Those on threads have run."""
+        """Take the results of the works that ran on threads."""
         if isinstance(result, BaseException):
             self._broken = result
         else:

@@ -47,7 +47,7 @@ class InDoubt(Exception):
 
 
 class Refused(NamedTuple):
-    """What a broker has answered that was asked before the search, at a time of the event loop."""
+    """The refusal of a broker that was asked before the search, at a time of the event loop."""
 
     node: NodeId
     asked_at: float

@@ -17,7 +17,7 @@ ELECTIONS_PER_TICK: Final = 20  # their votes fit into one round of syncs
 
 
 class LeaderlessGroups:
-    """Those that have not been told yet, with the leader that each has lost.
+    """The groups that have lost their leader and have not been told yet, each with the lost leader.
 
     Also quiescent groups led here that have lost a follower, or hear from it again: told after the others.
     Whether a peer is reachable counts when a group is told: it may have been lost and have returned since.

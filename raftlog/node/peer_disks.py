@@ -1,4 +1,4 @@
-"""What brokers tell each other about their disks, so that none takes part with an older copy of its own.
+"""Exchange of disk ids and ages between brokers, so that no broker takes part with an older copy of its disk.
 
 The first frame on each link names the sender's disk and its age (``raftlog.storage.disk_age``). So a broker
 never acts on a message from an older copy of a disk that it knows: the name arrives before the message. It

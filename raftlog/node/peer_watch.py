@@ -74,11 +74,11 @@ class PeerWatch:
         return peer in self._declining
 
     def watch_peers(self, peers: Iterable[NodeId]) -> None:
-        """These take part in a group with this broker, or did."""
+        """Watch peers that take part in a group with this broker, or did."""
         self._met.update(peers)
 
     def forget(self, peer: NodeId) -> None:
-        """It takes part in nothing any more. The end of its links is reported by the transport."""
+        """Forget a peer that takes part in no group any more. The transport reports the end of its links."""
         self._met.discard(peer)
 
     def heard(self, peer: NodeId) -> bool:
@@ -90,7 +90,7 @@ class PeerWatch:
         return False
 
     def fell_silent(self, peer: NodeId) -> None:
-        """Its link is about to be ended for it."""
+        """Note the gap of a silent peer, whose link is about to be ended."""
         self._note_gap(peer, self.ticks - self._heard.get(peer, self.ticks))
 
     def _note_gap(self, peer: NodeId, gap: int) -> None:
@@ -98,7 +98,7 @@ class PeerWatch:
             self._gaps[peer] = gap
 
     def said(self, peer: NodeId, *, declines_leadership: bool) -> None:
-        """It reports whether it wants no leadership, since it is stopping or lacks room."""
+        """Note whether a peer declines leadership, since it is stopping or lacks room."""
         (self._declining.add if declines_leadership else self._declining.discard)(peer)
 
     def connected(self, peer: NodeId) -> None:

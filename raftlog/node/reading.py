@@ -52,7 +52,7 @@ class UnreadBatches:
         self._pieces = found.pieces(memoryview(bytearray(PIECE_BYTES)))
 
     def next(self) -> memoryview:
-        """The next piece, which takes the place of the one before; for a thread. Raises ``READ_FAILURES``."""
+        """Read the next piece, which replaces the previous piece; for a thread. Raises ``READ_FAILURES``."""
         piece = next(self._pieces)
         self.left_bytes -= len(piece)
         return piece

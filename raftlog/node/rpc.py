@@ -1,4 +1,4 @@
-"""Requests and answers between brokers, over the same authenticated links as Raft's messages.
+"""Requests and answers between brokers, over the authenticated links that also carry Raft's messages.
 
 Decides: how an answer finds its question, how an error travels, and how many questions of each class may
 be open and worked on at once. Leaves to others: what the services do, and the bounds (``rpc_classes``).

@@ -50,7 +50,7 @@ class AbortedRanges:
         return copied
 
     def add(self, newest: AbortedRange) -> None:
-        """Its last offset is above those of all others."""
+        """Add a range whose last offset is above the last offsets of all other ranges."""
         self._ranges.append(newest)
         self._of_producer.setdefault(newest.producer_id, []).append(newest)
 

@@ -99,7 +99,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_gap(self) -> bool:
-        """Nothing but the place of records that compaction has removed: see ``records.compaction``."""
+        """Whether the batch only keeps the place of removed records: see ``records.compaction``."""
         return not self.record_count and self.producer_id < 0 and not self.attributes & CONTROL_BIT
 
     @property

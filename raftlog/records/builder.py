@@ -248,7 +248,7 @@ def encoder() -> DefaultRecordBatchBuilder:
 
 
 def _record_ends(body: bytes) -> Iterator[int]:
-    """Where each record ends: a record is the variable-length number of its bytes, twice, and these."""
+    """Yield the end of each record: twice its length as a variable-length number, then its bytes."""
     at = 0
     while at < len(body):
         twice_length = shift = 0

@@ -49,7 +49,7 @@ def limit_for(source_bytes: int) -> int:
 
 
 class Origin(NamedTuple):
-    """Where a record was before it failed for the first time. Its text is ``topic/partition/offset``."""
+    """The partition and offset where a record first failed. Its text is ``topic/partition/offset``."""
 
     topic: str
     partition: int
@@ -88,7 +88,7 @@ class FailedRecord:
 
     @property
     def id(self) -> str:
-        """Of its dead letter. After each redrive it is another one, which no older tombstone settles."""
+        """The id of the dead letter. Each redrive changes it, so that no older tombstone settles it."""
         return f"{self.origin}#{self.redrives}" if self.redrives else str(self.origin)
 
     def redriven(self) -> FailedRecord:
@@ -178,7 +178,7 @@ def origin_of(letter_id: str) -> Origin:
 
 
 def _split(headers: Headers) -> tuple[dict[str, bytes | None], Headers]:
-    """Our headers by name, which begin at the last origin, and those of the producer."""
+    """Split headers into ours, by name, from the last ``ORIGIN`` on, and the producer's before it."""
     names = [name for name, _ in headers]
     if ORIGIN not in names:
         raise InvalidRecord(f"the record is no failed record: it has no header {ORIGIN}")

@@ -44,7 +44,7 @@ def encode_key(key: bytes | str | int | None) -> bytes | None:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key, the same as long as the number of partitions stays."""
+    """The partition of a key, which changes only with the number of partitions."""
     return (murmur2(key) & _WITHOUT_SIGN) % partition_count
 
 
@@ -68,7 +68,7 @@ def partitions_for_keys(keys: Sequence[bytes], partition_count: int) -> list[int
 
 
 def _murmur2_of_many(data: bytes, length: int) -> NDArray[uint32]:
-    """``murmur2`` of many keys of the same length, one after the other in ``data``."""
+    """The ``murmur2`` hashes of many keys of ``length`` bytes each, back to back in ``data``."""
     import numpy
 
     keys = numpy.frombuffer(data, dtype=numpy.uint8).reshape(-1, length)
@@ -89,7 +89,7 @@ def _murmur2_of_many(data: bytes, length: int) -> NDArray[uint32]:
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit murmur2 hash with Kafka's seed, without a sign (Java's is the same bits with one)."""
+    """The 32-bit murmur2 hash with Kafka's seed: the bits of Java's hash, as an unsigned number."""
     length = len(data)
     words = length >> 2
     result = _SEED ^ length

@@ -1,4 +1,4 @@
-"""Batches of records that were stored before, such as those of an archive.
+"""Batches of records that were stored before, such as the records of an archive.
 
 Decides: which records share a batch. Leaves to others: where the records come from. The batches follow one
 another without holes: offsets without records are inside a batch, as compaction leaves them, or a gap batch.
@@ -50,7 +50,7 @@ class RestoredBatches:
         return self._size_bytes + (int(self._encoder.size()) if self._count else 0) >= self._bytes_max
 
     def add(self, record: PlacedRecord) -> None:
-        """Add a record, whose offset is above that of the record before."""
+        """Add a record, whose offset is above the offset of the previous record."""
         offset, timestamp_ms, is_append_time, key, value, headers = record
         if self._is_ended_by(record):
             self._finish(offset)

@@ -124,7 +124,7 @@ def _directory_bytes(batch: Batch) -> int | None:
 
 
 class _Directory(NamedTuple):
-    """Of each run: the bytes of its frame, the number of its records, the number of its tags in ``sets``."""
+    """For each run, the bytes of its frame, its number of records and the place of its tags in ``sets``."""
 
     lists_each_set: bool
     lengths: tuple[int, ...]

@@ -101,7 +101,7 @@ class TagSelection:
 
     @cached_property
     def without_none(self) -> TagSelection:
-        """The selection for sets of tags that may be those of several records together."""
+        """The selection without ``none``, for a set that may hold the tags of several records."""
         return replace(self, none=())
 
     def _fits(self, names: Set[bytes | None]) -> bool:

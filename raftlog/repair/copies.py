@@ -57,7 +57,7 @@ def misfit(copies: Mapping[NodeId, VerifyReport], memberships: Collection[Voters
 
 
 def difference(filesystem: Filesystem, copies: Mapping[NodeId, VerifyReport]) -> Misfit | None:
-    """Compare the checksums of the entries of one group, without those that compaction has changed."""
+    """Compare the checksums of the entries of one group, except entries that compaction has changed."""
     walks = (_whole_batches(filesystem, node, seen) for node, seen in copies.items())
     for (index, term, _), found in groupby(heapq.merge(*walks), lambda row: row[:3]):
         checksums = {node: crc for *_, node, crc in found}

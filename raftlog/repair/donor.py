@@ -43,7 +43,7 @@ def members_told(seen: VerifyReport, told: Mapping[NodeId, Told]) -> bytes:
 
 
 def owed(seen: VerifyReport, leader: Told) -> int:
-    """All that this replica may have acknowledged, as far as the leader's log goes."""
+    """The last index that this replica may have acknowledged, as far as the leader's log goes."""
     end = seen.holes[-1].last if seen.holes else seen.last
     if end is None or seen.doubt is not None or seen.torn or seen.state.is_given_up:
         return leader.last

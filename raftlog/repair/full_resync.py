@@ -119,7 +119,9 @@ _NOBODY: Final = encode_entries([MembershipEntry(Index(-1), NOBODY)])  # the log
 
 
 def _lacks_only_a_state(filesystem: Filesystem, seen: VerifyReport, begin: Beginning) -> bool:
-    """Whether the log is whole, and the same as the leader's up to where that begins."""
+    """Whether only the state at the log start is missing: the log is whole, and agrees with the leader's log
+    up to where the leader's log begins.
+    """
     start, own = begin.start, seen.state.log_start
     if seen.holes or seen.doubt is not None or seen.state.is_given_up or not own <= start <= seen.last + 1:
         return False

@@ -66,7 +66,7 @@ class NewLog:
 
     @property
     def term(self) -> int:
-        """Of the entry before that."""
+        """The term of the entry before ``following``."""
         return self._writers[-1].term if self._writers else self._beginning.before
 
     def writer(self) -> SegmentWriter:

@@ -331,7 +331,7 @@ class Repairer:
         lead: _Lead,
         before: Term,
     ) -> None:
-        """All that this replica may have acknowledged, also behind the damage; the rest comes by appends."""
+        """Fetch all entries that this replica may have acknowledged; appends bring the later entries."""
         last = owed(seen, lead.answer)
         while writer.following <= last:
             ask = Ask(

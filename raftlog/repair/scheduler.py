@@ -39,7 +39,7 @@ class FailedReplica:
 
     @property
     def group_id(self) -> GroupId:
-        """Its Raft group."""
+        """The id of the replica's Raft group."""
         return self.repair_target.group_id
 
 
@@ -73,7 +73,7 @@ class RepairScheduler:
 
     @property
     def under_repair(self) -> int:
-        """How many replicas are being repaired."""
+        """The number of replicas under repair."""
         return len(self._repairing)
 
     async def run(self) -> None:

@@ -48,7 +48,7 @@ class Stoppable(Protocol):
         """Why it has ended, if it has."""
 
     def stop(self, error: BaseException) -> None:
-        """It neither votes nor serves from now on."""
+        """Stop the replica: it neither votes nor serves from now on."""
 
     async def change_log(self, begin: Callable[[], LogChange | None]) -> None:
         """Have the log changed when its disk is free."""
@@ -92,7 +92,7 @@ class Scrubber:
             await asyncio.sleep(max(0.0, began + CYCLE_S_MIN - loop.time()))
 
     async def cycle(self) -> None:
-        """Everything once."""
+        """Check the files of every open replica once."""
         loop = asyncio.get_running_loop()
         for replica in list(self.replicas()):
             began = loop.time()
@@ -163,5 +163,5 @@ class Scrubber:
 
 
 def _next(log: SegmentedLog, done: int) -> ScrubRange | None:
-    """The oldest segment behind those that are done. Retention may have removed some meanwhile."""
+    """The oldest segment that begins above ``done``. Retention may have removed some meanwhile."""
     return next((part for part in scrub_ranges(log) if part.first > done), None)

@@ -127,7 +127,7 @@ def _check_states(filesystem: Filesystem, directory: str, log_start: Index) -> S
 
 
 def check_index(filesystem: Filesystem, part: ScrubRange, closed: ClosedSegment) -> Sequence[str]:
-    """The path of an index that is not that of its segment. It is built again."""
+    """Return the path of an index that does not match its segment; rebuild it if the segment is sound."""
     path = part.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
     summary = SegmentSummary(part.first, part.last, part.size, closed.max_timestamp, closed.stored_ms)
     try:

@@ -23,7 +23,7 @@ class RepairTarget:
 
 
 class CannotRepair(Exception):
-    """It did not work this time; the message says what it waits for."""
+    """The repair did not work this time; the message says what it waits for."""
 
 
 class NeedsFullResync(CannotRepair):

@@ -1,4 +1,4 @@
-"""Everything that a replica's directory holds, read completely and compared: what is damaged, what is sound.
+"""A complete check of a replica's directory: which parts of its files are damaged, and which are sound.
 
 Decides: what counts as damage, and which entries a damaged log lacks. A *torn tail*, above the durable end,
 is no damage: opening cuts it. Leaves to others: getting the lacking entries (``segment_writer``),

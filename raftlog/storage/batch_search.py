@@ -46,7 +46,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Zeros(Damage):
-    """Nothing but zeros up to the end of a file: it was filled ahead, or has lost entries."""
+    """Zeros up to the end of a file: the file was filled ahead, or has lost entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class _Walk:
 def _next_sound(
     file: File, position: int, expected: int, term: int, bounds: Bounds, pace: Pace
 ) -> tuple[int, int] | None:
-    """Where the next sound batch begins, and its offset. Every byte is looked at: lengths may be wrong."""
+    """The position and base offset of the next sound batch. Every byte is looked at: lengths may be wrong."""
     while position + HEADER_BYTES <= file.size:
         chunk = file.read_at(position, _CHUNK_BYTES)
         pace(len(chunk))

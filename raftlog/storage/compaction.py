@@ -71,7 +71,7 @@ class NewestOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round knows before it rewrites the first segment."""
+    """The inputs of one round, known before the first segment is rewritten."""
 
     newest: NewestOffsets
     end: int  # everything at this offset and above stays
@@ -105,7 +105,7 @@ class Compaction:
         self._gap: tuple[int, int, int, int | None] | None = None  # first, last, leader epoch, newest stamp
 
     def feed(self, batches: Iterable[Batch]) -> list[Batch]:
-        """What stays of the next batches, with gap batches where whole batches go."""
+        """Compact the next batches; return the finished batches, with gap batches for removed batches."""
         kept: list[Batch] = []
         for batch in batches:
             rest = self._rest(batch)
@@ -145,7 +145,7 @@ class Compaction:
         return retain(batch, kept)
 
     def _without(self, batch: Batch, removed: int) -> Batch | None:
-        """What stays of a batch of which all records go."""
+        """The batch without its records, all of which are removed; None if its header is removed, too."""
         self.records_removed += removed
         if not self._round.keeps_header(batch):
             return None

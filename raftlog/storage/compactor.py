@@ -124,7 +124,7 @@ class Compactor:
         return end
 
     def _rewrite(self, segments: Sequence[ClosedSegment], plan: Round) -> Generator[Step]:
-        """Write one or several segments as one file, unless that is the same as before."""
+        """Rewrite one or several segments as one file; an unchanged single segment keeps its file."""
         work = Compaction(plan)
         self._rewriter = SegmentRewriter(self._filesystem, self._directory, segments, self._interval_bytes)
         for segment in segments:
@@ -176,7 +176,7 @@ class Compactor:
         return groups
 
     def _abandon(self) -> None:
-        """Not when the generator is collected: another process may write a file of the same name by then."""
+        """Delete the half-written file now: later another process may write a file of the same name."""
         rewriter, self._rewriter = self._rewriter, None
         if rewriter is not None:
             rewriter.abandon()

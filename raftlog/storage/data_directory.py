@@ -1,4 +1,4 @@
-"""The one directory of a broker's data: which broker owns it, and that no other process uses it.
+"""The directory of a broker's data: which broker owns it, and that no other process uses it.
 
 <data>/raftlog.json    cluster id, broker id, format version; kept twice (``twin_file``)
 <data>/lock            held (flock) while the broker runs; its pid

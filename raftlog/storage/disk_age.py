@@ -53,7 +53,7 @@ class Disk(msgspec.Struct, frozen=True, array_like=True):
     runs: tuple[Run, ...] = ()
 
     def continues(self, known: Disk) -> bool:
-        """Whether this is the same disk later. Of ``known`` the newest run counts.
+        """Whether this disk is ``known`` at an equal or later age. Of ``known`` the newest run counts.
 
         Runs that no longer reach back to the known age prove nothing: False, since an older copy that
         was started often enough has such runs, too.
@@ -103,7 +103,7 @@ class DiskAge:
         return cls(filesystem, data_directory, record, rng.getrandbits(62))
 
     def record(self) -> DiskRecord:
-        """The record of the same age, for ``keep``, with the disks of the peers as of now."""
+        """A record of the current age and of the disks of the peers as of now, for ``keep``."""
         return DiskRecord(self.disk, dict(self._peers))
 
     def next_record(self) -> DiskRecord:
@@ -121,13 +121,13 @@ class DiskAge:
         self.disk = record.disk
 
     def mark_older_copy(self) -> None:
-        """This disk is an older copy: note it for the next start. Raises ``OSError``."""
+        """Note for the next start that this disk is an older copy. Raises ``OSError``."""
         record = DiskRecord(self.disk, dict(self._peers), is_older_copy=True)
         twin_file.keep(self._filesystem, self._data_directory, AGE_FILE, record)
         self.is_older_copy = True
 
     def begin_again(self, disk_id: str) -> None:
-        """This disk goes by another id from now on, and its replicas rejoin. Raises ``OSError``."""
+        """Give this disk another id from now on; its replicas rejoin. Raises ``OSError``."""
         self.keep(DiskRecord(Disk(disk_id, 0), dict(self._peers)))
         self.is_older_copy = self.is_named = False
 

@@ -241,7 +241,7 @@ def found_slots(filesystem: Filesystem, directory: str) -> list[Slot | SlotError
 
 
 def newest_slot(found: Sequence[Slot | SlotError]) -> Slot | None:
-    """The one that counts."""
+    """The slot with the highest sequence, which counts; None if no slot can be read."""
     whole = [slot for slot in found if isinstance(slot, Slot)]
     return max(whole, key=lambda slot: slot.sequence, default=None)
 

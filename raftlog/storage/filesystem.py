@@ -35,7 +35,7 @@ class File(Protocol):
 
     @property
     def path(self) -> str:
-        """Where it was opened."""
+        """The path that the file was opened with."""
 
     @property
     def size(self) -> int:
@@ -58,7 +58,7 @@ class File(Protocol):
         """Count what is behind as nothing: it was written by ``fill``. The disk is left as it is."""
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to ``length`` bytes from ``position``; fewer only at the end of the file."""
+        """Read ``length`` bytes from ``position``; fewer only at the end of the file."""
 
     def read_into(self, memory: memoryview, position: int) -> int:
         """Fill ``memory`` from ``position`` on; how many bytes: fewer only at the end of the file."""
@@ -131,7 +131,7 @@ class Filesystem(Protocol):
         """Bytes of all files below this directory; 0 when it is not there."""
 
     def free_bytes(self, path: str) -> int:
-        """How much room is left where this directory lies."""
+        """The free bytes of the disk that holds this directory."""
 
 
 def file_size(filesystem: Filesystem, path: str) -> int:

@@ -27,7 +27,7 @@ class HeldFiles:
         self._lock = threading.Lock()
 
     def hold(self, file: File) -> bool:
-        """This one was used just now; the least recently used make room for it.
+        """Hold a file that was used just now; the least recently used files make room for it.
 
         Whether it is held: not if as many as may be open wait for their syncs, or have readers.
         """
@@ -43,7 +43,7 @@ class HeldFiles:
             return True
 
     def let_go(self, file: File) -> None:
-        """This one is closed, or will not be appended to any more."""
+        """Release a file that is closed, or will not be appended to any more."""
         with self._lock:
             self._recent.pop(file, None)
             self._open.discard(file)

@@ -48,7 +48,7 @@ def inspect_segment(filesystem: Filesystem, path: str) -> Iterator[BatchRow]:
 
 
 def inspect_batches(filesystem: Filesystem, path: str) -> Iterator[tuple[BatchRow, Batch | None]]:
-    """The same, each row with its batch, whose bytes are there until the next one is asked for.
+    """A row for each batch of a segment file, and the batch, whose bytes are valid until the next request.
 
     Nothing behind the first damage is shown: where the next batch would begin is not known.
     """

@@ -52,7 +52,7 @@ class _Event(ctypes.Structure):
 
 
 class LinuxAio:
-    """Up to ``at_once`` syncs. Raises ``OSError`` where the kernel, or a sandbox, offers none.
+    """A kernel context for ``at_once`` syncs. Raises ``OSError`` where the kernel, or a sandbox, offers none.
 
     For one thread. Its context is freed with the process, which waits for syncs that have not ended.
     """

@@ -45,7 +45,7 @@ class LogSettings:
 
 
 class _Cut(NamedTuple):
-    """Where a log ends, once the disk has been told."""
+    """The end of a log once a pending cut is on the disk."""
 
     file: File  # of the segment; its position in the list changes when older ones are removed
     offsets: SparseIndex

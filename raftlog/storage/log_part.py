@@ -29,7 +29,7 @@ class SegmentsPart:
         return Index(self._part.active.last)
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches from the one that contains ``first`` on; see ``StoredBatches.read``."""
+        """Whole batches, starting with the batch that contains ``first``; see ``StoredBatches.read``."""
         end = min(last, self._part.active.last)
         return self._part.read(first, end, bytes_max, terms_from(first, self._terms))
 

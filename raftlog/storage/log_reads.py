@@ -21,7 +21,7 @@ from raftlog.types import FIRST_INDEX, EntryId, Index, Term
 
 
 class LogReads:
-    """See ``LogStorage``."""
+    """The reads of a segmented log; see ``LogStorage``."""
 
     def __init__(self, opened: OpenedLog, states: StateFiles) -> None:
         self.states = states
@@ -47,7 +47,7 @@ class LogReads:
 
     @property
     def durable_index(self) -> Index:
-        """Everything up to here survives a crash of this node."""
+        """The newest index that survives a crash of this node."""
         return Index(self._durable)
 
     @property
@@ -88,7 +88,7 @@ class LogReads:
         return tuple(segment for segment in self.closed_segments if segment.last <= limit)
 
     def base_from(self, index: Index) -> Index | None:
-        """Where the first segment begins that begins at ``index`` or later, if one does."""
+        """The base offset of the first segment that begins at ``index`` or later; None without one."""
         return self._segments.base_from(index)
 
     def restored(self, membership: Membership) -> Restored:
@@ -106,7 +106,7 @@ class LogReads:
         )
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches from the one that contains ``first`` on; see ``StoredBatches.read``."""
+        """Whole batches, starting with the batch that contains ``first``; see ``StoredBatches.read``."""
         self._require(first, last)
         return self._segments.read(first, last, bytes_max, self._epochs.entries(first))
 
@@ -139,7 +139,7 @@ class LogReads:
         return SegmentsPart(self._segments, part, first, self._epochs.entries(first))
 
     def term_at(self, index: Index) -> Term:
-        """The term of an entry, or of the one just before the log."""
+        """The term of an entry of the log, or of the entry just before the log."""
         if index == self._first - 1:
             return self._state.state.before
         term = self._epochs.term_at(index) if self._first <= index <= self._last else None
@@ -154,7 +154,7 @@ class LogReads:
         return self._epochs.entries(self._first) if self._last >= self._first else ()
 
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
-        """The newest sound state of those that the log leads up to; ``LogCorrupt`` when one is damaged."""
+        """The newest sound state of an entry that the log holds; ``LogCorrupt`` if damage left no state."""
         return self.states.newest(self.holds)
 
     def holds(self, entry: EntryId) -> bool:

@@ -48,7 +48,7 @@ class FileRange(Struct, frozen=True):
         return data
 
     def pieces(self, memory: memoryview) -> Iterator[memoryview]:
-        """The bytes in pieces of whole batches, every one of them checked, each in place of the one before.
+        """The bytes in checked pieces of whole batches; each piece replaces the previous piece.
 
         A batch that is larger than ``memory`` takes as much for itself. Raises ``LogCorrupt``.
         """
@@ -106,7 +106,7 @@ class LogRange(Struct, frozen=True):
         return b"".join([run.read() for run in self.runs])
 
     def pieces(self, memory: memoryview) -> Iterator[memoryview]:
-        """The same in pieces of whole batches, each in place of the one before; see ``FileRange.pieces``."""
+        """The bytes of all runs in pieces, each in place of the previous piece; see ``FileRange.pieces``."""
         for run in self.runs:
             yield from run.pieces(memory)
 
@@ -123,7 +123,7 @@ class StoredBatches(Protocol):
         """``first_index - 1`` when there are none."""
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches from the one that contains ``first`` on: at least one, ending at or before
+        """Whole batches, starting with the batch that contains ``first``: at least one, ending at or before
         the batch that contains ``last``, stopping before ``bytes_max`` is passed.
 
         No bytes are read but those of batch headers and of an index: what it gives is read, and checked,
@@ -136,7 +136,7 @@ class LogReader(StoredBatches, Protocol):
     """The part of a log that readers look at."""
 
     def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
-        """Headers of about ``count`` batches, newest first, from the one that contains ``last`` on.
+        """Headers of about ``count`` batches, newest first, starting with the batch that contains ``last``.
 
         At least one; fewer than ``count`` where a segment begins. Bodies are neither read nor checked.
         Raises ``LogCorrupt`` when what it meets is not a batch.
@@ -144,7 +144,7 @@ class LogReader(StoredBatches, Protocol):
 
     def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
         """Base index and max timestamp of the first batch of users whose max timestamp is at or after the
-        time, of those that end at ``first`` or later and not below ``first_index``; None without one.
+        time, and which ends at ``first`` or later and not below ``first_index``; None without such a batch.
 
         What brokers write for themselves has no time here. The record that reaches the time may lie below
         ``first`` or may be compacted away: the caller looks inside the batch. Every batch that is passed over
@@ -213,11 +213,11 @@ class LogChange:
         return self._finish()
 
     def give_up(self) -> None:
-        """It has not happened."""
+        """Discard the change, which was not carried out."""
         self._give_up()
 
     def then(self, following: Callable[[], LogChange | None]) -> LogChange:
-        """This one, and once all of it is finished another."""
+        """A change that carries out this change and, once it is finished, the change from ``following``."""
 
         def finish() -> LogChange | None:
             more = self._finish()
@@ -247,7 +247,7 @@ class States(Protocol):
 
     @property
     def standing(self) -> tuple[Index, ...]:
-        """Where that is, as far as it is durable; rising."""
+        """The offsets where the log may begin with a durable state; rising."""
 
     def has(self, base: Index) -> bool:
         """Whether the state below ``base`` is kept, durably or not yet."""
@@ -319,7 +319,7 @@ class AppliedLog(StoredBatches, Protocol):
         """The newest checkpoint or state that is whole and not above ``last_index``."""
 
     def term_at(self, index: Index) -> Term:
-        """The term of an entry, or of the one just before the log."""
+        """The term of an entry of the log, or of the entry just before the log."""
 
     def base_from(self, index: Index) -> Index | None:
         """The first index of the first segment that begins at ``index`` or later; None without one."""
@@ -332,7 +332,7 @@ class AppliedLog(StoredBatches, Protocol):
 
 
 class WritableLog(Protocol):
-    """A log for the one that appends to it, cuts it and syncs it."""
+    """The part of a log that its writer uses to append, cut and sync."""
 
     @property
     def last_index(self) -> Index:
@@ -371,7 +371,7 @@ class WritableLog(Protocol):
 
 
 class ChangeableLog(Protocol):
-    """A log for the one that finishes on the disk what others have begun."""
+    """The part of a log that finishes earlier changes on the disk."""
 
     def cut_change(self) -> LogChange | None:
         """The work that ``cut`` has left for the disk, if any."""
@@ -388,7 +388,7 @@ class LogStorage(ReadableLog, AppliedLog, WritableLog, ChangeableLog, Protocol):
 
     @property
     def durable_index(self) -> Index:
-        """Everything up to here survives a crash of this node."""
+        """The newest index that survives a crash of this node."""
 
     @property
     def size_bytes(self) -> int:

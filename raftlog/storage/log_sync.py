@@ -58,14 +58,14 @@ class SyncFailure:
         self.end(error)
 
     def end(self, error: BaseException | None) -> None:
-        """What waited for the disk has ended, with this error."""
+        """End a wait for the disk; after an ``OSError`` all later waits fail."""
         if isinstance(error, OSError):
             self.happened = True
         self._turn.release()
 
 
 class LogSync:
-    """See ``Sync``. What it needs was copied when it was taken, so the log may change meanwhile."""
+    """A ``Sync`` of a segmented log, which may change while the sync runs."""
 
     __slots__ = (
         "_directory",
@@ -146,7 +146,7 @@ class LogSync:
         return self.files[0]
 
     def end_alone(self, error: BaseException | None) -> None:
-        """That file is synced; or it is not, for this reason, which is final; or its sync was not begun."""
+        """Release the disk after ``begin_alone``: the sync ran, failed for good, or was not begun."""
         self._failure.end(error)
 
     def _note_success(self, *, has_voted: bool) -> None:

@@ -40,16 +40,16 @@ class LogMembers:
         self.is_due = False  # the file lacks the newest base
 
     def base(self, start: Index) -> Membership | None:
-        """The one in force just before a log that begins at ``start``; None when that was never kept."""
+        """The membership in force just before a log that begins at ``start``; None when it was never kept."""
         found = newest_below(self._bases, start)
         return None if found is None else found.membership
 
     def in_log(self) -> tuple[MembershipEntry, ...]:
-        """Those that stand in the log."""
+        """The memberships in the log."""
         return tuple(self._entries)
 
     def below(self, covers: int) -> list[MembershipEntry]:
-        """Those in the log below an index, for the epochs file."""
+        """The memberships in the log below an index, for the epochs file."""
         return [entry for entry in self._entries if entry.index < covers]
 
     def note(self, index: int, membership: Membership) -> None:
@@ -95,7 +95,7 @@ class LogMembers:
                 self.is_due = False
 
     def flush_if_room(self) -> None:
-        """The same, but a full disk only puts it off: a vote needs no room, and must not wait for some."""
+        """Flush, unless the disk is full: a vote needs no room, and must not wait for some."""
         try:
             self.flush()
         except OSError as error:

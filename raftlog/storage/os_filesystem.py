@@ -84,7 +84,7 @@ class OsFile:
 
     @property
     def path(self) -> str:
-        """Where it was opened."""
+        """The path that the file was opened with."""
         return self._path
 
     @property
@@ -130,7 +130,7 @@ class OsFile:
             written += skip
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to ``length`` bytes from ``position``; fewer only at the end of the file."""
+        """Read ``length`` bytes from ``position``; fewer only at the end of the file."""
         data = os.pread(self.descriptor(), length, position)
         if len(data) == length or not data:
             return data
@@ -228,7 +228,7 @@ class OsFilesystem:
         self._held.let_go(file)
 
     def _opened(self, open_it: Callable[[Unpack[Arguments]], Opened], *arguments: *Arguments) -> Opened:
-        """Where descriptors are short, files that wait for their next use are closed first.
+        """Call ``open_it``; close files that wait for their next use when descriptors are short.
 
         Should that not be enough, a thread that may wait does so: most descriptors are needed for a moment.
         """

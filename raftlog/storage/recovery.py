@@ -341,7 +341,7 @@ class _Opening:
         self._remove_stray_indexes()
 
     def _remove_stray_indexes(self) -> None:
-        """Of segments that are not closed, or that a power loss has taken: closing one writes its index."""
+        """Remove the indexes of open or lost segments: closing a segment writes its index."""
         closed = {f"{segment.base:020d}{INDEX_SUFFIX}" for segment in self.segments[:-1]}
         for name in self.filesystem.list_directory(self.directory):
             if name.endswith(INDEX_SUFFIX) and name not in closed:

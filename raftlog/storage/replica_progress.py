@@ -39,7 +39,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     is_only: bool  # the group's only member
 
     def missing_in(self, log: SegmentedLog) -> str:
-        """What of this a log has lost, for people; empty if it has everything."""
+        """The progress that a log has lost, as text for people; empty if the log has lost none."""
         state = log.durable_hard_state
         if state.term < self.term:
             return f"it knows term {state.term}, and had known term {self.term}"
@@ -82,7 +82,7 @@ class ReplicaProgress:
         return self._notes.get(group)
 
     def keep(self, notes: Mapping[GroupId, Progress], held: Container[GroupId]) -> None:
-        """Put these in place of the notes of the same groups; those of groups that are not ``held`` go.
+        """Replace the notes of the groups in ``notes``; remove older notes of groups that are not ``held``.
 
         Durable on return. Raises ``OSError`` with nothing noted.
         """

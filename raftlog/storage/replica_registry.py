@@ -73,7 +73,7 @@ class ReplicaRegistry:
         return registry
 
     def begin_again(self, rng: random.Random) -> None:
-        """This disk is an older copy: it becomes another one, and its replicas have yet to be opened on it.
+        """Make this older copy of a disk another disk, on which its replicas have yet to be opened.
 
         Raises ``OSError``.
         """
@@ -95,7 +95,7 @@ class ReplicaRegistry:
         return group in self._groups
 
     def is_older_copy(self, group: GroupId) -> bool:
-        """Whether files of this group, if there are any, are those of an older copy of a disk."""
+        """Whether files of this group, if there are any, come from an older copy of a disk."""
         return self._is_older_copy and group not in self._groups
 
     def add(self, groups: Iterable[GroupId]) -> None:

@@ -60,7 +60,7 @@ def first_index_to_keep(
     commit_index: Index,
     first_index: Index,
 ) -> Index:
-    """Where the log should begin: for ``truncate_prefix``, once all replicas have agreed to it.
+    """The index where the log should begin: for ``truncate_prefix``, once all replicas have agreed to it.
 
     A segment goes when its newest record was stored longer ago than the time limit, while the log is larger
     than the size limit, or once all its records are consumed. Segments that hold nothing committed do not

@@ -46,7 +46,7 @@ _FILL_AFTER = 4  # appends to a file since it was opened
 
 
 class Place(NamedTuple):
-    """Where a batch stands: bytes ``position..end``, offsets ``base..last``."""
+    """The bytes ``position..end`` and the offsets ``base..last`` of a batch."""
 
     position: int
     end: int
@@ -60,7 +60,7 @@ def segment_path(directory: str, base_offset: int) -> str:
 
 
 class Segment:
-    """See the module. ``last`` is ``base - 1`` while it is empty."""
+    """One segment of a log. ``last`` is ``base - 1`` while it is empty."""
 
     __slots__ = (
         "_appends",
@@ -219,7 +219,7 @@ class Segment:
         return file
 
     def _fill(self, file: File, end: int, limit: int) -> None:
-        """Not for the first appends: of thousands of segments, most are appended to now and then."""
+        """Write zeros behind the end, after some appends: most of thousands of segments get few appends."""
         self._appends += 1
         length = min(max(end, FILL_BYTES_MIN), FILL_BYTES_MAX, limit - end)
         if self._appends > _FILL_AFTER and length > 0:
@@ -273,9 +273,9 @@ class Segment:
             file.close()
 
     def known_end(self, last: int) -> tuple[int, int]:
-        """Where the batch that ends with ``last``, or one before it, ends; and that batch's last offset.
+        """The end of the batch that ends with ``last``, or of a batch before; and that batch's last offset.
 
-        It is the newest such place that is known without a look at the disk.
+        It is the newest such end that is known without a look at the disk.
         """
         if last >= self.last:
             return self.size, self.last
@@ -311,8 +311,8 @@ class Segment:
         raise self._corrupt(self.size, "the batches end early")
 
     def headers_back(self, file: File, offset: int, count: int) -> list[BatchHeader]:
-        """Headers of about ``count`` batches, newest first, from the one that contains ``offset`` on; fewer
-        where the segment begins.
+        """The headers of about ``count`` batches, newest first, starting with the batch that contains
+        ``offset``; fewer where the segment begins.
         """
         found: list[BatchHeader] = []
         while len(found) < count and offset >= self.base:
@@ -323,8 +323,8 @@ class Segment:
         return found
 
     def locate_time(self, file: File, timestamp_ms: int, first: int) -> BatchHeader | None:
-        """The header of the first batch of users whose max timestamp is at or after the time, of those that
-        end at ``first`` or later.
+        """The header of the first batch of users whose max timestamp is at or after the time, and which ends
+        at ``first`` or later.
 
         A damaged timestamp would have a reader pass over records, so all that is passed over is checked.
         """
@@ -374,7 +374,7 @@ class Segment:
         self._index = index
 
     def _checked(self, file: File, offset: int, position: int) -> Iterator[BatchHeader]:
-        """The same with the checksum of each batch."""
+        """Headers from an entry of the index on, with the checksum of each batch checked."""
         try:
             for _, batch in walk_batches(file, position, self.size, offset):
                 yield batch.header

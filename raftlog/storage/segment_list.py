@@ -43,7 +43,7 @@ class SegmentList:
         return bisect_right(self._bases, index) - 1
 
     def base_from(self, index: int) -> Index | None:
-        """Where the first segment begins that begins at ``index`` or later."""
+        """The base offset of the first segment that begins at ``index`` or later."""
         if index > self._bases[-1]:
             return None
         return Index(self._bases[bisect_left(self._bases, index)])
@@ -55,7 +55,7 @@ class SegmentList:
         self.active = segment
 
     def behind(self, at: int) -> list[Segment]:
-        """Those behind segment ``at``."""
+        """The segments behind segment ``at``."""
         return self._segments[at + 1 :]
 
     def drop_after(self, at: int) -> list[Segment]:
@@ -74,7 +74,7 @@ class SegmentList:
         return dropped
 
     def replace(self, segment: Segment) -> None:
-        """A closed segment with the same entries in another file takes the place of one, or of neighbours."""
+        """Put a closed segment in place of the segment, or neighbouring segments, with its indexes."""
         at, end = self.position_of(segment.base), self.position_of(segment.last) + 1
         self._loaded = [loaded for loaded in self._loaded if loaded not in self._segments[at:end]]
         self._segments[at:end], self._bases[at:end] = [segment], [segment.base]
@@ -91,18 +91,21 @@ class SegmentList:
         return SegmentList(copies)
 
     def adopt_indexes(self, part: SegmentList) -> None:
-        """Keep the indexes that a part has loaded, for the next reader of the same segments."""
+        """Keep the indexes that a part has loaded, for the next reader of the part's segments."""
         for copy in part._segments:
             mine = self._segments[max(self.position_of(copy.base), 0)]
             if mine is not self.active and mine.adopt_index(copy):
                 self._note_loaded(mine)
 
     def recent(self, first: int, last: int, bytes_max: int, terms: Sequence[EntryId]) -> LogRange | None:
-        """The same as ``read`` where nothing but memory is needed, else None."""
+        """The result of ``read`` where memory alone is enough, else None."""
         return self.read(first, last, bytes_max, terms) if first >= self.active.recent_from else None
 
     def read(self, first: int, last: int, bytes_max: int, terms: Sequence[EntryId]) -> LogRange:
-        """See ``StoredBatches.read``; both indexes are in the log. ``terms`` are those from ``first`` on."""
+        """Whole batches, starting with the batch that contains ``first``; see ``StoredBatches.read``.
+
+        Both indexes are in the log. ``terms`` are the first entries of the terms from ``first`` on.
+        """
         at = len(self._segments) - 1 if first >= self.active.base else self.position_of(first)
         segment = self._segments[at]
         file = segment.open_file()
@@ -126,7 +129,7 @@ class SegmentList:
         return LogRange(Index(place.base), Index(found), tuple(runs))
 
     def headers_back(self, last: int, count: int) -> list[BatchHeader]:
-        """See ``LogReader.headers_back``; ``last`` is in the log."""
+        """Headers up to ``last``, which is in the log, newest first; see ``LogReader.headers_back``."""
         segment = self._segments[self.position_of(last)]
         found = segment.headers_back(segment.open_file(), last, count)
         self._note_loaded(segment)
@@ -165,7 +168,7 @@ def terms_from(first: int, terms: Sequence[EntryId]) -> Sequence[EntryId]:
 
 
 def _end_of_run(segment: Segment, file: File, start: int, last: int, bytes_max: int) -> tuple[int, int]:
-    """Where to stop in one segment: after the batch that contains ``last``, or before the limit."""
+    """The end of a run in one segment: after the batch that contains ``last``, or before the limit."""
     if last >= segment.last:
         end, found = segment.size, segment.last
     else:

@@ -37,7 +37,7 @@ _log = logging.getLogger("raftlog.storage")
 
 
 class SegmentedLog(LogChanges):
-    """See ``LogStorage``."""
+    """The ``LogStorage`` of one Raft group in segment files."""
 
     def __init__(
         self, filesystem: Filesystem, directory: str, settings: LogSettings, clock: Clock, opened: OpenedLog
@@ -70,7 +70,7 @@ class SegmentedLog(LogChanges):
 
     @property
     def directory(self) -> str:
-        """Where its files lie."""
+        """The directory of the log."""
         return self._directory
 
     @property

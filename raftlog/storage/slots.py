@@ -33,7 +33,7 @@ UNKNOWN_TERMS = 1 << 32  # of a durable end whose terms were not read; no checks
 
 
 class DurableEnd(Struct, frozen=True):
-    """Everything up to ``last`` was durable; ``terms`` is a checksum of where which term began in it."""
+    """The durable end: entries up to ``last`` were durable; ``terms`` is a checksum of where terms begin."""
 
     last: EntryId
     terms: int
@@ -67,7 +67,7 @@ class ReplicaState:
 
     @property
     def durable_index(self) -> Index:
-        """Everything up to here was durable when this was written."""
+        """The newest index that was durable when the slot was written."""
         return self.durable_end.last.index
 
     @property

@@ -84,7 +84,7 @@ class SparseIndex:
         return self._offsets[at], self._positions[at]
 
     def copy(self) -> SparseIndex:
-        """The same entries, which no longer change with these."""
+        """A copy of the index, which does not change with the original."""
         copy = SparseIndex(self._interval_bytes)
         copy._offsets, copy._positions, copy._times = self._offsets[:], self._positions[:], self._times[:]
         copy._next_position = self._next_position

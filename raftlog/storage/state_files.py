@@ -59,7 +59,7 @@ class StateFiles:
 
     @property
     def standing(self) -> tuple[Index, ...]:
-        """Where the log may begin, as far as the disk has the state for it; rising."""
+        """The offsets where the log may begin with a durable state; rising."""
         with self._lock:
             return tuple(sorted(self._standing))
 
@@ -155,7 +155,7 @@ class StateFiles:
             self._due = {base: due for base, due in self._due.items() if not first <= base <= last}
 
     def remove_superseded(self, start: Index, end: Index) -> None:
-        """Remove the states below ``end``, but not the one at the log's ``start``. Durable when it returns.
+        """Remove the states below ``end``, but not the state at the log's ``start``. Durable on return.
 
         Raises ``OSError``: some of them may be left.
         """

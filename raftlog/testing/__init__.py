@@ -1,4 +1,4 @@
-"""What tests share: storage in memory, clocks that tests move, and brokers for the tests of other projects.
+"""Tools for tests: storage in memory, clocks that tests move, and brokers for the tests of other projects.
 
 ``fake_filesystem`` is a disk that can lose power, be full and fail; its files are in ``stored_file``.
 ``memory_log`` keeps the contract of ``LogStorage`` in the most obvious way: the reference for every other

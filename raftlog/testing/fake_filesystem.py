@@ -51,7 +51,7 @@ class FakeFile:
 
     @property
     def path(self) -> str:
-        """Where it was opened."""
+        """The path that the file was opened with."""
         return self._path
 
     @property
@@ -82,7 +82,7 @@ class FakeFile:
         self._size = size
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to ``length`` bytes from ``position``."""
+        """Read at most ``length`` bytes from ``position``."""
         self._check_open()
         self._filesystem.check_read(self._path)
         return bytes(self._node.seen[position : position + length])
@@ -152,7 +152,7 @@ class _Move:
 
 
 class FakeFilesystem:
-    """See the module. All randomness comes from the generator given to ``lose_power``."""
+    """A filesystem that can lose power. All randomness comes from the generator given to ``lose_power``."""
 
     def __init__(self) -> None:
         self.incarnation = 0
@@ -248,7 +248,7 @@ class FakeFilesystem:
         self._moves.append(_Move(path, target, {_parent(path), _parent(target)}))
 
     def _move_directory(self, path: str, target: str) -> None:
-        """As programs see it."""
+        """Move a directory, as programs see it."""
         self._move_names(self._seen, path, target)
         moved = {name for name in self._directories if name == path or name.startswith(path + "/")}
         self._directories = self._directories - moved | {target + name[len(path) :] for name in moved}
@@ -303,7 +303,7 @@ class FakeFilesystem:
         return sum(len(node.seen) for name, node in self._seen.items() if name.startswith(path + "/"))
 
     def free_bytes(self, path: str) -> int:
-        """What ``capacity_bytes`` leaves."""
+        """The bytes that ``capacity_bytes`` leaves."""
         capacity = _ROOM_BYTES if self.capacity_bytes is None else self.capacity_bytes
         return max(0, capacity - self.used_bytes)
 
@@ -397,7 +397,7 @@ class FakeFilesystem:
         return self._seen.pop(path)
 
     def _note_change(self, path: str, *, on_disk: bool = False) -> None:
-        """What this name finds has changed, for programs and perhaps on the disk."""
+        """Note that a path leads to another file or to none, for programs and perhaps on the disk."""
         directory = _parent(path)
         self._unsynced_in.setdefault(directory, {})[path] = None
         self._changed_names[directory, False].append(path)
@@ -405,7 +405,7 @@ class FakeFilesystem:
             self._changed_names[directory, True].append(path)
 
     def count_change(self) -> None:
-        """One more change; the power goes when it is the one that was asked for."""
+        """Count one change; lose the power at the change given in ``crash_after_changes``."""
         self.changes += 1
         if self.crash_after_changes is not None:
             self.crash_after_changes -= 1

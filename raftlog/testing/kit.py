@@ -1,4 +1,4 @@
-"""What a test calls: a broker, or three of them, with a clock that the test moves and faults that it chooses.
+"""The objects that tests call: one broker or three, with a clock that tests move and faults that they choose.
 
 Tests get these objects from the pytest fixtures ``raftlog`` and ``raftlog_cluster``. Decides: the vocabulary.
 Leaves to others: the brokers, which are processes of their own (``raftlog.testing.supervisor``).
@@ -79,7 +79,7 @@ class Raftlog:
 
     @property
     def client(self) -> Client:
-        """A blocking client of this cluster, the same at every call."""
+        """The blocking client of this cluster, made at the first use."""
         if self._client is None:
             self._client = Client(self.urls)
         return self._client
@@ -180,7 +180,7 @@ class RaftlogCluster(Raftlog):
         return self._supervisor.ask(orders.KillLeader(self._cluster, topic, partition)).broker
 
     def lose_power(self, broker: int, *, seed: int = 0) -> None:
-        """Its process is gone, and of what it had not synced, its disk keeps a part that ``seed`` decides."""
+        """Kill a broker; ``seed`` decides which part of the unsynced writes the disk keeps."""
         self._supervisor.ask(orders.LosePower(self._cluster, self._checked(broker), seed))
 
     def start(self, *brokers: int) -> None:

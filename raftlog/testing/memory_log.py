@@ -50,7 +50,7 @@ class BytesFile:
         raise self._read_only()
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Up to ``length`` bytes from ``position``."""
+        """Read at most ``length`` bytes from ``position``."""
         return self._data[position : position + length]
 
     def read_into(self, memory: memoryview, position: int) -> int:
@@ -68,14 +68,14 @@ class BytesFile:
         raise self._read_only()
 
     def sync(self) -> None:
-        """Nothing to do."""
+        """Do nothing: the bytes are in memory."""
 
     def descriptor(self) -> int:
         """There is none."""
         raise OSError(errno.EBADF, "bytes in memory have no descriptor", self._path)
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing: the bytes are in memory."""
 
     def _read_only(self) -> OSError:
         return OSError(errno.EROFS, "bytes in memory are read-only", self._path)
@@ -89,11 +89,11 @@ class MemorySync:
         self.is_finished = False
 
     def run(self) -> None:
-        """Nothing to do."""
+        """Do nothing: there is no disk."""
 
 
 class MemoryStates:
-    """See ``States``."""
+    """States of the machine, in memory; see ``States``."""
 
     def __init__(self) -> None:
         self.checkpoint: tuple[Index, bytes] | None = None
@@ -101,7 +101,7 @@ class MemoryStates:
 
     @property
     def standing(self) -> tuple[Index, ...]:
-        """Where the log may begin."""
+        """The offsets where the log may begin, rising."""
         return tuple(sorted(self._kept))
 
     def has(self, base: Index) -> bool:
@@ -117,15 +117,15 @@ class MemoryStates:
         self.checkpoint = (at.index, state)
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """Do nothing: there is no disk."""
 
     def load(self, base: Index) -> bytes | None:
-        """What was remembered."""
+        """The remembered state, or None."""
         return self._kept.get(base)
 
 
 class MemoryLog:
-    """See ``LogStorage``."""
+    """A log in memory; see ``LogStorage``."""
 
     def __init__(self, *, segment_batches: int = 8) -> None:
         self.states = MemoryStates()
@@ -152,7 +152,7 @@ class MemoryLog:
 
     @property
     def durable_index(self) -> Index:
-        """Everything up to here was covered by a finished sync."""
+        """The newest index that a finished sync covers."""
         return Index(self._durable)
 
     @property
@@ -165,7 +165,7 @@ class MemoryLog:
         self._base = self._base or membership
 
     def restored(self, membership: Membership) -> Restored:
-        """What a core would be rebuilt from."""
+        """The state from which a core would be rebuilt."""
         return Restored(
             hard_state=self._hard_state,
             membership=self._base or membership,
@@ -184,7 +184,7 @@ class MemoryLog:
         self._dirty = True
 
     def base_from(self, index: Index) -> Index | None:
-        """Where the first run begins that begins at ``index`` or later."""
+        """The base offset of the first run that begins at ``index`` or later."""
         bases = [batch.base_offset for batch in self._batches[:: self._segment_batches]] or [self.first_index]
         return next((Index(base) for base in bases if base >= index), None)
 
@@ -199,11 +199,11 @@ class MemoryLog:
 
     @property
     def owes_end(self) -> bool:
-        """Nothing is noted for recovery."""
+        """False: no end is noted for recovery."""
         return False
 
     def tick(self) -> None:
-        """Nothing waits for it."""
+        """Do nothing: no end is noted for recovery."""
 
     def take_sync(self) -> Sync | None:
         """The flush for everything changed since the last call, or None."""
@@ -221,7 +221,7 @@ class MemoryLog:
             self._durable = max(self._durable, self._syncs.pop(0).covers)
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches from the one that contains ``first`` on; see ``StoredBatches.read``."""
+        """Whole batches from the batch that contains ``first`` on; see ``StoredBatches.read``."""
         if not self.first_index <= first <= last <= self.last_index:
             raise self._out_of_range(f"{first}..{last}")
         found: list[Batch] = []
@@ -239,7 +239,7 @@ class MemoryLog:
         return LogRange(base, end, (FileRange(file, 0, size, base, end, terms),))
 
     def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
-        """All of it is in memory."""
+        """Read as ``read`` does, since all batches are in memory; None outside the log."""
         in_log = self.first_index <= first <= last <= self.last_index
         return self.read(first, last, bytes_max=bytes_max) if in_log else None
 
@@ -252,14 +252,14 @@ class MemoryLog:
         return copy
 
     def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
-        """The same, if some batch reaches the time."""
+        """All batches, in a list of their own, if some batch reaches the time."""
         return None if self.index_at_time(timestamp_ms, first) is None else self.part(self.first_index, 0)
 
     def finished(self) -> None:
-        """As a part: nothing was loaded."""
+        """Do nothing: no index was loaded."""
 
     def term_at(self, index: Index) -> Term:
-        """The term of an entry, or of the one just before the log."""
+        """The term of an entry, or of the entry just before the log."""
         if index == self._before.index:
             return self._before.term
         for batch in self._batches:
@@ -308,7 +308,7 @@ class MemoryLog:
         self._durable = min(self._durable, first_removed - 1)
 
     def cut_change(self) -> LogChange | None:
-        """Nothing is left to be done."""
+        """None: ``cut`` has removed the entries."""
 
     def prefix_change(self, first_kept: Index) -> LogChange | None:
         """Delete whole runs of ``segment_batches`` that end below ``first_kept``, never the last run."""

@@ -1,4 +1,4 @@
-"""What the testing kit asks of the process that runs its brokers: one JSON object a line, in order."""
+"""The orders of the testing kit to the process that runs its brokers: one JSON object a line, in order."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Done(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """It was not."""
+    """The order was not carried out."""
 
     why: str
 

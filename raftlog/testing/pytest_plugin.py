@@ -19,7 +19,7 @@ _key = pytest.StashKey["Supervisor"]()
 
 
 def _supervisor(config: pytest.Config) -> Supervisor:
-    """That of this session; the first call starts it."""
+    """The supervisor of this session; the first call starts it."""
     found = config.stash.get(_key, None)
     if found is None:
         from raftlog.testing.supervisor import Supervisor
@@ -30,7 +30,7 @@ def _supervisor(config: pytest.Config) -> Supervisor:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Where a test needs brokers, their process starts before the first test does."""
+    """Start the process of the brokers before the first test, if a test needs brokers."""
     used = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if used.isdisjoint(FIXTURES) or session.config.option.collectonly:
         return
@@ -52,7 +52,7 @@ def _raftlog_broker(pytestconfig: pytest.Config) -> Iterator[Raftlog]:
 
 @pytest.fixture
 def raftlog(_raftlog_broker: Raftlog, request: pytest.FixtureRequest) -> Iterator[Raftlog]:
-    """One broker, the same for all tests; the clock is right again after each."""
+    """One broker for all tests; the clock is right again after each."""
     _raftlog_broker.begin_test(request.node.name)
     yield _raftlog_broker
     _raftlog_broker.clock.reset()

@@ -1,4 +1,4 @@
-"""What is in the file of a segment, for those who compare or damage such files."""
+"""The content of the file of a segment, for code that compares or damages such files."""
 
 from __future__ import annotations
 

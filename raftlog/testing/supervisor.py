@@ -77,13 +77,13 @@ class Supervisor:
 
     @property
     def stdin(self) -> IO[bytes]:
-        """Its orders."""
+        """The pipe with the orders to the process."""
         assert self._process.stdin is not None
         return self._process.stdin
 
     @property
     def stdout(self) -> IO[bytes]:
-        """Its outcomes."""
+        """The pipe with the outcomes of the orders."""
         assert self._process.stdout is not None
         return self._process.stdout
 

@@ -1,4 +1,4 @@
-"""The wait of tests for a condition, and the one limit of all waits on real processes.
+"""The wait of tests for a condition, and the common limit of all waits on real processes.
 
 Decides: how long anything may take before a test fails, and what an expired wait prints: the state of
 everything that was registered with ``describe_on_expiry``, and the stacks of this process. Leaves to others:
@@ -32,7 +32,7 @@ class Described(Protocol):
     """Something whose state explains an expired wait."""
 
     def state(self) -> str:
-        """Its state as text. Takes seconds at most, and may raise."""
+        """The state as text. Takes seconds at most, and may raise."""
 
 
 _described: WeakSet[Described] = WeakSet()

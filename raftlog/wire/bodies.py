@@ -134,7 +134,7 @@ class DeleteBefore(Request):
 
 
 class RecordsDeleted(Answer):
-    """Where the log of the partition begins now."""
+    """The log start offset of the partition after a deletion of records."""
 
     partition: int
     log_start_offset: int
@@ -151,7 +151,7 @@ class SetArchived(Request):
 
 
 class ArchivedUpTo(Answer):
-    """Up to which offset the partition is archived now."""
+    """The offset below which all records of the partition are archived."""
 
     partition: int
     archived_up_to: int

@@ -16,7 +16,7 @@ LetterId = Annotated[str, matching(limits.DEAD_LETTER_ID_PATTERN)]
 
 
 class LetterOrigin(Answer):
-    """Where a record was before it failed for the first time."""
+    """The partition and offset where a record first failed."""
 
     topic: str
     partition: int
@@ -74,9 +74,10 @@ class SettleDeadLetters(Request):
 
 
 class DeadLettersSettled(Answer):
-    """What is settled, or would be with ``dry_run``. Continue with ``next_page_token`` as ``page_token``.
+    """The dead letters that were settled, or with ``dry_run`` would be.
 
-    ``left`` counts dead letters of a queue whose records are not in its topic any more: they stay open.
+    Continue with ``next_page_token`` as ``page_token``. ``left`` counts dead letters of a queue whose records
+    are not in its topic any more: they stay open.
     """
 
     items: list[DeadLetterDescription]

@@ -41,7 +41,7 @@ class DelayedMessage(Answer, omit_defaults=True):
 
 
 class DelayedMessageDescription(DelayedMessage, kw_only=True):
-    """The same with the record."""
+    """A delayed message with its record."""
 
     value: msgspec.Raw
     encoding: Encoding

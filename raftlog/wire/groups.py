@@ -124,7 +124,7 @@ class HeartbeatGroup(Request):
 
 
 class GroupHeartbeat(Answer):
-    """What the member does next."""
+    """The next action of the member: continue, or rejoin the group."""
 
     action: Literal["continue", "rejoin"]
 
@@ -254,7 +254,7 @@ class PendingOffset(Answer):
 
 
 class GroupOffsetList(Answer):
-    """Committed offsets, and those that wait for the end of a transaction, by topic and partition."""
+    """Committed offsets, and pending offsets of open transactions, by topic and partition."""
 
     items: list[GroupOffset]
     pending: list[PendingOffset] = msgspec.field(default_factory=list)
@@ -284,7 +284,7 @@ class OffsetChange(Answer):
 
 
 class OffsetsReset(Answer):
-    """What was changed, or with ``dry_run`` would be."""
+    """The committed offsets that a reset changed, or with ``dry_run`` would change."""
 
     dry_run: bool
     items: list[OffsetChange]

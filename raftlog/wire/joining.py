@@ -91,7 +91,7 @@ def signed(token: JoinToken, secret: bytes) -> str:
 
 
 def read_token(text: str) -> JoinToken:
-    """What a token says; ``is_signed`` proves it. Raises ``InvalidRequest``."""
+    """Decode the content of a token; ``is_signed`` verifies it. Raises ``InvalidRequest``."""
     return msgspec.json.decode(_parts(text)[0], type=JoinToken)
 
 
@@ -102,7 +102,7 @@ def is_signed(text: str, secret: bytes) -> bool:
 
 
 def with_proof(request: AdmitBroker, secret: bytes) -> AdmitBroker:
-    """The same request with the proof of the secret."""
+    """The request with the proof of the secret."""
     return structs.replace(request, proof=_proof(request, secret))
 
 

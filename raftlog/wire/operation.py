@@ -123,7 +123,7 @@ class Operation(Generic[Reply_co]):
 
     @property
     def all_errors(self) -> tuple[type[RaftlogError], ...]:
-        """Every error of this operation but those that any HTTP request may get."""
+        """The errors of this operation, without the errors that any HTTP request may get."""
         is_write = self.method != "GET"
         found = [*self.errors]
         if "{partition}" in self.path:

@@ -64,7 +64,7 @@ def read_problem(body: bytes) -> RaftlogError | None:
 
 
 def error_of(problem: Mapping[str, Detail]) -> RaftlogError | None:
-    """The same for a problem inside another body, as in the receipts of a 207."""
+    """The error in a problem inside another body, as in the receipts of a 207; None without a code."""
     code = problem.get("code")
     if not isinstance(code, str):
         return None

@@ -54,7 +54,7 @@ def checked_selection(
 
 
 def why_no_tags(tags: Sequence[object], *, may_be_empty: bool = False) -> str | None:
-    """What is wrong with a list of tags, and the remedy; None if nothing is."""
+    """The problem of a list of tags, and the remedy; None for a valid list."""
     if isinstance(tags, str):
         return f"{tags[:_SHOWN_CHARACTERS]!r} is one text; give a list of tags"
     if not tags and not may_be_empty:

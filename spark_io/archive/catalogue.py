@@ -38,7 +38,7 @@ IsEmpty = Callable[[Range], bool]
 
 @dataclass(slots=True)
 class Seen:
-    """What was read of an archive before: manifests and generations never change."""
+    """The manifests and the generation of an archive that were read before: their contents never change."""
 
     generation: tuple[int, Generation] | None = None
     manifests: dict[tuple[str, int], Manifest] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def commit(storage: Storage, query: str, batch: int, added: Sequence[Entry], is_
 
 
 def commit_generation(storage: Storage, before: Catalogue, files: Sequence[Entry]) -> bool:
-    """Let these files count in place of those of ``before``. False: another compaction was faster.
+    """Commit ``files`` in place of the files of ``before``. False: another compaction was faster.
 
     Raises ``ArchiveDamaged`` if a new file is gone, and nothing has changed.
     """

@@ -26,15 +26,15 @@ class ArchiveDataSource(DataSource):
         return archive_schema()
 
     def reader(self, schema: StructType) -> ArchiveReader:
-        """Of ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         return ArchiveReader(archive_read_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Of ``df.write``, which has no number that would tell a repeated write."""
+        """Refuse ``df.write``, which has no batch number that would identify a repeated write."""
         raise InvalidOption("df.write cannot archive rows once; use df.writeStream, with availableNow=True")
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> ArchiveWriter:
-        """Of ``df.writeStream``."""
+        """Return the writer for ``df.writeStream``."""
         if overwrite:
             raise InvalidOption('outputMode is complete, an archive only grows; use .outputMode("append")')
         options = archive_write_options(self.options)

@@ -179,7 +179,7 @@ def _extents(table: DeltaTable, targets: Iterable[TopicPartition]) -> dict[Topic
 
 
 def _names(target: TopicPartition) -> tuple[str, str]:
-    """What the versions of a partition are named: of its start, and of its end."""
+    """The names under which a Delta table stores the start and the end of a partition."""
     name = f"raftlog/{target.topic}/{target.partition}"
     return f"{name}/start", f"{name}/end"
 

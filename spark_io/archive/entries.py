@@ -1,4 +1,4 @@
-"""What manifests say, and which files count. No IO.
+"""Manifests as JSON, and the catalogue of the files that count. No IO.
 
 Decides: the JSON of a manifest, the files of a catalogue, and what an overlap and a gap is. Leaves to others:
 where manifests are (``catalogue``) and what files contain (``files``).
@@ -60,7 +60,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What one batch has written."""
+    """The files that one batch has written."""
 
     v: int = VERSION
     files: tuple[Entry, ...] = ()
@@ -100,7 +100,7 @@ class Catalogue:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """All that have files."""
+        """The partitions that have files."""
         return list(self._files)
 
     def of(self, target: TopicPartition) -> list[Entry]:
@@ -137,7 +137,7 @@ class Catalogue:
         return found
 
     def gaps(self) -> list[Gap]:
-        """What is missing between the files of each partition."""
+        """The missing offsets between the files of each partition."""
         found = []
         for target, files in self._files.items():
             whole = Range(target.topic, target.partition, files[0].start, self.end(target))
@@ -145,7 +145,7 @@ class Catalogue:
         return found
 
     def overlaps(self) -> list[tuple[Entry, Entry]]:
-        """Pairs of files with the same offsets: a file, and the one before it that reaches furthest."""
+        """Pairs of files with common offsets: the earlier file that reaches furthest, and the later file."""
         return [pair for files in self._files.values() for pair in _overlapping(files)]
 
     def check_added(self, added: Sequence[Entry]) -> None:
@@ -177,7 +177,7 @@ class Identified(Protocol):
 
 
 def check_identity(archived: Identified, topic: str, topic_id: str | None) -> None:
-    """Raise ``ArchiveOverlap`` if the archive has records of another topic with the same name."""
+    """Raise ``ArchiveOverlap`` if the archive has records of a topic with this name and another id."""
     if topic_id is not None and any(one != topic_id for one in archived.topic_ids(topic)):
         raise ArchiveOverlap(
             f"the archive has records of an earlier topic {topic}, which was deleted and created again; use "
@@ -224,22 +224,22 @@ def gap_before(one: Entry, added: Sequence[Entry], archived: Catalogue) -> Range
 
 
 def data_path(topic: str, partition: int, start: int, end: int, token: str) -> str:
-    """Where a file is, below the archive."""
+    """The path of a data file, below the archive."""
     return f"topic={quote(topic, safe='')}/partition={partition}/{start:020}-{end:020}-{token}.parquet"
 
 
 def manifest_folder(query: str) -> str:
-    """Where the manifests of a query are."""
+    """The folder of the manifests of a query, below the archive."""
     return f"{MANIFESTS}/{quote(query, safe='')}"
 
 
 def manifest_path(query: str, batch: int) -> str:
-    """Where the manifest of a batch is."""
+    """The path of the manifest of a batch, below the archive."""
     return f"{manifest_folder(query)}/{batch:020}.json"
 
 
 def generation_path(number: int) -> str:
-    """Where a generation is."""
+    """The path of the file of a generation, below the archive."""
     return f"{GENERATIONS}/{number:020}.json"
 
 
@@ -250,7 +250,7 @@ def number_of(name: str) -> int | None:
 
 
 def encoded(value: Manifest | Generation) -> bytes:
-    """As JSON with line breaks, for people."""
+    """Encode a manifest or a generation as JSON with line breaks, for people."""
     return msgspec.json.format(msgspec.json.encode(asdict(value)), indent=1) + b"\n"
 
 

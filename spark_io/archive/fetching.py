@@ -83,9 +83,10 @@ class ArchiveReader:
         self._data: WeakValueDictionary[str, pa.Buffer] = WeakValueDictionary()  # of files that are open
 
     def find(self, target: TopicPartition, topic_id: str, log_start: int, since_ms: int | None) -> int | None:
-        """The first offset below a log start, or that of the first record since then, None without any.
+        """The first archived offset below a log start, or the first record's offset since ``since_ms``.
 
-        Files count from where they reach the log without a gap. Raises as ``read``.
+        Files count from where they reach the log without a gap. None if the archive has no such offset.
+        Raises as ``read``.
         """
         files = self._files(topic_id, Range(target.topic, target.partition, log_start - 1, log_start))
         start = reach(files, target, log_start)

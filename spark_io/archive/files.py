@@ -168,7 +168,7 @@ def _may_have(group: pq.RowGroupMetaData, wanted: Range) -> bool:
 
 
 def _rows_at_once(group: pq.RowGroupMetaData) -> int:
-    """How many rows of a group take ``READ_BYTES``, on average."""
+    """The number of rows of a group that take ``READ_BYTES``, on average."""
     return max(1, int(READ_BYTES * group.num_rows // max(1, group.total_byte_size)))
 
 

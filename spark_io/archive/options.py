@@ -1,4 +1,4 @@
-"""The options of the format ``raftlog-archive``, checked as those of ``raftlog``."""
+"""The options of the format ``raftlog-archive``, checked like the options of ``raftlog``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ArchiveWriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveReadOptions:
-    """What a read selects. None: all of them."""
+    """The options of a batch read. None: no limit."""
 
     address: str
     topics: frozenset[str] | None
@@ -34,7 +34,7 @@ class ArchiveReadOptions:
 
 
 def archive_write_options(options: Mapping[str, str]) -> ArchiveWriteOptions:
-    """Of a stream. Raises ``InvalidOption``."""
+    """Parse the options of a stream. Raises ``InvalidOption``."""
     given = Given(options, ("path", SERVERS, "layout"), {})
     is_delta = given.choice("layout", "manifest", "delta") == "delta"
     if is_delta:
@@ -44,7 +44,7 @@ def archive_write_options(options: Mapping[str, str]) -> ArchiveWriteOptions:
 
 
 def archive_read_options(options: Mapping[str, str]) -> ArchiveReadOptions:
-    """Of a batch read. Raises ``InvalidOption``."""
+    """Parse the options of a batch read. Raises ``InvalidOption``."""
     known = ("path", "topics", "partitions", "startingOffset", "endingOffset", "maxRecordsPerPartition")
     given = Given(options, known, {})
     number = "give a whole number from 0 on"

@@ -51,7 +51,7 @@ def replay(
     chunk_rows: int = CHUNK_ROWS,
     progress: Progress = lambda _at, _count: None,
 ) -> int:
-    """Send the records of a range to the same partition of ``into``; how many this call has sent.
+    """Send the records of a range to the equally numbered partition of ``into``; how many this call has sent.
 
     Raises ``ArchiveDamaged`` for offsets that the archive does not have, before anything is sent, and
     ``InvalidRequest`` for a wrong ``job``, for one that began at another offset, and if ``into`` cannot take

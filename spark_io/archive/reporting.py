@@ -34,7 +34,7 @@ class Extent(Protocol):
 
 
 class Archived(Protocol):
-    """What is archived of each partition, in order: the files of a catalogue, or what a table remembers."""
+    """The archived extents of each partition, in order: files of a catalogue, or the range of a table."""
 
     def of(self, target: TopicPartition) -> Sequence[Extent]: ...
 
@@ -84,7 +84,7 @@ def report(
 
 
 def reached(archived: Archived, target: TopicPartition, start: int, is_empty: IsEmpty) -> int:
-    """Up to which offset the files have all records from ``start`` on; ``start`` if they do not have it.
+    """The offset up to which the files have all records from ``start`` on; ``start`` if they do not have it.
 
     ``is_empty`` says of offsets that no file covers whether they have no records.
     """

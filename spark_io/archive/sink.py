@@ -56,7 +56,7 @@ _OPTIONAL: Final = "term"
 
 @dataclass(frozen=True)
 class Archived(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver: the id of the query, and the files that the task has written."""
 
     query: str
     entries: tuple[Entry, ...]
@@ -108,7 +108,10 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
             report(client_of(self._options.servers), catalogue.load(storage), topics)
 
     def _commit_delta(self, query: str, batch: int, entries: list[Entry]) -> None:
-        """A repeated batch has the same offsets in other files, so its topics are known again."""
+        """Add the files of a batch to the Delta table, and report their topics.
+
+        A repeated batch has the same offsets in other files, so its topics are known again.
+        """
         servers = self._options.servers
         assert servers is not None, "a Delta table needs bootstrap.servers"
         if entries:

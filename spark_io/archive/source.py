@@ -84,7 +84,7 @@ def selected(found: Catalogue, options: ArchiveReadOptions) -> Pieces:
 
 
 def archive_tasks(pieces: Pieces, max_records: int | None) -> list[InputPartition]:
-    """The tasks that read files, packed and split as those that read the log."""
+    """The tasks that read files, packed and split like the tasks that read the log."""
     ordered = sorted(pieces, key=lambda piece: piece[1])
     ranges = [wanted for _, wanted in ordered]
     planned = tasks(ranges, max_records=max_records)

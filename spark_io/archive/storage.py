@@ -33,7 +33,7 @@ class Storage(Protocol):
         """Write a file that is durable on return. Raises ``FileExistsError`` and leaves that file alone."""
 
     def read(self, path: str) -> bytes:
-        """All of a file. Raises ``FileNotFoundError``."""
+        """Return all bytes of a file. Raises ``FileNotFoundError``."""
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder in order, none if it does not exist."""
@@ -98,7 +98,7 @@ class DirectoryStorage:
         self._root = root
 
     def create(self, path: str, data: bytes) -> None:
-        """See ``Storage``."""
+        """Write a synced temporary file and link it to its path; see ``Storage``."""
         target = self._root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f"{_TEMPORARY}{uuid4().hex}")
@@ -116,27 +116,27 @@ class DirectoryStorage:
                 break
 
     def read(self, path: str) -> bytes:
-        """See ``Storage``."""
+        """Return all bytes of a file; see ``Storage``."""
         return (self._root / path).read_bytes()
 
     def names(self, folder: str) -> list[str]:
-        """See ``Storage``."""
+        """Return the names in a folder without temporary files; see ``Storage``."""
         return [name for name in self._all(folder) if not name.startswith(_TEMPORARY)]
 
     def unfinished(self, folder: str) -> list[str]:
-        """See ``Storage``."""
+        """Return the names of the temporary files in a folder; see ``Storage``."""
         return [name for name in self._all(folder) if name.startswith(_TEMPORARY)]
 
     def exists(self, path: str) -> bool:
-        """See ``Storage``."""
+        """Whether there is a file at the path; see ``Storage``."""
         return (self._root / path).is_file()
 
     def modified_s(self, path: str) -> float:
-        """See ``Storage``."""
+        """The modification time of a file in seconds since 1970; see ``Storage``."""
         return (self._root / path).stat().st_mtime
 
     def remove(self, path: str) -> None:
-        """See ``Storage``."""
+        """Remove a file if it exists; see ``Storage``."""
         (self._root / path).unlink(missing_ok=True)
 
     def _all(self, folder: str) -> list[str]:
@@ -154,15 +154,15 @@ class ObjectStorage:
         self._root = root.rstrip("/")
 
     def create(self, path: str, data: bytes) -> None:
-        """See ``Storage``."""
+        """Write an object that does not exist yet; see ``Storage``."""
         self._filesystem.pipe_file(f"{self._root}/{path}", data, mode="create")
 
     def read(self, path: str) -> bytes:
-        """See ``Storage``."""
+        """Return all bytes of an object; see ``Storage``."""
         return bytes(self._filesystem.cat_file(f"{self._root}/{path}"))
 
     def names(self, folder: str) -> list[str]:
-        """See ``Storage``."""
+        """Return the sorted names in a folder; see ``Storage``."""
         self._filesystem.invalidate_cache()
         try:
             found = self._filesystem.ls(f"{self._root}/{folder}", detail=False)
@@ -171,20 +171,20 @@ class ObjectStorage:
         return sorted(name.rstrip("/").rpartition("/")[2] for name in found)
 
     def unfinished(self, folder: str) -> list[str]:
-        """See ``Storage``. An object is whole as soon as it can be seen."""
+        """Return an empty list; see ``Storage``. An object is whole as soon as it can be seen."""
         return []
 
     def exists(self, path: str) -> bool:
-        """See ``Storage``."""
+        """Whether there is an object at the path; see ``Storage``."""
         self._filesystem.invalidate_cache()
         return bool(self._filesystem.exists(f"{self._root}/{path}"))
 
     def modified_s(self, path: str) -> float:
-        """See ``Storage``."""
+        """The modification time of an object in seconds since 1970; see ``Storage``."""
         return float(self._filesystem.modified(f"{self._root}/{path}").timestamp())
 
     def remove(self, path: str) -> None:
-        """See ``Storage``."""
+        """Remove an object if it exists; see ``Storage``."""
         with suppress(FileNotFoundError):
             self._filesystem.rm_file(f"{self._root}/{path}")
 
@@ -193,7 +193,7 @@ class HdfsStorage(ObjectStorage):
     """A directory of HDFS, by libhdfs or over HTTP."""
 
     def create(self, path: str, data: bytes) -> None:
-        """See ``Storage``."""
+        """Write a temporary file and rename it to its path; see ``Storage``."""
         target = f"{self._root}/{path}"
         temporary = f"{target.rpartition('/')[0]}/{_TEMPORARY}{uuid4().hex}"
         with self._filesystem.open(temporary, "wb") as file:
@@ -206,11 +206,11 @@ class HdfsStorage(ObjectStorage):
         raise FileExistsError(target)
 
     def names(self, folder: str) -> list[str]:
-        """See ``Storage``."""
+        """Return the names in a folder without temporary files; see ``Storage``."""
         return [name for name in super().names(folder) if not name.startswith(_TEMPORARY)]
 
     def unfinished(self, folder: str) -> list[str]:
-        """See ``Storage``."""
+        """Return the names of the temporary files in a folder; see ``Storage``."""
         return [name for name in super().names(folder) if name.startswith(_TEMPORARY)]
 
     def _is_renamed(self, temporary: str, target: str) -> bool:

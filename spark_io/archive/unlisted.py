@@ -41,9 +41,10 @@ class Unlisted:
 
 
 def find_unlisted(storage: Storage, *, now_s: float) -> list[Unlisted]:
-    """All of an archive. Raises ``ArchiveDamaged`` if a manifest cannot be read: what it lists is not known.
+    """Find the files of an archive that no manifest lists.
 
-    Files are looked for before manifests are read: one that is listed meanwhile is found in its manifest.
+    Raises ``ArchiveDamaged`` if a manifest cannot be read: what it lists is not known. Files are looked for
+    before manifests are read: one that is listed meanwhile is found in its manifest.
     """
     files = [*_data_files(storage), *_unfinished(storage)]
     listed = catalogue.listed(storage)
@@ -59,7 +60,7 @@ def find_unlisted(storage: Storage, *, now_s: float) -> list[Unlisted]:
 
 
 def removable(found: Collection[Unlisted], archived: Catalogue, grace_s: float) -> list[Unlisted]:
-    """Those that may go."""
+    """The files that may be removed."""
     return [one for one in found if one.age_s > grace_s and not _is_missed(one, archived)]
 
 

@@ -16,7 +16,7 @@ from spark_io.errors import ArchiveDamaged
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a file, or between files of a partition."""
+    """A defect of a file, or a gap or overlap between files of a partition."""
 
     where: str
     what: str

@@ -48,7 +48,7 @@ def offset_in_both(
 def divided(
     ranges: list[Range], bounds: Mapping[TopicPartition, Bounds], archived: Catalogue
 ) -> tuple[list[tuple[Entry, Range]], list[Range]]:
-    """What comes from files, and what from brokers. ``bounds``: of the log alone."""
+    """Divide ranges into pieces of archived files and ranges of brokers. ``bounds``: of the log alone."""
     pieces: list[tuple[Entry, Range]] = []
     live: list[Range] = []
     for one in ranges:

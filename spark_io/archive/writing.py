@@ -203,7 +203,7 @@ def query_of(topic: str) -> str:
 
 
 def ends_of(archived: Catalogue, topic: str) -> Offsets:
-    """Where the archive ends, for each partition of a topic that it has."""
+    """The offset at which the archive ends, for each archived partition of a topic."""
     return {one: archived.end(one) for one in archived.partitions if one.topic == topic}
 
 
@@ -214,7 +214,7 @@ def starts(
     *,
     fails: bool,
 ) -> Offsets:
-    """Where a run begins: at the ``ends`` of the archive, or where the log begins.
+    """The start offset of a run in each partition: the end of the archive, or the log start if higher.
 
     Partitions that are gone stay, unless all of them is archived. Raises ``DataLoss`` if it ``fails``.
     """

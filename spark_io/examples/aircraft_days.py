@@ -47,7 +47,7 @@ def write_sessions(
 
 
 def main() -> None:
-    """Until it is stopped."""
+    """Run the query until it is stopped."""
     given = arguments(__doc__, "flights", "sessions")
     query = write_sessions(
         session("aircraft days"),

@@ -42,7 +42,7 @@ def write_delays(
 
 
 def main() -> None:
-    """Until it is stopped."""
+    """Run the query until it is stopped."""
     given = arguments(__doc__, "flights", "delays")
     query = write_delays(
         session("carrier delays"),

@@ -1,4 +1,4 @@
-"""What the examples share: the flights of a topic as columns, a session, and the command line."""
+"""The shared code of the examples: the flights of a topic as columns, a session, and the command line."""
 
 from __future__ import annotations
 

@@ -52,6 +52,11 @@ FOREIGN: Final = frozenset(
     }
 )
 DEFINITIONS: Final = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+NO_NOUN: Final = re.compile(
+    r"(What|How|Where|The same|The ones?|Of|Those|It|Its|Until|Up to|As|That|Also|Not|See|These|This|They"
+    r"|Their|Everything|Nothing|Whatever|Whoever|Likewise)\b|One (of|that|which|who|whose)\b"
+)
+PRONOUN: Final = re.compile(r"\b(the same|the ones?|those that|those of|that of|the others)\b")
 QUOTED: Final = re.compile(r"``([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(\))?``")
 LEFT_TO_OTHERS: Final = re.compile(r"Leaves to\s+others: .*?(?:\n\n|\Z)", re.DOTALL)
 PROSE: Final = 60  # characters; shorter texts may be names of fields, settings, files
@@ -141,6 +146,20 @@ def test_files_and_functions_fit_their_limits() -> None:
 
 def test_every_module_says_what_it_is_for() -> None:
     assert [_name(path) for path in _sources() if not _facts(path).has_docstring] == []
+
+
+def test_first_sentences_name_their_noun() -> None:
+    """A docstring says what a call does or what a value is, without a pronoun in place of the noun."""
+    assert not [
+        f"{_name(path)}: {text.splitlines()[0]}"
+        for path in _sources()
+        for text in _facts(path).docstrings
+        if NO_NOUN.match(text) or PRONOUN.search(_first_sentence(text))
+    ]
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.:;])\s", text, maxsplit=1)[0].replace("\n", " ")
 
 
 def test_names_in_docstrings_exist() -> None:

@@ -85,7 +85,7 @@ def mixed(target: Target, seed: int = SEED, seconds: float = SECONDS) -> Counter
 
 
 def contract_of(target: Target) -> Contract:
-    """What the brokers publish; ``known_to`` has names for it."""
+    """Fetch the OpenAPI document that the brokers publish; ``known_to`` has names for it."""
     answer, document = target.ask("GET", documents.OPENAPI.path)
     assert answer == "200", answer
     return Contract(json.loads(document), {})

@@ -44,7 +44,7 @@ _CANDIDATES: Final = ("1s", "0" * 32, "0" * 64, "http://localhost:1")
 
 
 class _Again(str):
-    """A name that is written a second time in the same object."""
+    """A field name that one JSON object can have twice."""
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -223,7 +223,7 @@ class _Operation:
 
     @property
     def weight(self) -> int:
-        """How often it is drawn: operations with a body have more to vary."""
+        """The weight of this operation in a draw: operations with a body have more to vary."""
         return 5 if self._good_body()[0] else 1
 
     @property

@@ -24,7 +24,7 @@ def _address(target: Target, broker: int) -> tuple[str, int]:
 
 
 def idle_connections(target: Target) -> Counter[str]:
-    """As many connections as a broker has descriptors; a request meanwhile gets a response or a refusal."""
+    """Open up to ``IDLE_MAX`` connections; a request meanwhile gets a response or a refusal."""
     with target.connections(IDLE_MAX) as opened:
         responses = Counter({"opened": len(opened)})
         responses[target.ask("GET", "/healthz/live")[0]] += 1

@@ -84,7 +84,7 @@ class Target:
             connection.close()
 
     def at_once(self, width: int, work: Callable[[int], str], *, count: int = 0) -> Counter[str]:
-        """Call it ``count`` times (else once each), ``width`` at the same time."""
+        """Call ``work`` ``count`` times (else ``width``), ``width`` calls at a time; count the results."""
         with ThreadPoolExecutor(width) as threads:
             return Counter(threads.map(work, range(count or width)))
 

@@ -261,7 +261,7 @@ class _Case:
         return (Verdict(damage, node in self.noticed, None),)
 
     async def _cut_without(self, victim: Machine | None, cluster: RottingCluster) -> None:
-        """The others continue, and the beginnings of their logs are deleted, while the damaged one is off."""
+        """Start all brokers but the victim, produce, and delete the beginnings of their logs."""
         for machine in cluster.machines:
             if machine is not victim:
                 machine.start()

@@ -16,13 +16,13 @@ CONFIG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"
 
 
 def without_superseded(missing: list[int], keys: Mapping[int, bytes]) -> list[int]:
-    """Those of the missing offsets that have no newer acknowledged record with their key."""
+    """Return the missing offsets that no newer acknowledged record of their key supersedes."""
     newest = {key: offset for offset, key in sorted(keys.items())}
     return [offset for offset in missing if offset not in keys or newest[keys[offset]] == offset]
 
 
 def newest_of(log: bytes) -> bytes:
-    """What the logs of all replicas agree in: the newest record of each key, and control batches."""
+    """Return the newest record of each key and all control batches, as bytes equal on all replicas."""
     newest: dict[bytes | None, tuple[int, bytes | None]] = {}
     fixed: list[bytes] = []
     for batch in split_batches(log):

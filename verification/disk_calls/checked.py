@@ -66,7 +66,7 @@ class CheckedFile:
         self._check_size("fill")
 
     def end_at(self, size: int) -> None:
-        """What is behind are zeros."""
+        """End the file at ``size``: all bytes behind are zeros."""
         self._file.end_at(size)
         self._check_size("end_at")
 
@@ -101,7 +101,7 @@ class CheckedFile:
         self._check_size("truncate")
 
     def sync(self) -> None:
-        """Everything written before it began is durable; else it raises."""
+        """Make all bytes that were written before the call durable, else raise."""
         version, failed = self._node.version, self._failures()
         self._file.sync()
         if not self._is_closed:
@@ -206,7 +206,7 @@ class CheckedFilesystem:
         self._expect(not os.path.exists(path), path, "remove removes")
 
     def remove_tree(self, path: str) -> None:
-        """Everything below it is removed durably."""
+        """Remove a directory and all names below it, durably."""
         self._filesystem.remove_tree(path)
         self._expect(not os.path.exists(path), path, "remove_tree removes")
         self._expect(

@@ -263,7 +263,7 @@ class TracedOs:
         self._synced("fdatasync", descriptor, os.fdatasync)
 
     def fsync(self, descriptor: int) -> None:
-        """The same; of a directory its names."""
+        """Make the bytes of a file, or the names in a directory, durable."""
         self._synced("fsync", descriptor, os.fsync)
 
     def _synced(self, call: str, descriptor: int, sync: Callable[[int], None]) -> None:
@@ -318,7 +318,7 @@ class TracedOs:
             self._posix.name(path, Node(os.path.abspath(path)))
 
     def rmtree(self, path: str) -> None:
-        """Of ``shutil``."""
+        """Remove a directory tree, as ``shutil.rmtree`` does."""
         with self._posix.lock:
             self._enter("rmtree")
             for folder, _, names in os.walk(path):

@@ -1,4 +1,4 @@
-"""Administrators who create, delete, move, alter and recover the same few topics, each through any broker.
+"""Administrators who create, delete, move, alter and recover a few shared topics, each through any broker.
 
 Decides: their requests, and the rules of the shared names: a topic exists until an administrator
 deletes it, does not reappear after its deletion, and has no record of another topic of its name.
@@ -46,7 +46,7 @@ class SharedNames:
 
 
 class Administrator(Client):
-    """One of several; each continues after refusals and unknown outcomes."""
+    """One administrator; continues after refusals and unknown outcomes."""
 
     lost_answer_odds = LOST_ANSWER_ODDS
 

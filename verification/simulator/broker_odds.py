@@ -12,7 +12,7 @@ from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOdds:
-    """All brokers of a run have the same. With racks each rack has two of six brokers."""
+    """Parameters that all brokers of a run share. With racks each rack has two of six brokers."""
 
     tick_ms: int
     election_ticks: int

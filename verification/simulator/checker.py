@@ -303,7 +303,7 @@ class Checker:
             self._violated("I4 leader completeness", detail)
 
     def _check_commit(self, record: GroupRecord, replica: ReplicaRecord, now: Numbers, written: int) -> None:
-        """Committed entries are the same on every member, permanently (I1)."""
+        """Check that committed entries are equal on every member and never change (I1)."""
         held = replica.look(record, durable=False)
         view, committed = replica.seen, record.committed
         start = 0 if view.start == 0 else record.places.get(view.start, len(committed))
@@ -366,7 +366,7 @@ class Checker:
     def _check_membership(
         self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]
     ) -> None:
-        """The newest membership of the log is in force, or the one before it if the log has none (I16)."""
+        """Check that the newest membership of the log, else the initial one or none, is in force (I16)."""
         view, found = replica.seen, group.membership
         expected: tuple[Membership, ...]
         if view.memberships:

@@ -80,7 +80,7 @@ class Convergence:
         return offset is not None
 
     async def settled(self) -> None:
-        """All replicas become equal, and all brokers show the same metadata (L3)."""
+        """Check that all replicas become equal, and that all brokers show equal metadata (L3)."""
         await asyncio.sleep(LATE_S)
         await self._agreed()
 
@@ -186,7 +186,7 @@ class Convergence:
         return [f"group {record.group_id}: {found}"] if len(set(found.values())) > 1 else []
 
     def _check_disks(self, record: GroupRecord) -> None:
-        """Every replica's bytes are those that were committed, no more and no less (I6)."""
+        """Check that every replica holds the committed bytes, no more and no less (I6)."""
         for replica in record.replicas.values():
             for durable in () if replica.machine.is_removed else (False, True):
                 held = replica.look(record, durable=durable)

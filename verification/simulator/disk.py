@@ -103,7 +103,7 @@ class SyncQueue:
 
 
 def run_work(work: DiskWork) -> None:
-    """As brokers do on Linux, whose kernel syncs a file alone where it can. Raises ``OSError``."""
+    """Run work as brokers do on Linux, whose kernel syncs a file alone where it can. Raises ``OSError``."""
     if not isinstance(work, LogSync) or (file := work.begin_alone()) is None:
         work.run()
         return

@@ -107,7 +107,10 @@ class Watcher(Protocol):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """See the module. ``thread_latency`` is the duration of work on another thread, in seconds."""
+    """An event loop whose clock jumps to the next timer; see the module.
+
+    ``thread_latency`` is the duration of work on another thread, in seconds.
+    """
 
     def __init__(self, watcher: Watcher, thread_latency: Callable[[Process | None], float]) -> None:
         self.now = 0.0
@@ -347,7 +350,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     get_debug = staticmethod(bool)  # never; every future and task asks, so it costs no call in Python
 
     def is_running(self) -> bool:
-        """Until it is closed."""
+        """True until the loop is closed."""
         return not self._is_closed
 
     def is_closed(self) -> bool:

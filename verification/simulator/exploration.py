@@ -52,7 +52,7 @@ def fresh(first: int) -> Iterator[Seed]:
 
 
 def _round(first: int, number: int) -> list[Seed]:
-    """Whole brokers, then the others; the seeds of each level are spread evenly."""
+    """Return the seeds of one round, whole brokers first; the seeds of each level are spread evenly."""
     placed = []
     for level, share in SHARES.items():
         seeds = share.seeds_a_round

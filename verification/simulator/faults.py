@@ -88,7 +88,7 @@ class Faults:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """All that can happen without the faults of scenarios at random times; a run draws some of them."""
+        """The kinds of faults, without timed faults of scenarios; a run draws some of them."""
         return frozenset((*self._timed, *self._aims))
 
     def begin(self, aims: Mapping[str, Aim]) -> None:

@@ -54,7 +54,7 @@ class LinkFaults:
         self._block(rng, self._drawn_pairs(rng))
 
     def _ring(self, rng: random.Random) -> None:
-        """Every machine reaches a majority, and no two reach the same one."""
+        """Block links so that every machine reaches a majority, each a different one."""
         nodes = [machine.node for machine in self._cluster.machines]
         rng.shuffle(nodes)
         count = len(nodes)
@@ -116,6 +116,6 @@ class LinkFaults:
 
 
 def _some(rng: random.Random, of: list[T]) -> list[T]:
-    """Up to half of them."""
+    """Draw up to half of the items."""
     half = len(of) // 2
     return rng.sample(of, rng.randint(min(1, half), half))

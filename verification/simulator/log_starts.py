@@ -70,7 +70,7 @@ class LogStarts:
             self._asked[record.group_id] = max(offset, self._asked.get(record.group_id, 0))
 
     def deleted(self, target: TopicPartition, offset: int, start: int) -> None:
-        """That was acknowledged with this log start: no record below is shown in the end (I35)."""
+        """Note an acknowledged deletion with its log start: no record below is shown in the end (I35)."""
         record = self._record_of(target)
         if record is None:
             return

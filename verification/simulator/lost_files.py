@@ -167,7 +167,7 @@ class LostFiles:
             del copies[:-COPIES_MAX]
 
     def _drawn_copy(self, rng: random.Random, machine: Machine) -> _Copy | None:
-        """One that each other machine can tell from the disk itself, or None."""
+        """Draw an older copy that every other machine can tell from the disk itself, or None."""
         if rng.choice(KINDS) != OLDER_COPY:
             return None
         others = [other for other in self._cluster.machines if other is not machine]
@@ -269,7 +269,7 @@ class LostFiles:
 
 
 def _halves(record: GroupRecord) -> set[frozenset[NodeId]]:
-    """Of each a majority is needed, also of memberships that are not committed yet."""
+    """Return the sets of voters that each need a majority, also of memberships that are not committed yet."""
     newest = [
         replica.seen.memberships[-1][1] for replica in record.replicas.values() if replica.seen.memberships
     ]

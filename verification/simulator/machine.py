@@ -137,7 +137,7 @@ class Machine:
         return self.broker is not None and self.broker.disks.age.disk.disk_id == self.copied_disk
 
     def peer(self, number: int) -> Peer:
-        """What its settings say about a broker."""
+        """The address of a broker in the settings of this machine."""
         host, port = self.file.get(number, (LOCALHOST, 9000 + number))
         return Peer(host=host, port=port)
 
@@ -397,7 +397,7 @@ def _groups(odds: BrokerOdds) -> Groups:
 
 
 def _transactions(odds: BrokerOdds) -> TransactionSettings:
-    """See ``_groups``."""
+    """Return the settings of transactions; retention may be shorter than an operator may set it."""
     transactions = TransactionSettings(partitions=odds.transactions_partitions)
     if odds.unused_ms is None:
         return transactions

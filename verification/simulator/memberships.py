@@ -22,7 +22,7 @@ NO_EARLY_VOTE: Final = "I37 a joined broker votes once it is a voter"
 
 
 class Memberships:
-    """Those of one run."""
+    """The memberships of the metadata group in one run, and their checks."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster

@@ -120,7 +120,7 @@ class SimulatedNetwork:
         return SimulatedTransport(self, node, process, address, place)
 
     def latency(self) -> float:
-        """Of one frame."""
+        """Draw the latency of one frame, in seconds."""
         return self.odds.latency_s + self.odds.jitter_s * self.rng.random() ** 4
 
     def is_blocked(self, sender: NodeId, to: NodeId) -> bool:
@@ -405,7 +405,7 @@ class SimulatedTransport:
             self._network.move(self, peer)
 
     def refuse_peer(self, peer: NodeId) -> None:
-        """It is dialled no more, and refused."""
+        """Disconnect a peer, dial it no more, and refuse it."""
         self.removed.add(peer)
         self.peers.pop(peer, None)
         self._network.disconnect(self, peer)
@@ -438,7 +438,7 @@ class SimulatedTransport:
         return is_open and self.dialler(peer) == self.reached.get(peer)
 
     def dialler(self, peer: NodeId) -> bytes:
-        """The process whose connection is that of the peer; empty if there is none."""
+        """The name of the process that has dialled the peer's incoming connection; empty if there is none."""
         connection = self.incoming.get(peer)
         return b"" if connection is None or self in connection.ended else connection.sender.name
 
@@ -447,7 +447,7 @@ class SimulatedTransport:
         self._network.disconnect(self, peer)
 
     def lost(self, connection: _Connection) -> None:
-        """This end learns that a connection is closed. For an incoming one it closes its own to the peer."""
+        """Report a closed connection to the receiver; after an incoming one, close the outgoing one."""
         is_incoming, peer = connection.receiver is self, connection.other(self).node
         if self._is_started and (connection.is_accepted if is_incoming else connection.is_proven):
             self.receiver.peer_lost(peer)

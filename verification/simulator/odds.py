@@ -189,11 +189,11 @@ class Odds:
         return next((own for own in self.scenarios if isinstance(own, kind)), None)
 
     def having(self, own: object) -> Odds:
-        """The same with a scenario, or with other parameters of it."""
+        """Return a copy with a scenario, or with other parameters of the scenario."""
         return replace(self, scenarios=(*self.without(type(own)).scenarios, own))
 
     def without(self, kind: type[object]) -> Odds:
-        """The same without a scenario."""
+        """Return a copy without a scenario."""
         return replace(self, scenarios=tuple(own for own in self.scenarios if not isinstance(own, kind)))
 
     def with_check_ms(self, check_ms: int) -> Odds:
@@ -207,7 +207,7 @@ class Odds:
 
     @property
     def topic_config(self) -> dict[str, int | str]:
-        """Of the topic that clients use, with underscores for dots."""
+        """The configuration of the topic that clients use, with underscores for dots."""
         times = "CreateTime" if self.uses_create_times else "LogAppendTime"
         config: dict[str, int | str] = {
             "retention_bytes": self.retention_bytes,

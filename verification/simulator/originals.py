@@ -85,7 +85,7 @@ class Originals:
         return known is not None and known.entry == entry
 
     def _replaced(self, entry: Entry) -> list[tuple[Entry, int | None]]:
-        """Those that follow one another from its base to its last offset; nothing if there are none."""
+        """Return the appended batches from the base to the end of an entry; empty if any is missing."""
         found: list[tuple[Entry, int | None]] = []
         base = entry.base
         while base <= entry.last and (one := self._batches.get((base, entry.term))) is not None:
@@ -107,7 +107,7 @@ class Originals:
         return next((one for one in records if one.offset == offset), None)
 
     def problem(self, entries: Sequence[Entry], stored: Iterable[Entry]) -> str | None:
-        """What a log lacks, or has too much of (I33).
+        """Describe a record that a log lacks, has changed or must not have (I33); None if there is none.
 
         ``entries`` are those that its files stand for, as they were appended, and ``stored`` those that are
         in the files.

@@ -1,4 +1,4 @@
-"""What a scenario adds to one run: topics, actors and faults, and what must hold of them.
+"""The part of a scenario in one run: its topics, actors, faults and checks.
 
 Decides: when a run asks for it. Leaves to others: the phases of a run (``simulation``), which scenarios there
 are (``scenarios``), and what is drawn for them (``scenario``).
@@ -41,7 +41,7 @@ Timed = Callable[[random.Random], None]
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One that a run makes before its faults, with three replicas."""
+    """A topic that a run creates before its faults, with three replicas."""
 
     name: str
     partitions: int
@@ -52,7 +52,7 @@ class Actor(Protocol):
     """A client or an operator."""
 
     def run(self) -> Coroutine[object, None, None]:
-        """Until the run no longer produces."""
+        """Act until the run no longer produces."""
 
 
 class Part:
@@ -64,13 +64,13 @@ class Part:
         """Return once topics may be made."""
 
     def topics(self, config: Config) -> Sequence[Topic]:
-        """Its topics. ``config`` is that of the topic of all clients."""
+        """The topics of the scenario. ``config`` is the configuration of the topic that all clients use."""
         return ()
 
     # During the faults.
 
     def actors(self) -> Sequence[Actor]:
-        """Those that run until the run no longer produces."""
+        """The actors of the scenario, which run until the run no longer produces."""
         return ()
 
     def start(self) -> list[asyncio.Task[None]]:
@@ -79,7 +79,7 @@ class Part:
         return [loop.create_task(actor.run()) for actor in self.actors()]
 
     def faults(self) -> Mapping[str, Timed]:
-        """Its faults at random times, by kind."""
+        """The faults of the scenario at random times, by kind."""
         return {}
 
     def may_happen(self, kind: str) -> bool:

@@ -1,4 +1,4 @@
-"""What judges of levels share: committed entries of some partitions, and checks that wait for all of them.
+"""The base of judges: committed entries of some partitions, and checks that wait for all of them.
 
 A leader with a full disk commits entries by the others, and no log that the checker reads shows them yet:
 checks wait until all that is committed is known.

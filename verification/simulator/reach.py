@@ -1,4 +1,4 @@
-"""Levels and kinds of faults that runs reach, and those that they miss.
+"""Levels and kinds of faults that runs reach or miss.
 
 The kinds are those that the simulator can inject, by world: its own tables of faults, not a list of names.
 With them count frames and requests of brokers that come near the limit of a frame, or exceed it.

@@ -155,7 +155,7 @@ class ReplicaRecord:
         return start + agreed
 
     def headers(self) -> list[BatchHeader]:
-        """Of all entries, as they were appended."""
+        """The headers of all entries, as the entries were appended."""
         originals = self._originals
         if originals is None:
             return self.seen.headers()

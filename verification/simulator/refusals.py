@@ -47,7 +47,7 @@ class Attempts(Generic[Effect]):
             self._check(self._seen[effect])
 
     def seen(self, *effects: Effect) -> None:
-        """One of these effects is visible. Raises ``Broken`` if all their requests were refused."""
+        """Note effects of which one is visible. Raises ``Broken`` if all their requests were refused."""
         self._seen |= dict.fromkeys(effects, effects)
         self._check(effects)
 

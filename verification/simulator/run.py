@@ -68,7 +68,7 @@ class Run:
         self._producer_ids: set[int] = set()
 
     def rng(self, name: str) -> random.Random:
-        """The stream of one subsystem, independent of the others."""
+        """Return the random stream of one subsystem, independent of all other streams."""
         return random.Random(f"{self.seed} {name}")
 
     def next_process(self) -> int:

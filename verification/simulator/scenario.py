@@ -37,11 +37,11 @@ class Scenario(Generic[Own]):
         return frozenset((*self.aims, *self.timed, *self.counted))
 
     def drawn(self, rng: random.Random) -> Odds:
-        """Draw a run with it, and with those that it stands on."""
+        """Draw a run with the scenario, and with the scenarios that it builds on."""
         cluster, own = self.draw(rng, self.base(rng))
         return cluster.having(own)
 
     def of(self, cluster: SimulatedCluster, faults: Faults) -> Part | None:
-        """Its part of a run; None if the run does not have it."""
+        """Create the scenario's part of a run; None if the run does not have the scenario."""
         own = cluster.odds.of(self.own)
         return None if own is None else self.begin(cluster, faults, own)

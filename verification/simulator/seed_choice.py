@@ -55,7 +55,7 @@ def false_alarms(path: Path = FAILED_SEEDS) -> list[Seed]:
 
 
 def fixed() -> list[Seed]:
-    """Those that failed for an error, then the fixed list; none twice."""
+    """Return the seeds that failed for an error, then the fixed list; none twice."""
     return list(dict.fromkeys((*errors_before(), *listed(FIXED_SEEDS))))
 
 
@@ -87,7 +87,7 @@ def first_of_commit(checkout: Path = CHECKOUT) -> First:
 
 
 def chosen(first: int, count: int) -> Iterator[Seed]:
-    """All that failed before, then ``count`` new ones from ``first`` on; none twice."""
+    """Yield the seeds that failed before, then ``count`` new ones from ``first`` on; none twice."""
     old = failed_before()
     yield from old
     yield from (seed for seed in seeds(first, count) if seed not in old)

@@ -1,4 +1,4 @@
-"""Draws in addition to those of a seed, whose other draws stay as they are."""
+"""Additional draws that leave all other draws of a seed as they are."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class SimulatedCluster(Run):
             machine.rate = self.odds.rates[machine.node - 1]
 
     def part(self, kind: type[P]) -> P | None:
-        """That of a scenario; None if the run does not have it."""
+        """The part of a scenario; None if the run does not have the scenario."""
         return next((part for part in self.parts if isinstance(part, kind)), None)
 
     @property

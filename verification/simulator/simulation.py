@@ -80,7 +80,7 @@ class Simulation(SimulatedCluster):
     # Events of machines and checkers.
 
     def made(self, machine: Machine, broker: Broker) -> None:
-        """Its metadata are watched."""
+        """Subscribe all parts to the metadata of a new broker."""
         super().made(machine, broker)
         for part in self.parts:
             broker.controller.subscribe(part.shown)
@@ -98,7 +98,7 @@ class Simulation(SimulatedCluster):
             part.began(machine)
 
     async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
-        """It listens if a scenario has clients over HTTP."""
+        """Start the HTTP listener of a broker if a scenario has clients over HTTP."""
         listeners = [await part.serves(machine, broker) for part in self.parts]
         return next((listener for listener in listeners if listener is not None), None)
 
@@ -214,7 +214,7 @@ class Simulation(SimulatedCluster):
         return clients
 
     async def _make_topics(self, config: dict[str, int | str]) -> None:
-        """Those of the run. ``__offsets`` may be created by its first users instead, as in production."""
+        """Create the topics of the run; ``__offsets`` may be created by its first users, as in production."""
         odds = self.odds
         for part in self.parts:
             await part.prepared()
@@ -225,7 +225,7 @@ class Simulation(SimulatedCluster):
             await self.make_topic(OFFSETS, odds.settings.offsets_partitions, 3, **OFTEN_COMPACTED)
 
     async def make_topics_of(self, part: Part, config: Config) -> None:
-        """Those of one scenario."""
+        """Create the topics of one scenario."""
         for topic in part.topics(config):
             await self.make_topic(topic.name, topic.partitions, 3, **topic.config)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlResult:
-    """What the checkers say about a system that loses acknowledged writes."""
+    """The result of the checkers for a system that loses acknowledged writes."""
 
     name: str
     is_guilty: bool  # whether the checkers found a lost write; False is a failure of the harness

@@ -53,7 +53,7 @@ def bridge(arena: Arena, draw: Draw) -> Steps:
 
 
 def majority_ring(arena: Arena, draw: Draw) -> Steps:
-    """Each broker reaches a majority, and no two the same one."""
+    """Each broker reaches a different majority."""
     ring = draw.rng.sample(arena.cluster.brokers, len(arena.cluster.brokers))
     reach = len(ring) // 4  # to each side; of five brokers one, which makes three with itself
     links = _links(arena)
@@ -67,7 +67,7 @@ def majority_ring(arena: Arena, draw: Draw) -> Steps:
 
 
 def one_way(arena: Arena, draw: Draw) -> Steps:
-    """One broker hears the others, and none of them hears it."""
+    """One broker receives from all other brokers, and no broker receives from it."""
     broker = draw.broker()
     links = _links(arena)
     cut = [link for link in links.all if link.source == broker]
@@ -118,7 +118,7 @@ def silence(arena: Arena, draw: Draw) -> Steps:
 
 
 def latency(arena: Arena, draw: Draw) -> Steps:
-    """Bytes of a link arrive later, all by the same time."""
+    """Bytes of a link arrive later, by a constant time."""
     delay = draw.rng.choice((20, 50, 200, 1000))
     return (yield from _passing(arena, draw, f"{delay} ms", "latency", latency=delay))
 
@@ -143,7 +143,7 @@ def slicer(arena: Arena, draw: Draw) -> Steps:
 
 
 def slow_close(arena: Arena, draw: Draw) -> Steps:
-    """A broker is killed, and the others hear late that their connections to it have ended."""
+    """A broker is killed, and the end of its connections arrives late."""
     broker, links = draw.broker(), _links(arena)
     own = [link for link in links.all if broker in (link.source, link.target)]
     with arena.hold(broker), _toxic(links, own, draw, SLOW_CLOSE, delay=draw.rng.choice((1000, 3000))):
@@ -187,7 +187,7 @@ def _lasting(links: Links, chosen: Sequence[Link]) -> set[str]:
 
 
 def _chosen(arena: Arena, draw: Draw) -> list[Link]:
-    """All links to or from a broker, or one of them, or that of its clients."""
+    """All links of a broker, or its links with other brokers, or one of its links, at random."""
     broker, links = draw.broker(), _links(arena)
     own = [link for link in links.all if broker in (link.source, link.target)]
     return draw.rng.choice((own, [link for link in own if link.source], [draw.rng.choice(own)]))

@@ -57,7 +57,7 @@ def failing_sync(arena: Arena, draw: Draw) -> Steps:
 
 
 def failing_read(arena: Arena, draw: Draw) -> Steps:
-    """Reads of a leader's replicas fail, which ends those that read; they are opened again later."""
+    """Reads of a leader's replicas fail, which ends the replicas that read; they are opened again later."""
     broker = draw.broker(lambda: draw.leaders(arena.free))
     shim = arena.shims[broker]
     with arena.hold(broker):

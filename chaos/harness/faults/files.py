@@ -121,7 +121,7 @@ def unheard_starts(arena: Arena, draw: Draw) -> Steps:
 
 
 def copy_beside(arena: Arena, draw: Draw) -> Steps:
-    """A copy of a broker's data is started beside the broker, with the same id and other ports."""
+    """A copy of a broker's data is started beside the broker, with its id and other ports."""
     broker = draw.broker()
     with arena.hold(broker), tempfile.TemporaryDirectory(dir=arena.processes.directory) as folder:
         data = Path(folder) / "copy"

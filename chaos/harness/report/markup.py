@@ -28,7 +28,7 @@ def tag(name: str, /, *children: Html, **attributes: str | float) -> Html:
 
 
 def join(parts: Iterable[Html]) -> Html:
-    """All of them, one after the other."""
+    """Concatenate the parts."""
     return Html("".join(parts))
 
 

@@ -1,4 +1,4 @@
-"""What the timeline of a report shows, computed from a history and a record: pure functions of seconds.
+"""The data of the timeline of a report, computed from a history and a record: pure functions of seconds.
 
 Everything here is aggregated by time, so that its size depends on the width of a drawing, not on the load.
 """
@@ -29,7 +29,7 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """Its length."""
+        """The length of the span in seconds."""
         return self.ended_s - self.begun_s
 
 
@@ -42,7 +42,7 @@ class Led(Span):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Acknowledged sends by the time of their acknowledgement, in buckets of the same length.
+    """Acknowledged sends by the time of their acknowledgement, in buckets of equal length.
 
     A bucket without any has no latencies.
     """

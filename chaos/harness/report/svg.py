@@ -48,7 +48,7 @@ class Lane:
 
     @property
     def rows(self) -> int:
-        """How many rows its bars need."""
+        """The number of rows that the bars need."""
         return 1 + max((bar.row for bar in self.bars), default=0)
 
 
@@ -63,7 +63,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What a figure needs: ``description`` is for people who do not see it."""
+    """The texts and the time span of a figure. ``description`` is for people who do not see the figure."""
 
     slug: str
     title: str

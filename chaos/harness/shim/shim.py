@@ -154,7 +154,7 @@ class Shim:
             self._set(field, 0)
 
     def effects(self) -> dict[str, int]:
-        """How many calls each kind of fault has changed since this object was made."""
+        """The number of calls that each kind of fault has changed since this object was made."""
         return {name: self._get(name) for name in EFFECTS}
 
     def _failing(self, field: str, pattern: str) -> None:

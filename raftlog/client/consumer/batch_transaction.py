@@ -39,7 +39,7 @@ class BatchTransactionCore:
 
     @property
     def outcome(self) -> Outcome | None:
-        """See ``AsyncTransaction.outcome``."""
+        """The outcome of the transaction; see ``AsyncTransaction.outcome``."""
         return self.transaction.outcome
 
     def producer(self) -> AsyncProducer:
@@ -91,7 +91,7 @@ class BatchTransactionCore:
 
 
 class BatchRecords:
-    """What is sent in the transaction of a batch, for both clients."""
+    """The records sent in the transaction of a batch, for both clients."""
 
     def __init__(self, core: BatchTransactionCore) -> None:
         self._core = core

@@ -171,11 +171,11 @@ class ConsumerCore:
         return self.epoch, messages  # of now: the wait may have been longer than a rebalance
 
     def place(self, target: TopicPartition) -> Place:
-        """Where this partition is read: another one after a seek, and after its records are dropped."""
+        """The ``Place`` of this partition; a seek changes it, and so does dropping the records."""
         return self.epoch, self._seeks.get(target, 0)
 
     def acknowledge(self, message: Message) -> None:
-        """It is processed, and so are those before it. From any thread.
+        """Mark a message and all earlier messages of the partition as processed. From any thread.
 
         Acknowledgements never go back; only a seek does. One of a record that was handed out in an earlier
         assignment counts for nothing: its partition may be one of another topic by now. So the order of
@@ -267,7 +267,7 @@ class ConsumerCore:
             self._uncommitted.add(target)
 
     def note_committed(self, target: TopicPartition, epoch: int) -> None:
-        """It is committed, with its offset."""
+        """Note that the transaction of a partition's records is committed, with the committed offset."""
         if epoch == self.epoch:
             self._uncommitted.discard(target)
 
@@ -499,7 +499,7 @@ class ConsumerCore:
         )
 
     async def _firsts(self, targets: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions without a committed offset begin. A few are asked for at a time."""
+        """The first offset to read of each partition without a committed offset, a few requests at a time."""
         asking, ordered, reset = asyncio.Semaphore(FIRSTS_AT_A_TIME), list(targets), self.options.reset
         if reset == "fail" and ordered:
             raise OffsetOutOfRange(
@@ -545,7 +545,7 @@ class ConsumerCore:
         self.version += 1
 
     async def _stop_reading(self) -> None:
-        """What was skipped so far can still be committed."""
+        """Stop fetching, and keep the positions, so that skipped offsets can still be committed."""
         self._stopped_at = self._fetching.positions
         await self._fetching.stop()
 

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class _Face:
-    """What both consumers have in common."""
+    """The common part of ``Consumer`` and ``AsyncConsumer``."""
 
     def __init__(self, core: ConsumerCore, portal: Portal) -> None:
         self._core = core
@@ -87,7 +87,7 @@ class _Face:
             raise RuntimeError("exactly once hands out batches: iterate over batches(), not over records")
 
     def _bounds(self, limit: int | None, wait: Duration) -> tuple[int, float]:
-        """How many records a take may return, and how many seconds it may wait."""
+        """The number of records that a take may return, and the seconds that it may wait."""
         count = self._core.options.limit if limit is None else positive("limit", limit)
         return count, seconds("wait", wait)
 
@@ -277,7 +277,7 @@ class AsyncConsumer(_Face):
                 yield AsyncMessageBatch(*batch, self._portal)
 
     async def _claim(self, messages: list[Message]) -> bool:
-        """See ``Consumer._claim``."""
+        """Commit records before they are handed out; see ``Consumer._claim``."""
         with self._handed.claiming(messages) as claim:
             claim.is_done = await self._portal.awaited(partial(claim.of, self._core))
         return claim.is_done

@@ -62,7 +62,7 @@ class _Source:
             await self._wait()
 
     async def wait_drained_or_paused(self) -> None:
-        """The same; also once none will be handed out for the time being."""
+        """Return once all records have been handed out, or the partition is paused."""
         while self.buffer and not self.is_paused:
             await self._wait()
 

@@ -42,7 +42,7 @@ class Claim:
     is_done: bool = False
 
     async def of(self, core: ConsumerCore) -> bool:
-        """See ``ConsumerCore.claim``."""
+        """Commit the records before they are handed out; see ``ConsumerCore.claim``."""
         return await core.claim(self.last, self.epoch)
 
 
@@ -157,7 +157,7 @@ class Handed:
                 self._last, self._core.is_handling = None, False
 
     def unread(self) -> Unread | None:
-        """What is left though a take is due: the records of a partition that is paused."""
+        """The remaining records of a paused partition, when a take is due; None without any."""
         taken = self._taken
         if taken is None or not self._are_left():
             return None
@@ -177,7 +177,7 @@ class Handed:
         return taken is not None and bool(self._messages) and taken.place == self._core.place(taken.target)
 
     def done(self) -> None:
-        """What was handed out last is processed."""
+        """Note that the records handed out last are processed."""
         if self._last is not None and self._core.options.delivery is Delivery.AT_LEAST_ONCE:
             self._core.acknowledge(self._last)
         self._last = None

@@ -125,7 +125,7 @@ class Membership:
             await self._session.call(wire.COMMIT, body, retry_timeout_s=limit_s, group=self._options.group)
 
     async def leave(self) -> None:
-        """Leave the group, so that the others need not wait for the end of the session.
+        """Leave the group, so that other members need not wait for the end of the session.
 
         A join under way, on another connection, may reach the coordinator after the leave. So the member
         leaves again until that join has its answer.
@@ -148,9 +148,10 @@ class Membership:
         )
 
     def _claims(self) -> list[wire.TopicPartitions] | None:
-        """What it owns, where the next plan may withhold that. Brokers know it, but not that it is lost.
+        """The partitions that the member owns, if the next plan may withhold some; otherwise None.
 
-        Of eager plans nothing is withheld: what brokers know is better there, since fewer partitions move.
+        Brokers know the partitions of a member, but not which of them it has lost. Of eager plans nothing is
+        withheld: what brokers know is better there, since fewer partitions move.
         """
         return _listed(self.owned) if COOPERATIVE in self._options.strategies else None
 

@@ -172,7 +172,7 @@ def _chosen(name: str, text: str, choices: tuple[Choice, ...]) -> Choice:
 
 
 def transactional_id_of(group: str, member: str) -> str:
-    """Of one member of a group. No name has a ``~``, so no two members share one."""
+    """The transactional id of a group member. No name has a ``~``, so no two members share an id."""
     made = f"{group}~consumer~{member}"
     if len(made) <= TRANSACTIONAL_ID_MAX:
         return made

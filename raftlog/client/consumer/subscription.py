@@ -30,7 +30,7 @@ class TopicsPort(Protocol):
 
 
 class Subscription:
-    """``topics`` of a pattern are those of the last look; a pattern never matches internal topics."""
+    """The topics of a consumer: names, or matches of a pattern at the last look, never internal topics."""
 
     def __init__(self, options: ConsumerOptions, topics: TopicsPort, clock: Clock) -> None:
         self.topics = options.topics

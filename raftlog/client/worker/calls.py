@@ -18,7 +18,7 @@ LOOP_CLOSED: Final = "the event loop on which the handler was decorated is close
 
 
 class Calls(Protocol):
-    """How a worker calls its function."""
+    """Calls of a worker's function."""
 
     async def __call__(self, message: Message) -> None:
         """Raises an ``Exception`` only, see ``raftlog.client.user_code``.
@@ -38,7 +38,7 @@ class ThreadCalls:
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="raftlog-worker")
 
     async def __call__(self, message: Message) -> None:
-        """See ``Calls``."""
+        """Call the function in a thread of the pool; see ``Calls``."""
         loop = asyncio.get_running_loop()
         run = copy_context().run  # the span of the call is current in the function
         try:
@@ -48,7 +48,7 @@ class ThreadCalls:
         await call
 
     def close(self) -> None:
-        """See ``Calls``. Calls that have begun go on."""
+        """Begin no more calls; see ``Calls``. Calls that have begun go on."""
         self._pool.shutdown(wait=False)
 
 
@@ -62,7 +62,7 @@ class CoroutineCalls:
         self._loop = loop
 
     async def __call__(self, message: Message) -> None:
-        """See ``Calls``."""
+        """Call the coroutine function on the user's loop; see ``Calls``."""
         call = awaited(WHAT, self._function, message)
         try:
             future = asyncio.run_coroutine_threadsafe(call, self._loop)
@@ -72,7 +72,7 @@ class CoroutineCalls:
         await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """See ``Calls``."""
+        """Do nothing: the loop belongs to the user; see ``Calls``."""
 
 
 def _not_begun(error: RuntimeError, why: str) -> ProcessEnd:

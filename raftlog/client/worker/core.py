@@ -51,13 +51,13 @@ class _Job:
 
     @property
     def message(self) -> Message:
-        """What the function gets: the record where it was first, whatever topic it came from."""
+        """The argument of the function: the record where it was first, whatever topic it came from."""
         sent = self.record
         return Message(*sent.origin, sent.timestamp_ms, sent.key, sent.value, sent.headers, self.taken.crc)
 
 
 class Records(Protocol):
-    """What a worker needs of its consumer; see ``ConsumerCore``."""
+    """The operations that a worker needs of a consumer; see ``ConsumerCore``."""
 
     is_handling: bool
 
@@ -72,7 +72,7 @@ class Records(Protocol):
         """Commit this taken record, and those before it. False if they must not be handled now."""
 
     def acknowledge(self, message: Message) -> None:
-        """It is processed, and so are those before it."""
+        """Mark a message and all earlier messages of the partition as processed."""
 
     async def close(self) -> None:
         """Commit, leave, and end."""
@@ -145,7 +145,7 @@ class WorkerCore:
 
     @property
     def _room(self) -> int:
-        """How many records may be taken now."""
+        """The number of records that the next take may return."""
         held, most = len(self._lanes), self.options.consumer.limit
         if self._is_claiming:
             return min(most, self.options.concurrency - held - len(self._calls))

@@ -43,7 +43,7 @@ _log = client_logger()
 
 
 class Append(Protocol):
-    """How a record is stored."""
+    """A coroutine function that stores a record."""
 
     async def __call__(self, topic: str, partition: int, record: Record, delay_ms: int) -> None:
         """Return once the record is committed; with a delay it comes to its topic that much later.
@@ -116,7 +116,7 @@ class Failures:
             await self._store(topic, failed, failed.without_contents().as_dead_letter(), 0)
 
     async def _store(self, topic: str, failed: FailedRecord, record: Record, delay_ms: int) -> None:
-        """Until it is stored, also while brokers are down or have no room. A repeat may store it twice.
+        """Retry until a record is stored, also while brokers are down or full. A retry may store it twice.
 
         A delayed record is sent as JSON, whose limits are narrower than those of a batch: what is refused is
         stored at once. Raises ``InvalidRequest`` if that is refused, too.
@@ -165,7 +165,7 @@ def _limit_for(source: bodies.TopicDescription) -> int:
 async def _follow(
     topics: AsyncTopics, topic: bodies.TopicDescription, source: bodies.TopicDescription
 ) -> bool:
-    """Raise the limit of a retry or dead-letter topic to that of its source. Whether it was lower."""
+    """Raise the limit of a retry or dead-letter topic to the limit for its source. Whether it was lower."""
     wanted = _limit_for(source)
     is_lower = int(topic.config[LIMIT]) < wanted
     if is_lower:

@@ -23,7 +23,7 @@ class Lanes(Generic[Item]):
         return self._count
 
     def add(self, lane: Hashable, item: Item) -> None:
-        """One more at the end of its lane."""
+        """Add an item at the end of a lane."""
         self._count += 1
         waiting = self._waiting.get(lane)
         if waiting is not None:
@@ -47,7 +47,7 @@ class Lanes(Generic[Item]):
         return item
 
     def end(self, lane: Hashable) -> None:
-        """What began in this lane is over."""
+        """Note that the item that began in a lane is done."""
         self._busy.discard(lane)
         if lane in self._waiting:
             self._ready.append(lane)

@@ -127,7 +127,7 @@ class LeaderRequests(GroupView, Generic[Reply]):
             )
 
     def _not_leader(self) -> NotLeader:
-        """Also unquiesces a group: its leader may be gone without a word."""
+        """Return the error ``NotLeader``; unquiesce a quiescent group, whose leader may have failed."""
         leader = self.leader
         if self._core.is_quiescent:
             self._step(Unquiesce())

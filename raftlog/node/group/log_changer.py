@@ -59,7 +59,7 @@ class LogChanger:
         return change
 
     def end(self, error: OSError | None) -> bool:
-        """It has run; whether there is more to do. Raises ``error``, or the damage that was found."""
+        """End the change that has run; return whether changes wait. Raises ``error`` or ``LogCorrupt``."""
         assert self._running is not None
         (change, future), self._running = self._running, None
         more = None
@@ -78,7 +78,7 @@ class LogChanger:
         return bool(self._waiting)
 
     def leave(self) -> None:
-        """Begin none of those that wait."""
+        """Drop the changes that wait."""
         self._has_left = True
         while self._waiting:
             _end(self._waiting.popleft()[1])

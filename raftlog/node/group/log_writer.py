@@ -118,7 +118,7 @@ class LogWriter(Generic[Reply]):
         return self._sync
 
     def end_sync(self) -> Synced:
-        """It has run: what is durable now."""
+        """End the sync that has run; return the writes that it completes."""
         if self._sync is not None:
             self._log.sync_finished(self._sync)
             self._sync = None

@@ -54,7 +54,7 @@ class Proposal(Generic[Reply]):
 
     @property
     def outcome(self) -> asyncio.Future[Reply]:
-        """How it ends, for those who may wait without end. It need not be awaited."""
+        """A future of the reply, for callers that may wait without end. It need not be awaited."""
         if self._outcome is None:
             self._outcome = asyncio.get_running_loop().create_future()
             self._outcome.add_done_callback(_retrieve)
@@ -81,7 +81,7 @@ class Proposal(Generic[Reply]):
             raise TimeoutError
 
     def applied(self, reply: Reply) -> None:
-        """Its last batch is committed and applied."""
+        """End a proposal whose last batch is committed and applied."""
         self.is_applied, self._reply = True, reply
         self._end()
 
@@ -114,7 +114,7 @@ class UncommittedBytes:
 
 
 class Waits:
-    """Everything that somebody waits for on one group, but for proposals (``recent_entries``)."""
+    """The waiting requests of one group, except proposals (``recent_entries``)."""
 
     def __init__(self) -> None:
         self._last_token = 0
@@ -195,7 +195,7 @@ class Waits:
                 _fail(change, _refusal(leader, reason))
 
     def membership_committed(self, membership: Membership) -> None:
-        """This one is in force and committed."""
+        """End the changes to a membership that is in force and committed."""
         for target, future in list(self._changes.values()):
             if target == membership:
                 _finish(future, None)
@@ -207,7 +207,7 @@ class Waits:
             _finish(future, None)
 
     def durable(self, durable_index: Index) -> None:
-        """Everything up to this index is durable here."""
+        """End the waits for indexes up to ``durable_index``, which are durable here."""
         while self._durable and (first := next(iter(self._durable.items())))[1] <= durable_index:
             del self._durable[first[0]]
             _finish(first[0], None)

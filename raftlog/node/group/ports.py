@@ -26,13 +26,13 @@ class GroupListener(Protocol):
         """The machine has applied everything up to this index."""
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
-        """Another membership is in force here, or the one in force is committed now.
+        """The membership in force here is new, or is committed now.
 
         What was found when the group was opened is not told: ask the group.
         """
 
     def removed(self) -> None:
-        """This replica was named by its log, and a membership without it is committed: it may go.
+        """A membership without this replica is committed, after its log has named it: the replica may go.
 
         Unless it was added again since: the new replica reads of the end of the former one first.
         """
@@ -67,7 +67,7 @@ class GroupNetwork(Protocol):
 
     @property
     def node_id(self) -> NodeId:
-        """This broker."""
+        """The id of this broker."""
 
     @property
     def calls(self) -> Calls:

@@ -118,7 +118,7 @@ class RaftGroup(LeaderRequests[Reply]):
 
     @property
     def read_places(self) -> asyncio.Semaphore:
-        """Of this broker, for large reads."""
+        """The semaphore of the broker for large reads."""
         return self._environment.read_places
 
     @property
@@ -287,7 +287,7 @@ class RaftGroup(LeaderRequests[Reply]):
         return None if self.stopped is not None else self._writer.begin_sync()
 
     def end_sync(self, sync: DiskWork | None, error: OSError | None) -> None:
-        """It has run: send the messages that waited for it."""
+        """End the sync or the change that has run; send the messages that waited for it."""
         if self._changer.is_running:
             self._changed(error)
             return
@@ -311,7 +311,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self._install()
 
     def _keep(self, messages: Sequence[Envelope]) -> None:
-        """Those of an earlier term come too late: a vote may have left for a log without their entries."""
+        """Send messages, unless their term is over: a vote may have left for a log without their entries."""
         for envelope in messages:
             if envelope.message.term == self._core.term:
                 self._environment.send(self.group_id, envelope.to, envelope.message)
@@ -342,7 +342,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self.drain()
 
     def stop(self, error: BaseException) -> None:
-        """This replica ends: it neither votes nor serves until its process starts again."""
+        """End this replica: it neither votes nor serves until its process starts again."""
         if self.stopped is None:
             _log.error("group %d on broker %d ends: %s", self.group_id, self._environment.node_id, error)
             self._has_failed = True
@@ -449,12 +449,12 @@ class RaftGroup(LeaderRequests[Reply]):
         return after(change, installed)
 
     def _install_ended(self, _: asyncio.Future[None]) -> None:
-        """It was carried out, has failed, or was left out."""
+        """End an installation that was carried out, has failed, or was left out."""
         self._is_installing = False
         self._install()  # another may have come meanwhile
 
     def _apply(self) -> None:
-        """The committed entries without those that a full disk keeps out of the log."""
+        """Apply the committed entries, except entries that a full disk keeps out of the log."""
         commit_index = Index(min(self._core.commit_index, self.log.last_index))
         self._apply_slice(commit_index)
         self._note_commit_index()

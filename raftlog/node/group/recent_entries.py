@@ -137,7 +137,7 @@ class RecentEntries(Generic[Reply]):
         return last, payload
 
     def _between(self, first: Index, last: Index) -> list[Entry[Reply]]:
-        """Those within ``first..last``, in order."""
+        """The entries within ``first..last``, in order."""
         found = []
         for entry in reversed(self._entries):
             if entry.first < first:
@@ -169,7 +169,7 @@ class RecentEntries(Generic[Reply]):
 
     @property
     def first_index(self) -> int:
-        """The oldest index in memory, or the one behind the log's end."""
+        """The oldest index in memory, or the index behind the log's end."""
         return self._entries[0].first if self._entries else self._log.last_index + 1
 
     @property

@@ -26,11 +26,11 @@ class Progress(Protocol):
 
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
-        """How far each voter's durable log is known to equal it."""
+        """The index up to which the durable log of each voter is known to equal the leader's."""
 
 
 class HeardProgress(Progress, Protocol):
-    """The same, and when each voter replied last."""
+    """The progress of a leader and its voters, and when each voter replied last."""
 
     @property
     def heard_ticks_ago(self) -> Mapping[NodeId, int]:

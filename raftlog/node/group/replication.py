@@ -36,7 +36,7 @@ class Leading(Protocol):
 
     @property
     def log(self) -> ReadableLog:
-        """Its log."""
+        """The log of the group."""
 
     @property
     def term(self) -> Term:
@@ -47,7 +47,7 @@ class Leading(Protocol):
         """Whether it leads in its own eyes."""
 
     def stop(self, error: BaseException) -> None:
-        """Its log is damaged: it neither votes nor serves from now on."""
+        """Stop the replica, whose log is damaged: it neither votes nor serves from now on."""
 
 
 class Replication(Generic[Reply]):

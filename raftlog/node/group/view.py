@@ -105,7 +105,7 @@ class GroupView:
         return self._core.membership_at(index)
 
     def quorum_since(self, index: Index) -> int:
-        """How many voters hold what is committed at ``index``, at least, whatever members came and went."""
+        """The minimum number of voters that hold the entry committed at ``index`` in any later membership."""
         return self._core.quorum_since(index)
 
     @property
@@ -137,7 +137,7 @@ class GroupView:
         return self._core.match_index
 
     def replicas_holding(self, index: Index) -> int:
-        """How many voters are known to have fsynced everything up to ``index``; 0 unless leader."""
+        """The number of voters known to have fsynced all entries up to ``index``; 0 unless leader."""
         voters = self._core.membership.voters
         match_index = self._core.match_index
         return len([node for node, match in match_index.items() if match >= index and node in voters])

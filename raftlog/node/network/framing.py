@@ -79,7 +79,7 @@ class FrameParser:
         self._stopped = True
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes belong; never empty."""
+        """The memory for the next bytes; never empty."""
         if self._large is not None:
             return self._large.missing()
         return self._scratch[self._end :]

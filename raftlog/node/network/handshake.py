@@ -95,7 +95,7 @@ class HandshakeRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """This node's id and process, and the cluster id and secret that it shares with the other nodes."""
+    """The id and process of a node, and the cluster id and secret that all nodes of the cluster share."""
 
     node_id: NodeId
     cluster_id: str
@@ -235,7 +235,7 @@ class ListenerHandshake:
         return _process(self._peer_hello)
 
     def greeting(self) -> bytes:
-        """Nothing: the dialler sends first."""
+        """No bytes: the dialler sends first."""
         return b""
 
     def receive(self, message: bytes) -> bytes:

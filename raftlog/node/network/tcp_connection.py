@@ -42,13 +42,13 @@ class ConnectionOwner(Protocol):
         """The handshake has proven that the other end is ``connection.peer``."""
 
     def connection_refused(self, connection: Connection, reason: str, detail: str = "") -> None:
-        """It is being closed because the other side sent what it must not; ``connection_closed`` follows.
+        """The connection is refused for ``reason``; ``connection_closed`` follows.
 
         ``detail`` is a sentence for people.
         """
 
     def connection_closed(self, connection: Connection) -> None:
-        """It is gone. Comes once for every connection that was made, proven or not."""
+        """The connection is closed. Comes once for every connection that was made, proven or not."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -265,7 +265,7 @@ class OutboundConnection(Connection):
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Continue writing: the operating system takes more again."""
         self._is_paused = False
         self._flush()
 

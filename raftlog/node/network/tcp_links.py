@@ -259,12 +259,12 @@ class InboundConnections:
         return connection
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """How long nothing has come from this peer; infinite if nothing ever has."""
+        """The seconds since the newest bytes from this peer; infinite if none ever came."""
         heard_at = self._heard_at.get(peer)
         return math.inf if heard_at is None else self._context.clock.monotonic() - heard_at
 
     def process_of(self, peer: NodeId) -> bytes:
-        """The process whose connection is that of the peer; empty if there is none."""
+        """The process at the other end of the connection from the peer; empty without a connection."""
         return self._by_peer[peer].process if peer in self._by_peer else b""
 
     def refuse_unreached(self, peer: NodeId, why: str) -> None:

@@ -70,14 +70,14 @@ class TcpTransport:
 
     @property
     def port(self) -> int:
-        """Where it listens, which ``start`` has found out if port 0 was asked for."""
+        """The port of the listener, which ``start`` has found out if port 0 was asked for."""
         if self._server is None:
             raise RuntimeError("the transport does not listen yet: await start() first")
         return int(self._server.sockets[0].getsockname()[1])
 
     @property
     def refusals(self) -> Mapping[str, int]:
-        """How many connections were closed for what the other side sent, by reason; for metrics."""
+        """The number of refused connections by reason, for metrics."""
         return self._refusals.counts
 
     async def start(self, receiver: FrameReceiver) -> None:
@@ -149,7 +149,7 @@ class TcpTransport:
         return link.connection.queued_bytes if link is not None else 0
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """How long nothing has come from this peer; infinite if nothing ever has."""
+        """The seconds since the newest bytes from this peer; infinite if none ever came."""
         return math.inf if self._inbound is None else self._inbound.seconds_since_heard(peer)
 
     def reaches(self, peer: NodeId) -> bool:

@@ -30,7 +30,7 @@ class FrameReceiver(Protocol):
         """The connection to or from this peer broke; frames may have been lost."""
 
     def peer_refused(self, peer: NodeId) -> None:
-        """This peer, which has proven itself, refuses this node: it was removed. Dialling continues."""
+        """A peer that has proven itself refuses this node, which was removed. Dialling continues."""
 
 
 class Transport(Protocol):
@@ -68,7 +68,7 @@ class Transport(Protocol):
         """Bytes queued for this peer, for backpressure and metrics."""
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """How long nothing has come from this peer; ``math.inf`` if nothing ever has.
+        """The seconds since the newest bytes from this peer; ``math.inf`` if none ever came.
 
         Any bytes count, also those of a frame that is not whole yet. A peer may be silent for good
         reason: the layer above sends keepalive frames and decides.

@@ -1,4 +1,4 @@
-"""What must hold of one group: over its committed records, and over what members were told."""
+"""Checks of one group: of its committed records, and of the answers to its members."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GroupChecker:
 
     @property
     def group(self) -> Group:
-        """As it is committed."""
+        """The committed state of the group."""
         return self.state.groups.get(self._group) or Group()
 
     def committed(self, key: Key, value: Value | None) -> None:

@@ -86,7 +86,7 @@ class Member:
         self._send(self, self._waits_for)
 
     def leave(self) -> None:
-        """As soon as the request under way is answered or given up."""
+        """Give up the request under way, and leave the group with the next request."""
         self._is_leaving = True
         self._waits_for = None
         self._next_ms = 0
@@ -170,7 +170,7 @@ class Member:
         return Heartbeat(group=GROUP, member_id=self.name, generation=self.generation, wait_ms=wait_ms)
 
     def check(self, request: Request, reply: Reply | RaftlogError) -> None:
-        """What the member is told must be committed."""
+        """Pass an answer to the checker: the state in it must be committed."""
         if isinstance(reply, Joined):
             self._checker.joined(self.name, reply)
             if self._odds.changes and isinstance(request, Join):

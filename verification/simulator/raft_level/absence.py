@@ -96,7 +96,7 @@ def _work(group: Group, rng: random.Random) -> None:
 
 
 def _trouble(group: Group, gone: set[NodeId], rng: random.Random) -> None:
-    """What befalls a group that is quiescent without some of its members."""
+    """Inject an event, or none, into a group that is quiescent without some of its members."""
     leader = group.leader()
     assert leader is not None
     membership = leader.core.membership
@@ -146,7 +146,7 @@ def _cut_for_a_while(group: Group, one: NodeId, two: NodeId, rng: random.Random)
 
 
 def _return(group: Group, absent: _Absent, rng: random.Random) -> None:
-    """As it was, with an empty disk, or never, if it is no longer a member: its broker closes it then."""
+    """Return a node, perhaps with an empty disk; or close it, as a broker does, if it is not a member now."""
     node = group.nodes[absent.id]
     group.run(rng.choice((0, 0, 5, 60)))
     if absent.id not in group.checker.membership.members:
@@ -184,7 +184,7 @@ def _lose_the_leader(group: Group, returned: NodeId, rng: random.Random) -> None
 
 
 def _run_until_quiescent(group: Group, gone: set[NodeId], rule: str) -> None:
-    """Until all members but those who are gone are quiescent with equal logs."""
+    """Run the group until all members outside ``gone`` are quiescent with equal logs."""
     group.run(LATE_STEPS + 1)  # all nodes are told of their peers
     missing: Broken | None = None
     for _ in range(QUIESCENT_WITHIN_STEPS // LOOK_EVERY_STEPS):

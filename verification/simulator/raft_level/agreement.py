@@ -1,4 +1,4 @@
-"""Whether all members of a group hold the same log and are quiescent."""
+"""Whether all members of a group hold equal logs and are quiescent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verification.simulator.result import Broken
 def disagreement(
     group: Group, absent: Set[NodeId] = frozenset(), *, may_have_tails: bool = False
 ) -> Broken | None:
-    """What is missing, of all members but those that are absent.
+    """Return the first disagreement of the members that are not absent, or None.
 
     A follower that ``may_have_tails`` keeps uncommitted entries until the leader has others in their place.
     """

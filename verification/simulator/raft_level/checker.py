@@ -94,7 +94,7 @@ class Checker:
             raise Broken("I6 durable quorum", detail)
 
     def _holds(self, node: Node, newest: int) -> bool:
-        """True if the node has all committed entries, except those that it has lost until it has rejoined."""
+        """True if the node has all committed entries; until it has rejoined, its lost logs count too."""
         disk = node.disk
         lost = disk.lost if disk.has_lost else ()
         return any(log.is_equal_up_to(newest, self.committed) for log in (disk.log, *lost))

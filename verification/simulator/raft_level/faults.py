@@ -87,7 +87,7 @@ class CoreFaults(FaultPoints):
 
     @property
     def kinds(self) -> frozenset[str]:
-        """All that can happen and are counted; a run draws some of them."""
+        """The kinds of faults that are counted; a run draws some of them."""
         return frozenset(self._strikes) - NO_FAULTS
 
     def truncates(self, node: Node) -> None:
@@ -233,7 +233,7 @@ class CoreFaults(FaultPoints):
         return bool(group.broken)
 
     def _slow_links(self, rng: random.Random, node: Node) -> bool:
-        """Messages of one leader epoch arrive in a later one, perhaps of the same leader."""
+        """Slow some links: messages may arrive in a later leader epoch, perhaps of an unchanged leader."""
         group, ids = self._group, sorted(self._group.nodes)
         steps_max = 5 * group.settings["election_ticks"]
         group.slow = {

@@ -111,7 +111,7 @@ class Group:
         return sum(self.nodes[to].is_up for due in self._wire.values() for _, to, _ in due)
 
     def empty_log(self) -> Log:
-        """A log whose appends are compared with those of all others."""
+        """Return an empty log whose appends are compared with the appends to all other logs."""
         return Log((), self._lineage)
 
     # Time

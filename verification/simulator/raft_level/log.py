@@ -93,14 +93,14 @@ class Log:
             self.changes.pop()
 
     def copy(self, count: int | None = None) -> Log:
-        """The same entries, or the first ``count`` of them."""
+        """Return a copy with all entries, or with the first ``count`` entries."""
         log = Log((), self._lineage)
         log.entries = self.entries[:count]
         log.changes = [index for index in self.changes if index < len(log.entries)]
         return log
 
     def is_equal_up_to(self, index: int, other: Log) -> bool:
-        """True if both logs hold the same entries up to an index; see ``Lineage``."""
+        """True if both logs hold equal entries up to an index; see ``Lineage``."""
         if index < 0:
             return True
         mine, theirs = self.entries, other.entries

@@ -1,4 +1,4 @@
-"""What the nodes of a group are told of their peers: the part of the host in a group of bare cores.
+"""Reports of unreachable and reachable peers: the part of the host in a group of bare cores.
 
 Decides: when a node is told that a peer is unreachable or reachable, as ``raftlog.node.leaderless_groups``
 does: late, perhaps twice, and by the state of the peer at that moment. Leaves to others: which nodes are

@@ -1,4 +1,4 @@
-"""What a ``RejoinResponse`` promises, checked from outside (I45).
+"""Checks the promises of a ``RejoinResponse`` from outside (I45).
 
 An incarnation that began on an empty disk may have forgotten votes and acknowledgements. It counts again when
 a leader says so, and nothing that was forgotten may decide after that: no other voter of either half may be

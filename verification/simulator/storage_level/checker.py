@@ -46,7 +46,7 @@ def check_files(filesystem: Filesystem, directory: str) -> None:
 
 
 def check_names(filesystem: Filesystem, directory: str) -> None:
-    """What compaction was writing is finished, or gone: found later, it would replace what is newer."""
+    """Check that no file of an unfinished compaction is left: found later, it would replace newer records."""
     left = [n for n in filesystem.list_directory(directory) if n.endswith((".compacted", ".joining"))]
     require(not left, D1, f"an opening leaves {left}")
 

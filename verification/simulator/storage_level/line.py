@@ -36,7 +36,7 @@ class Line:
         return {self.origin.index, *(batch.last_offset for batch in self.batches)}
 
     def followed_by(self, batches: Iterable[Batch]) -> Line:
-        """The same with these entries at its end."""
+        """Return a line with these batches at its end."""
         return Line(self.origin, self.membership, (*self.batches, *batches))
 
     def cut(self, first_removed: int) -> Line:
@@ -45,7 +45,7 @@ class Line:
         return Line(self.origin, self.membership, kept)
 
     def compacted(self, rewritten: Sequence[Batch]) -> Line:
-        """The same with these batches in the place of those with the same offsets."""
+        """Return a line with ``rewritten`` in place of the batches with equal offsets."""
         first, last = rewritten[0].base_offset, rewritten[-1].last_offset
         before = (batch for batch in self.batches if batch.last_offset < first)
         behind = (batch for batch in self.batches if batch.base_offset > last)
@@ -61,7 +61,7 @@ class Line:
         return b"".join(bytes(batch.data) for batch in self.batches if first <= batch.base_offset <= last)
 
     def term_at(self, index: int) -> int:
-        """Of an entry, not before the origin."""
+        """The term of an entry, not before the origin."""
         term = self.origin.term
         for batch in self.batches:
             term = Term(batch.leader_epoch) if batch.base_offset <= index else term

@@ -184,7 +184,7 @@ class LogRun:
             self.pending.append((sync, self.model.hard_states[-1]))
 
     def finish_sync(self) -> None:
-        """Of overlapping syncs, any may end first."""
+        """Finish a pending sync at random: overlapping syncs may end in any order."""
         if not self.pending:
             return
         sync, hard_state = self.pending.pop(self.rng.randrange(len(self.pending)))

@@ -116,7 +116,7 @@ async def _depend_on_one_follower(cluster: Cluster, load: Load, rng: random.Rand
 
 
 async def _wait_until_short(cluster: Cluster, leader: int, behind: int) -> None:
-    """Until the follower has deleted entries that the leader knows to be committed, if it ever does."""
+    """Wait at most ``SHORT_S`` for the follower to delete entries that the leader knows to be committed."""
     deadline = time.monotonic() + SHORT_S
     while time.monotonic() < deadline:
         leading, following = await cluster.state(leader), await cluster.state(behind)
@@ -132,7 +132,7 @@ async def _has_lost(cluster: Cluster, history: History) -> bool:
 
 
 async def _final_read(cluster: Cluster, load: Load, history: History) -> None:
-    """What the journals hold: all nodes are stopped without a fault and started, and the leader is read."""
+    """Read the stored values: all nodes are stopped without a fault and started, and the leader is read."""
     await cluster.settled()
     for node in NODES:
         cluster.stop(node)

@@ -45,7 +45,7 @@ async def ask(request: Request, reader: asyncio.StreamReader, writer: asyncio.St
 
 
 class Cluster:
-    """Of two nodes the one with the higher number dials the other one, as the library does by addresses."""
+    """The nodes and their links. The node with the higher number dials, as the library does by addresses."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -99,7 +99,7 @@ class Cluster:
         return self._links[max(one, other), min(one, other)]
 
     def links(self, node: int) -> list[Link]:
-        """Those between a node and each other one."""
+        """The links between a node and each other node."""
         return [link for pair, link in self._links.items() if node in pair]
 
     async def heal(self) -> None:
@@ -141,7 +141,7 @@ class Cluster:
         return await self._find_leader(followed_by=0)
 
     async def settled(self) -> int:
-        """The same, once both other nodes follow it."""
+        """The leader of the newest term, once both other nodes follow it. Raises ``ControlFailed``."""
         return await self._find_leader(followed_by=len(NODES) - 1)
 
     async def _find_leader(self, *, followed_by: int) -> int:

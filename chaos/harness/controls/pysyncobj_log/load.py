@@ -41,7 +41,7 @@ class Load:
     async def wait_for_acknowledged(
         self, values: int, when: str, *, within_s: float = ACKNOWLEDGED_S
     ) -> None:
-        """Until so many further values have been acknowledged. Raises ``ControlFailed``."""
+        """Wait until so many further values have been acknowledged. Raises ``ControlFailed``."""
         goal, begun_s = self._history.count(Outcome.ACKNOWLEDGED) + values, time.monotonic()
         while self._history.count(Outcome.ACKNOWLEDGED) < goal:
             if time.monotonic() > begun_s + within_s:
@@ -49,7 +49,7 @@ class Load:
             await asyncio.sleep(POLL_S)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run all producers until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(PRODUCERS):
                 group.create_task(self._produce())
@@ -74,7 +74,7 @@ class Load:
             await asyncio.sleep(PAUSE_S)
 
     async def _send_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: int) -> None:
-        """Until a value is not acknowledged, or another node is the leader to use."""
+        """Send values until a value is not acknowledged, or another node is the leader to use."""
         process = next(self._processes)
         for number in count():
             padding = base64.b64encode(self._rng.randbytes(PADDING_BYTES)).decode()

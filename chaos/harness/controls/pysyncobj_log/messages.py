@@ -1,4 +1,4 @@
-"""What clients ask a node, and what it answers: one JSON object a line."""
+"""The requests of clients and the responses of a node: one JSON object a line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Appended(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """Nothing was appended: this node does not lead."""
+    """The value was not appended: this node does not lead."""
 
 
 class Uncertain(msgspec.Struct, frozen=True, tag=True):

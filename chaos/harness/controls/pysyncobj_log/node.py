@@ -30,7 +30,7 @@ _REQUESTS = msgspec.json.Decoder(Request)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one node listens, and where it finds the others."""
+    """The addresses of one node and of its peers, and the path of its journal."""
 
     own: str  # host:port of its name, where it also listens for other nodes
     others: list[str]  # as this node knows them: the others, or the links to them

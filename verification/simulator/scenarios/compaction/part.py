@@ -43,7 +43,7 @@ class CompactedTopic(Part):
         return (LATEST, self._odds.partitions) if rng.random() < 0.7 else None
 
     def actors(self) -> list[Actor]:
-        """Those that run during the faults."""
+        """The writers and readers of the topic."""
         cluster, odds = self._cluster, self._odds
         writers = [
             KeyWriter(cluster, f"w{number}", number % odds.partitions, odds) for number in range(odds.writers)
@@ -91,7 +91,7 @@ class CompactedTopic(Part):
     async def _seen_from(
         self, target: TopicPartition, start: int
     ) -> tuple[int, dict[bytes | None, StoredRecord]]:
-        """Where the reader could begin, and the last record of each key."""
+        """Read a partition; returns the first offset that could be read, and the last record of each key."""
         position, failures = start, 0
         seen: dict[bytes | None, StoredRecord] = {}
         while True:

@@ -41,7 +41,7 @@ class DelayedClient(Client):
         self.limits_lowered = 0
 
     async def run(self) -> None:
-        """Until the run no longer produces."""
+        """Add, cancel and reschedule messages until the run no longer produces."""
         cluster, odds = self.cluster, self._delays
         delete_s = cluster.loop.now + cluster.odds.faults_s / 2
         alters = odds.lowers_limit and self.name.endswith(" 0")
@@ -138,7 +138,7 @@ class DelayedClient(Client):
     async def _again(
         self, topic: str, ids: tuple[bytes, ...], messages: tuple[NewMessage, ...], spread: int
     ) -> None:
-        """The same request arrives once more: it adds nothing."""
+        """Send an addition again, late: it adds no message."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self._delays.late_s)
         try:
             await self._send(self.machine(), topic, ids, messages, spread)

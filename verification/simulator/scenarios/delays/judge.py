@@ -48,7 +48,7 @@ Asked = tuple[Literal["add", "cancel"], bytes]
 
 @dataclass(slots=True)
 class Known:
-    """What is committed about one message."""
+    """The committed state of one message."""
 
     message: Message
     due_ms: int
@@ -260,7 +260,7 @@ class Judge(PatientJudge):
         self._told(id_, "it is delivered", lambda known: known.was_assigned and known.outcome != "cancelled")
 
     def changes_of(self, id_: bytes) -> int:
-        """How often a message has got another time, as far as is known."""
+        """The number of known changes of the due time of a message."""
         known = self.known.get(id_)
         return 0 if known is None else len(known.changes)
 

@@ -39,7 +39,7 @@ REDIRECTED: Final = "delayed messages for a removed partition"
 
 
 class Delays(Part):
-    """See the package."""
+    """The clients and the judge of delayed messages in one run; see the package."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: DelayOdds) -> None:
         self._cluster = cluster
@@ -75,7 +75,7 @@ class Delays(Part):
         return rng.choice(self._odds.topics) if rng.random() < 0.8 else None
 
     def actors(self) -> list[Actor]:
-        """Those that run during the faults."""
+        """The clients, and an administrator if the run removes partitions."""
         administrator = PartitionAdministrator(
             self._cluster,
             "of targets",

@@ -16,5 +16,5 @@ class Deletion(Part):
         self._cluster = cluster
 
     def actors(self) -> list[Actor]:
-        """That client."""
+        """The client that deletes records."""
         return [Deleter(self._cluster)]

@@ -43,7 +43,7 @@ Incarnation = tuple[int, int]
 
 @dataclass(slots=True)
 class Known:
-    """What all clients of the topic know."""
+    """The state that all clients of the topic share."""
 
     acknowledged: dict[str, tuple[int, int]] = field(default_factory=dict)  # value: partition and offset
     refused: dict[str, set[int]] = field(default_factory=dict)  # value: partitions, for good
@@ -128,7 +128,7 @@ class Producer(Client):
 
 
 class PartitionAdministrator(Client):
-    """One of several; each continues after refusals and unknown outcomes."""
+    """One administrator of partitions; continues after refusals and unknown outcomes."""
 
     def __init__(
         self,

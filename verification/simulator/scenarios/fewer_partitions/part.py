@@ -35,11 +35,11 @@ class FewerPartitions(Part):
         self._known = Known()
 
     def topics(self, config: Config) -> list[Topic]:
-        """It keeps its records for ever."""
+        """The topic of the scenario, which keeps its records for ever."""
         return [Topic(TOPIC, PARTITIONS, {"retention_ms": -1})]
 
     def actors(self) -> list[Actor]:
-        """Those that use it, and those that change it."""
+        """The producers and administrators of the topic."""
         cluster, known = self._cluster, self._known
         return [
             *(Producer(cluster, f"fewer p{number}", known) for number in range(PRODUCERS)),

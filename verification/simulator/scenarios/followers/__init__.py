@@ -1,4 +1,4 @@
-"""Readers that any replica may serve, of plain partitions or of those of transactions.
+"""Readers that any replica may serve, of plain or of transactional partitions.
 
 Decides: which replica is asked, with which bounds, and what its response must know (I18, I38, I39). Leaves to
 others: gaps and repetitions (``chaos.checkers``), and the transactions (``transactions``).

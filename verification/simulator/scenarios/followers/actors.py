@@ -152,7 +152,7 @@ class FollowerTransactionReader(TransactionReader):
 def follower_readers(
     cluster: SimulatedCluster, odds: FollowerOdds, story: Story | None
 ) -> list[FollowerReader | FollowerTransactionReader]:
-    """Those of a run."""
+    """Create the readers of a run; with a story, also readers of its transactions."""
     readers: list[FollowerReader | FollowerTransactionReader] = [
         FollowerReader(cluster, f"f{number}", number % cluster.odds.partitions, odds)
         for number in range(odds.readers)

@@ -11,7 +11,7 @@ from verification.simulator.simulated_cluster import SimulatedCluster
 
 
 class Followers(Part):
-    """Readers of plain partitions, and of those of transactions where the run has any."""
+    """Readers of plain partitions, and of transactional partitions if the run has transactions."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: FollowerOdds) -> None:
         self._cluster = cluster

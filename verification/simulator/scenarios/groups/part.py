@@ -63,7 +63,7 @@ Position = tuple[int, int]
 
 
 class _Checker(GroupChecker):
-    """What members were told is checked once all that is committed is known.
+    """A group checker that checks answers to members once all committed records are known.
 
     A leader with a full disk commits entries by the others, and no log that the checker reads shows them yet.
     """
@@ -204,7 +204,7 @@ class ConsumerGroup(Part):
         return (OFFSETS, self._cluster.odds.settings.offsets_partitions) if rng.random() < 0.7 else None
 
     async def run(self) -> None:
-        """Until ``stop``."""
+        """Run the members, faults and reads until the run is over; then wait for all requests."""
         faults_s = reads_s = self._cluster.loop.now
         if self._idle is not None:
             for name in sorted(self._idle.names):

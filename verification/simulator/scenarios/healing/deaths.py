@@ -81,7 +81,7 @@ class BrokerDeaths:
         ]
 
     def die(self, rng: random.Random) -> None:
-        """One of the candidates is killed or loses power."""
+        """Kill a candidate or cut its power, for good or for a while."""
         machine = rng.choice(self.candidates)
         left = self._odds.dead_for_good - sum(each.is_gone for each in self._cluster.machines)
         machine.is_kept_off = True

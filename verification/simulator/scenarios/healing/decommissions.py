@@ -49,7 +49,7 @@ class Decommissions:
         return frozenset(self._chosen)
 
     def decommission(self, rng: random.Random) -> None:
-        """One of the candidates; in half of the cases it is used again after a while."""
+        """Decommission a candidate; in half of the cases, recommission it after a while."""
         broker = rng.choice(self.candidates)
         self._chosen.add(broker)
         after_s = rng.choice(MIND_S) if rng.random() < 0.5 else None
@@ -65,7 +65,7 @@ class Decommissions:
                 self._chosen.discard(broker)
 
     async def _ask(self, request: DecommissionBroker) -> bool:
-        """Of a broker that runs; whether it was done. Where no answer comes that stays open."""
+        """Send the request to a running broker; return whether it succeeded. False may mean unknown."""
         for machine in self._cluster.machines:
             if machine.broker is not None and machine.node != request.broker_id:
                 with contextlib.suppress(RaftlogError):

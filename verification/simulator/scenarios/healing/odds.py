@@ -55,7 +55,7 @@ class HealingOdds:
         )
 
     def settings_of(self, settings: BrokerOdds) -> BrokerOdds:
-        """Those of the brokers of such a run."""
+        """Return broker settings with the values of this scenario."""
         return replace(
             settings,
             restore_after_ms=self.restore_after_ms,

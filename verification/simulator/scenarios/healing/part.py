@@ -11,7 +11,7 @@ from verification.simulator.simulated_cluster import SimulatedCluster
 
 
 class Healing(Part):
-    """See the package."""
+    """The dying and decommissioned brokers of one run; see the package."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: HealingOdds) -> None:
         self.decommissions = Decommissions(cluster, odds)

@@ -23,7 +23,7 @@ CUT_ODDS: Final = 0.4
 
 
 def _base(rng: random.Random) -> Odds:
-    """A cluster that brokers join, or, for a cut link, the same without joins."""
+    """Draw a cluster that brokers join, or, for a cut link, a cluster without joins."""
     is_cut = rng.random() < CUT_ODDS
     cluster = joining.SCENARIO.drawn(rng)
     return cluster.without(JoinOdds) if is_cut else cluster

@@ -221,7 +221,7 @@ class Hosts(Part):
         return LOCALHOST, next(self._ports)
 
     def _move_one(self, rng: random.Random) -> None:
-        """Its peers have older settings: none moves before the metadata name the addresses of all."""
+        """Move a broker if the metadata name the addresses of all brokers: its peers have older settings."""
         able = [each for each in self._cluster.members if self._may_move(each)]
         if not able or not all(self._is_known(each) for each in self._cluster.members):
             return
@@ -253,7 +253,7 @@ class Hosts(Part):
         return known is not None and known.rpc_port == machine.address[1]
 
     def _known(self, machine: Machine) -> BrokerInfo | None:
-        """What the newest metadata of any broker say."""
+        """The broker of a machine in the newest metadata of any broker, or None."""
         brokers = [each.broker for each in self._cluster.members if each.broker is not None]
         images = [broker.controller.image for broker in brokers]
         image = max(images, key=lambda image: image.version, default=None)
@@ -284,7 +284,7 @@ class Hosts(Part):
         await hold_cut(self._cluster, self._odds, self._counts)
 
     async def check(self) -> dict[str, int]:
-        """What is not copied by now is copied once all brokers are stopped."""
+        """Stop copying running brokers: the remaining copies are made once all brokers are stopped."""
         if self._copying is not None:
             self._copying.cancel()
         return {}

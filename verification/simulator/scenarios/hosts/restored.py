@@ -91,7 +91,7 @@ class Copies:
                 self._copy(rng.choice(running))
 
     def make_the_rest(self) -> None:
-        """Copy those that are left when the run has ended, and all brokers were stopped."""
+        """Kill all brokers at the end of the run, and copy the brokers that have no copy yet."""
         for machine in self.cluster.members:
             machine.kill()
         for machine in self._left():
@@ -255,7 +255,7 @@ class RestoredCluster(SimulatedCluster):
                     self._look_at(machine, group_id, directory, group.commit_index)
 
     def _look_at(self, machine: Machine, group_id: GroupId, directory: str, commit_index: int) -> None:
-        """What one replica knows to be committed is what all others have served at these offsets."""
+        """Check that a replica's committed entries equal the entries that other replicas have served."""
         view = self._views.setdefault(
             (machine.node, directory), LogView(machine.disk, directory, durable=False)
         )
@@ -288,7 +288,10 @@ class RestoredCluster(SimulatedCluster):
         return machine is not copy and is_dialled and self._copies.knows(machine.node, copy.node)
 
     def _check_copies(self) -> None:
-        """What verify says before the brokers start. Copies of one run have no two entries for one place."""
+        """Check the verify reports on all copies before the brokers start.
+
+        Copies of one run have no two entries for one place.
+        """
         disks, logs = _side_by_side(self._copies.files)
         for reports in logs.values():
             named = [voters for seen in reports.values() if (voters := voters_in_files(disks, seen))]

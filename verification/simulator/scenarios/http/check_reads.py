@@ -255,7 +255,7 @@ def _check_batches(answered: Answered, reported: dict[str, int]) -> None:
 
 
 def _check_parts(answered: Answered, following: int) -> None:
-    """Of some tags: all that match is there; other records may be, but none that are not committed."""
+    """Check a response for some tags: it has all matching records, and no uncommitted record."""
     exchange = answered.exchange
     first = int(exchange.query["offset"])
     found: list[StoredRecord] = []
@@ -319,7 +319,7 @@ def _check_refused(answered: Answered) -> None:
 
 
 def _rows(answered: Answered, first: int, end: int) -> list[Row]:
-    """What the request asks for; with tags only what they select."""
+    """Return the committed rows from ``first`` to ``end``; with tags, only the rows that they select."""
     rows = answered.committed.between(max(first, answered.committed.known_from), end)
     selection = selection_in(answered.exchange.query)
     return [row for row in rows if is_wanted(row.headers, selection)]

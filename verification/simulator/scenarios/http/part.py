@@ -20,7 +20,7 @@ from verification.simulator.simulated_cluster import SimulatedCluster
 
 
 class Http(Part):
-    """See the package."""
+    """The HTTP listeners and clients of one run; see the package."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: HttpOdds) -> None:
         self._cluster = cluster
@@ -44,7 +44,7 @@ class Http(Part):
         self._side.ended(machine, process, silently=silently)
 
     def held(self, machine: Machine) -> Iterable[tuple[str, int]]:
-        """What the HTTP server of a broker holds."""
+        """The resources that the HTTP server of a broker holds, by name."""
         return self._side.held_resources(machine)
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:

@@ -36,7 +36,7 @@ class Prober(SimulatedClient):
         self._path = f"/v1/topics/{self._topic}/partitions/0/records"
 
     async def run(self) -> None:
-        """Two brokers, so that one of them does not lead, at the same time."""
+        """Probe two brokers concurrently, so that at least one of them does not lead."""
         some = self.rng.sample(self.cluster.machines, 2)
         together = (self._wakes, self._streams, self._stores, self._forgets)
         await asyncio.gather(*(self._ask(machine, *together) for machine in some))

@@ -91,7 +91,7 @@ class StreamTransport(asyncio.Transport):
         return made
 
     def delay(self) -> float:
-        """Of a piece that leaves now."""
+        """Return the delay of a piece of data that leaves now, in seconds."""
         return self._network.delay(self.host)
 
     # Calls of the program.
@@ -149,7 +149,7 @@ class StreamTransport(asyncio.Transport):
             self.get_protocol().pause_writing()
 
     def writelines(self, list_of_data: object) -> None:
-        """All of them as one."""
+        """Write all buffers as one."""
         self.write(b"".join(cast("list[bytes]", list_of_data)))
 
     def can_write_eof(self) -> bool:

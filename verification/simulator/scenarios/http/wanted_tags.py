@@ -1,4 +1,4 @@
-"""The rule for tags of the checks, beside that of the product."""
+"""The rule by which the checks match records with tags, independent of the product's rule."""
 
 from __future__ import annotations
 

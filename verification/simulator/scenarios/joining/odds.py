@@ -44,7 +44,7 @@ class JoinOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        """Up to as many as make five voters of three or of one, and one more."""
+        """Draw the number of brokers that join: one to three, as two make five voters of three."""
         return cls(brokers=rng.choice((1, 2, 2, 3)))
 
 

@@ -1,4 +1,4 @@
-"""Brokers that join in one run, and those that are removed for good."""
+"""Brokers that join in one run, and brokers that are removed for good."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verification.simulator.simulated_cluster import SimulatedCluster
 
 
 class Joining(Part):
-    """See the package."""
+    """The joining and the removed brokers of one run; see the package."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: JoinOdds) -> None:
         self._joins = Joins(cluster, odds)
@@ -31,7 +31,7 @@ class Joining(Part):
         self._removals.shown(image)
 
     async def faults_ended(self) -> None:
-        """All that were to join have started, and no request is under way."""
+        """Wait until all joining brokers have started and no removal is under way."""
         await self._joins.settled()
         await self._removals.settled()
 

@@ -49,7 +49,7 @@ class Removals:
         return [] if healing is None else sorted(healing.decommissions.chosen - self._begun)
 
     def remove(self, rng: random.Random) -> None:
-        """One of the candidates is stopped once it holds nothing, and removed; or removed while it runs."""
+        """Remove a candidate, either stopped once it holds no replica or while it runs."""
         node = rng.choice(self.candidates)
         self._begun.add(node)
         rng = random.Random(rng.random())
@@ -83,7 +83,7 @@ class Removals:
                 machine.start()
 
     async def _remove_in_a_hurry(self, machine: Machine, rng: random.Random) -> None:
-        """It is refused, or the broker is cut off and hears of its removal later."""
+        """Request the removal of a running broker: refused, or the broker learns of its removal later."""
         await self._request(machine.node, rng)
         if not machine.is_removed:
             self._begun.discard(machine.node)

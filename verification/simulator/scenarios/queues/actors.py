@@ -33,7 +33,7 @@ class JobProducer(Client):
         self._tags_rng = cluster.rng("tags of jobs")
 
     async def run(self) -> None:
-        """Until the run no longer produces."""
+        """Append records until the run no longer produces."""
         number, odds = 0, self._queue
         while self.cluster.is_producing:
             await self.cluster.rest()
@@ -73,7 +73,7 @@ class Worker(Client):
         self.requests: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Until the run no longer produces."""
+        """Receive and acknowledge jobs until the run no longer produces."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             await self.round(self.machine(), is_diligent=False)
@@ -131,7 +131,7 @@ class Worker(Client):
         return reply
 
     async def _again(self, lease: bytes, count: int) -> None:
-        """The same receive arrives once more: who gets the same jobs does nothing with them."""
+        """Send a receive again, late: the worker ignores the jobs in its response."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self._queue.late_s)
         try:
             await self._receive(self.machine(), lease, count)

@@ -44,7 +44,7 @@ Said = tuple[Place, bytes, str]
 
 @dataclass(slots=True)
 class Known:
-    """What is committed about one job."""
+    """The committed state of one job."""
 
     job: Job
     deliveries: set[tuple[bytes, int]] = field(default_factory=set)  # the lease and the number of each
@@ -170,7 +170,7 @@ class Judge(PatientJudge):
             self.on_leased(machine)
 
     def _check_said(self, place: Place, job: Job, before: Job) -> None:
-        """Its worker has given it back or up, or kept it for longer, in a request that was not refused."""
+        """Check that a returned, failed or extended job follows from a request that was not refused."""
         if before.state != "leased":
             return
         if job.state == "dead" and job.reason == REASON:
@@ -212,7 +212,7 @@ class Judge(PatientJudge):
         return {place: self.jobs[place].job for place in self.slots.values()}
 
     def _check_order(self, place: Place, open_jobs: dict[Place, Job]) -> None:
-        """Jobs that were redriven come behind those of their key that were open then, in any order."""
+        """Check the order of jobs with one key: redriven jobs follow all jobs open then, in any order."""
         key, behind, job = self.keys.get(place), self.jobs[place].behind, open_jobs[place]
         for other, other_key in self.keys.items():
             if key is None or other_key != key or other == place or other[0] != place[0]:

@@ -31,7 +31,7 @@ RECOVERY_S: Final = 30.0
 
 
 class Queue(Part):
-    """See the package."""
+    """The producer, the workers and the judge of a queue in one run; see the package."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: QueueOdds) -> None:
         self._cluster = cluster
@@ -53,15 +53,15 @@ class Queue(Part):
         self.judge.committed(machine, group_id)
 
     def topics(self, config: Config) -> list[Topic]:
-        """That of the jobs."""
+        """The topic of the jobs."""
         return [Topic(MAIL, self._odds.partitions, {})]
 
     def target(self, rng: random.Random) -> tuple[str, int] | None:
-        """Mostly a partition of its topic, or that of its rows."""
+        """The topic of the jobs or of their rows, and its number of partitions; sometimes None."""
         return rng.choice(((TOPIC, 1), (MAIL, self._odds.partitions))) if rng.random() < 0.8 else None
 
     def actors(self) -> list[Actor]:
-        """Those that run during the faults."""
+        """The producer, the workers, and the redriver if jobs are redriven."""
         redrivers = [self._redriver] if self._odds.redrive_s else []
         return [self._producer, *self._workers, *redrivers]
 

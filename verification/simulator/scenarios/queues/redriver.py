@@ -28,7 +28,7 @@ class Redriver(Client):
         self.requests: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Until the run no longer produces."""
+        """Redrive dead letters until the run no longer produces."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             await asyncio.sleep(self.rng.expovariate(1.0) * self._queue.redrive_s)

@@ -54,7 +54,7 @@ class Write:
 
 @dataclass(slots=True)
 class Story:
-    """What the clients of a run have done, and what they may repeat."""
+    """The history of a run's clients, and the requests that they may repeat."""
 
     odds: TransactionOdds
     judge: Judge
@@ -69,7 +69,7 @@ class Story:
 
     @classmethod
     def begin(cls, odds: TransactionOdds, judge: Judge) -> Story:
-        """Nothing has happened yet."""
+        """Create an empty story."""
         ledger: list[Participant] = [(LEDGER, number) for number in range(odds.ledger_partitions)]
         return cls(odds, judge, [*ledger, (JOURNAL, 0)])
 
@@ -178,7 +178,7 @@ class TransactionClient(Client):
             self.begins(request.transaction)
 
     def _note_names(self, *names: str) -> None:
-        """What is open under these ids may be aborted."""
+        """Note that open transactions with these ids may be aborted."""
         until_s = self.cluster.loop.now + (TIMEOUT_MS + 500) / 1000
         self.judge.asked.ended_by_name_s.update(dict.fromkeys(names, until_s))
 
@@ -212,7 +212,7 @@ class TransactionClient(Client):
             self.cluster.violated(ANSWERED, f"{after} is continued as {reply}, and others came between")
 
     def written(self, handle: Handle) -> list[Participant]:
-        """Where the transaction has acknowledged batches."""
+        """The partitions that have acknowledged batches of the transaction."""
         return [write.target for write in self.story.writes.get(handle, ()) if write.offset is not None]
 
 

@@ -1,4 +1,4 @@
-"""What the committed records of ``__transactions`` say, and how they may follow one another (T1, T7).
+"""Outcomes by the committed records of ``__transactions``, and the order of these records (T1, T7).
 
 Decides: which transaction has which outcome. Leaves to others: whether it was asked for, and the markers
 (``judge``).
@@ -41,7 +41,7 @@ class Decided:
         on_complete: Callable[[Handle], None],
         on_batch: Callable[[Batch, tuple[Handle, ...]], None] = lambda batch, handles: None,
     ) -> None:
-        """``on_decided`` gets the first record of an outcome, ``on_complete`` the one after its markers.
+        """Call ``on_decided`` at an outcome's first record, ``on_complete`` at the record after its markers.
 
         ``on_batch`` gets each batch of a sink, and its transactions.
         """

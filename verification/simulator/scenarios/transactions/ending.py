@@ -44,7 +44,7 @@ class Ending:
                 await probe.pause()
 
     async def settled(self) -> None:
-        """Whatever clients have left open exceeds its time, and is aborted everywhere (T8)."""
+        """Check that transactions left open by clients exceed their time and are aborted everywhere (T8)."""
         odds = self._story.odds
         limit_s = (max(odds.timeout_ms, odds.prepared_ms)) / 1000 * 1.5 + RECOVERY_S
         deadline = self._cluster.loop.now + limit_s

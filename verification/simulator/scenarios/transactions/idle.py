@@ -55,7 +55,7 @@ class IdleUser(TransactionClient):
         return self._forgetting.forgotten
 
     async def run(self) -> None:
-        """Until the run no longer produces."""
+        """Use the ids and sinks until the run no longer produces."""
         for name in NAMES:
             self.story.start(self._use(partial(self._open, name)))
             self.story.start(self._use(partial(self._register, name)))

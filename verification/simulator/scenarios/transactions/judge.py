@@ -46,7 +46,7 @@ EARLY: Final = 0.8  # of its time limit, by the fastest clock
 
 @dataclass(slots=True)
 class Asked:
-    """What clients have asked for, before the coordinator can know."""
+    """The requests of clients, noted before the coordinator can know of them."""
 
     commits: set[Handle] = field(default_factory=set)
     aborts: set[Handle] = field(default_factory=set)
@@ -133,7 +133,7 @@ class Judge(PatientJudge):
                 self.on_marked(handle, target)
 
     def log_of(self, target: Participant) -> PartitionLog:
-        """Of a partition that may take part."""
+        """The log of a partition that may take part in transactions."""
         return self.logs.setdefault(target, PartitionLog(f"{target[0]}/{target[1]}"))
 
     def _joined(self, target: Participant, numbers: Numbers) -> None:
@@ -201,7 +201,7 @@ class Judge(PatientJudge):
         self.when_known(partial(self.offsets.check, handle))
 
     def check_marked(self, invariant: str, handle: Handle, targets: Iterable[Participant]) -> None:
-        """These partitions have the marker of a decided transaction. Raises ``Broken``."""
+        """Check that partitions have the marker of a decided transaction. Raises ``Broken``."""
         numbers, outcome = (handle.producer_id, handle.epoch), self.decided.outcomes.get(handle)
         for target in targets:
             shown = self.log_of(target).outcomes.get(numbers)
@@ -321,7 +321,7 @@ class Judge(PatientJudge):
 def _shown(
     log: PartitionLog, committed_only: bool, is_gap: bool, base: int, last: int, checksum: int
 ) -> str | None:
-    """What is wrong with one batch that a reader gets."""
+    """Describe the error in one batch that a reader gets; None if there is none."""
     known = log.by_base.get(base)
     if known is None or known.entry.last != last:
         return f"{base} to {last} is shown, committed there is {known and known.entry}"

@@ -29,7 +29,7 @@ _FIXED: Final = ("timeout_ms", "run_epoch", "request", "last", "incarnations")  
 
 
 def problem_of(before: Transaction | None, after: Transaction) -> str | None:
-    """What is wrong with a record that follows another of its transactional id; None if nothing is."""
+    """Describe the error in a record that follows another of its transactional id; None if there is none."""
     if (after.state in OPEN) != bool(after.began_ms) and after.changed_ms and after.state not in ENDING:
         return f"it is {after.state}, and has begun at {after.began_ms}"
     if before is None:

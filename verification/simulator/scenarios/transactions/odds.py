@@ -66,7 +66,7 @@ class TransactionOdds:
 
     @classmethod
     def calm(cls) -> Self:
-        """Nothing happens by itself."""
+        """Return odds without transactional producers, sinks, queries and faults."""
         return cls(
             ledger_partitions=1,
             coordinators=1,
@@ -92,7 +92,7 @@ class TransactionOdds:
 
     @property
     def topics(self) -> tuple[tuple[str, int], ...]:
-        """Those of the run, each with its number of partitions."""
+        """The topics of the run, each with its number of partitions."""
         passing = ((PASSING, PASSING_PARTITIONS),) if self.removes_partitions else ()
         return (
             (TOPIC, self.coordinators),
@@ -104,7 +104,7 @@ class TransactionOdds:
 
     @property
     def query_ids(self) -> list[str]:
-        """All that queries may open."""
+        """The transactional ids that queries may open."""
         each = product((FIRST, SECOND), range(TASKS), range(ATTEMPTS)) if self.drivers else ()
         return [query_id(*one) for one in each]
 

@@ -20,7 +20,7 @@ MOVES: Final = "T10 a committed offset moves exactly if its transaction is commi
 
 
 class AddedOffsets:
-    """What was added to which transaction, and what is committed."""
+    """The offsets that were added to transactions, and the committed offsets."""
 
     def __init__(self, outcome_of: Callable[[Handle], bool | None]) -> None:
         self._outcome_of = outcome_of

@@ -28,7 +28,7 @@ class OneShotClient(TransactionClient):
     _values = 0
 
     async def run(self) -> None:
-        """Until the run no longer produces."""
+        """Send one request after another until the run no longer produces."""
         story = self.story
         while self.cluster.is_producing:
             await self.cluster.rest()
@@ -67,7 +67,7 @@ class OneShotClient(TransactionClient):
         handle: Handle,
         timeout_ms: int,
     ) -> bytes:
-        """Its broker may commit it from now on, or abort it; a successor aborts what that has left open."""
+        """Write a batch to each partition; the broker may commit or abort them, a successor abort them."""
         handles.append(handle)
         self.begins(handle)
         self.judge.asked.commits.add(handle)

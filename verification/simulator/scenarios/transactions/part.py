@@ -55,7 +55,7 @@ LATE_MARKER_ODDS: Final = 0.5  # of ``TransactionOdds.late``
 
 
 class Transactions(Part):
-    """See the package."""
+    """The clients and the judge of transactions in one run; see the package."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: TransactionOdds) -> None:
         self._cluster = cluster
@@ -95,7 +95,7 @@ class Transactions(Part):
         return rng.choice(self._odds.topics) if rng.random() < 0.8 else None
 
     def actors(self) -> list[Actor]:
-        """Those that run during the faults."""
+        """The clients, operators and administrators of the run."""
         cluster, odds, story = self._cluster, self._odds, self.story
         ids = [f"id-{number}" for number in range(odds.ids)]
         tasks = [f"{KEY}{KEY_END}{number}" for number in range(odds.sink_tasks)]
@@ -131,7 +131,7 @@ class Transactions(Part):
         return clients
 
     async def check(self) -> Mapping[str, int]:
-        """What was committed is seen whole and once. The number of faults up to then, by kind."""
+        """Check that committed transactions are seen whole and once. Returns numbers of faults, by kind."""
         forgotten = {} if self._idle is None else {FORGOTTEN: self._idle.forgotten}
         wide = {} if self._wide is None else {NEAR: self._cluster.network.near, REFUSED: self._wide.refused}
         counts = {REMOVED: len(self.judge.former), **forgotten, **wide}

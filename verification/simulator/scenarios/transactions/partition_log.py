@@ -21,7 +21,7 @@ Numbers = tuple[int, int]
 
 
 class Aborted(NamedTuple):
-    """Batches of a producer between two offsets, of which the last one is that of the marker."""
+    """The range of a producer's aborted batches, up to the offset of their marker."""
 
     producer_id: int
     first: int
@@ -69,12 +69,12 @@ class PartitionLog:
         return self._known_from[-1] if self._known_from else 0
 
     def known_from_at(self, applied: int) -> int:
-        """The same on a replica that has applied so much. It never falls."""
+        """The value of ``known_from`` on a replica at an applied index. It never falls."""
         place = bisect_right(self._markers, applied)
         return self._known_from[place - 1] if place else 0
 
     def aborted_at(self, applied: int) -> list[Aborted]:
-        """What a replica must know that has applied so much."""
+        """The aborted ranges that a replica must know at an applied index."""
         known_from = self.known_from_at(applied)
         return [one for one in self.aborted if known_from <= one.last <= applied]
 

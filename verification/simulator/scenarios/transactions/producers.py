@@ -43,7 +43,7 @@ CLOSED: Final = (ProducerFenced, TransactionAborted, TransactionNotFound)
 
 
 class Progress(enum.Enum):
-    """What became of a batch."""
+    """The outcome of a batch, as its producer knows it."""
 
     STORED = enum.auto()
     IN_DOUBT = enum.auto()
@@ -140,7 +140,7 @@ class TransactionalProducer(TransactionClient):
     async def write_values(
         self, handle: Handle, target: Participant, values: tuple[str, ...], sequence: int
     ) -> Progress:
-        """The same with these values; a ``sequence`` of -1 is none."""
+        """Write one batch with these values, as ``write`` does; a ``sequence`` of -1 is none."""
         rng, is_sequenced = self.rng, sequence >= 0
         padding = bytes(rng.randint(0, self.cluster.odds.padding_bytes)) or None
         records = [Record(value=value.encode(), key=padding) for value in values]
@@ -200,7 +200,7 @@ class TransactionalProducer(TransactionClient):
         return progress
 
     async def _add_late(self, request: AddOffsets) -> None:
-        """The same arrives once more, perhaps after its transaction, and then changes nothing (T10)."""
+        """Add an offset again; after the end of its transaction, the request changes no offset (T10)."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self.story.odds.late_s)
         try:
             await self.offsets_asked(
@@ -235,7 +235,7 @@ class TransactionalProducer(TransactionClient):
         return False
 
     async def _prepare(self, handle: Handle) -> None:
-        """Its sink commits it, or its time runs out."""
+        """Prepare a transaction: its sink commits it, or its time runs out."""
         self._handle = None
         try:
             reply = await self.request(
@@ -288,7 +288,7 @@ class WideProducer(TransactionalProducer):
         self._machine = machine
 
     def machine(self) -> Machine:
-        """That one."""
+        """The machine that the producer was created with."""
         return self._machine
 
     async def transact(self, *, is_commit: bool, timeout_ms: int = 10_000) -> bool | None:

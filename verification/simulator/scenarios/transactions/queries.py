@@ -41,7 +41,7 @@ TAKEOVER_S: Final = 4.0
 
 
 def values_of(batch: Batch) -> tuple[str, ...]:
-    """What a batch writes, always."""
+    """The values of a batch, equal in all attempts."""
     size = SIZES[batch.sequence % len(SIZES)]
     return tuple(f"{batch.owner} {batch.sequence} {number}" for number in range(size))
 
@@ -61,7 +61,7 @@ class Died(Exception):
 
 
 class Staged(NamedTuple):
-    """What a task tells its driver."""
+    """The report of a task to its driver."""
 
     epoch: int
     handle: Handle | None
@@ -188,7 +188,7 @@ class Task(TransactionalProducer):
         return handle
 
     async def _begun(self, run_epoch: int) -> Handle:
-        """What an earlier attempt has prepared under this id is aborted."""
+        """Open a transaction; abort a transaction that an earlier attempt has prepared under the id."""
         timeout_ms = self.story.odds.timeout_ms
         try:
             return await self.open(timeout_ms=timeout_ms, run_epoch=run_epoch)

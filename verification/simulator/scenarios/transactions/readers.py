@@ -52,7 +52,7 @@ class TransactionReader(Client):
                         position, seen = self.rng.randrange(position + 1), {}
 
     async def everything(self) -> tuple[int, dict[str, int], FetchResult]:
-        """Where the log begins, each value with its offset, and the last answer. Raises ``RaftlogError``."""
+        """Read the log: the start, the offset of each value, and the last answer. Raises ``RaftlogError``."""
         start, failures, seen = 0, 0, dict[str, int]()
         position = 0
         while True:

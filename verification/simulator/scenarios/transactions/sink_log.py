@@ -1,4 +1,4 @@
-"""What the committed records say about sinks: which run may write, and which batches are committed (T7, T11).
+"""Sinks by their committed records: which run may write, and which batches are committed (T7, T11).
 
 No code of the coordinator is used. A row of a sink with a higher epoch registers a run, any other commits a
 batch. No client of these runs takes over a sink that is its own, which would be a third kind.
@@ -17,7 +17,7 @@ IN_ORDER: Final = "T11 batches of a sink are committed in order, by its newest r
 
 
 class Batch(NamedTuple):
-    """Of a sink; the owner is "" for one without runs."""
+    """A batch of a sink; the owner is "" for a sink without runs."""
 
     key: str
     owner: str
@@ -41,7 +41,7 @@ class SinkLog:
     def take(
         self, key: str, before: Sink | None, after: Sink, committed: Mapping[Handle, Transaction]
     ) -> Batch | None:
-        """A row, and what the same records commit; the batch that it commits. Raises ``Broken``."""
+        """Check a row with the transactions committed beside it; return its batch. Raises ``Broken``."""
         epoch_before = 0 if before is None else before.epoch
         if after.epoch > epoch_before:
             self._register(key, epoch_before, after)
@@ -77,7 +77,7 @@ class SinkLog:
     def check_begun(
         self, key: str, run: str, owner: str, sequence: int, epoch: int, is_committed: bool
     ) -> None:
-        """What a run is told when it registers. Raises ``Broken``."""
+        """Check the answer to a run that registers. Raises ``Broken``."""
         known = self.runs.get((key, run))
         if epoch and known != Run(owner, epoch):
             raise Broken(IN_ORDER, f"{run} of {key} is told epoch {epoch}, and is registered as {known}")
