@@ -92,9 +92,5 @@ def _started_by_name(source: str) -> list[str]:
 def test_processes_of_our_packages_are_started_so_that_a_wheel_finds_them(package: str) -> None:
     """``python -m`` finds no module of ``raftlog/_packages``; ``raftlog.__main__.command_of`` does."""
     # requirement: X1
-    found = {
-        name
-        for path in (ROOT / package).rglob("*.py")
-        for name in _started_by_name(path.read_text())
-    }
+    found = {name for path in (ROOT / package).rglob("*.py") for name in _started_by_name(path.read_text())}
     assert found <= {"'pip'", "'raftlog'", "'spark_io.examples.carrier_totals'"}

@@ -51,6 +51,7 @@ FOREIGN: Final = frozenset(
         "assert",
     }
 )
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 DEFINITIONS: Final = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 NO_NOUN: Final = re.compile(
     r"(What|How|Where|The same|The ones?|Of|Those|It|Its|Until|Up to|As|That|Also|Not|See|These|This|They"
@@ -81,6 +82,7 @@ class _Facts(NamedTuple):
     texts: frozenset[str]  # a module may be imported by name when it is needed
     hidden_inputs: tuple[str, ...]
     docstrings: tuple[str, ...]
+    contracts: tuple[str, ...]  # the docstrings of classes and functions
     defined: frozenset[str]  # classes, functions, variables
     mentioned: frozenset[str]  # parameters, fields, words of short texts
 
@@ -97,15 +99,16 @@ def _facts(path: Path) -> _Facts:
             node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
         ),
         (*_hidden_inputs(path, nodes),),
-        (*_docstrings(nodes),),
+        (*_docstrings(nodes, ast.Module, *DEFINITIONS),),
+        (*_docstrings(nodes, *DEFINITIONS),),
         frozenset(_defined(nodes)),
         frozenset(_mentioned(nodes)),
     )
 
 
-def _docstrings(nodes: Sequence[ast.AST]) -> Iterator[str]:
+def _docstrings(nodes: Sequence[ast.AST], *kinds: type[Documented]) -> Iterator[str]:
     for node in nodes:
-        if isinstance(node, (ast.Module, *DEFINITIONS)) and (text := ast.get_docstring(node)):
+        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
             yield text
 
 
@@ -153,7 +156,7 @@ def test_first_sentences_name_their_noun() -> None:
     assert not [
         f"{_name(path)}: {text.splitlines()[0]}"
         for path in _sources()
-        for text in _facts(path).docstrings
+        for text in _facts(path).contracts
         if NO_NOUN.match(text) or PRONOUN.search(_first_sentence(text))
     ]
 
