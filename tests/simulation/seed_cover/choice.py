@@ -192,7 +192,7 @@ def text(chosen: Iterable[Chosen], header: str, kept: Mapping[Seed, str]) -> str
 
 
 def _kind_of_branch(name: str) -> str:
-    if not name.startswith(("chaos/", "raftlog/testing/")):
+    if not name.startswith(("verification/", "chaos/", "raftlog/testing/")):
         return PRODUCTION
     module = name.partition(".py:")[0].rpartition("/")[2]
     return CHECKER if any(part in module for part in CHECKERS) else INJECTION
