@@ -26,6 +26,7 @@ from raftlog.errors import (
     InvalidRequest,
     MalformedRequest,
     MisdirectedRequest,
+    NoLeader,
     NotAcceptable,
     OriginNotAllowed,
     Overloaded,
@@ -99,10 +100,16 @@ class Call:
     async def metadata(self) -> MetadataImage:
         """The metadata of this broker. Raises ``NoLeader`` while it has none and gets none.
 
-        Otherwise a broker that has lost its files would deny all topics and brokers.
+        Otherwise a broker that has lost its files would deny all topics and brokers, and a broker of a new
+        cluster, whose first controller has not stored the cluster's id yet, would give tokens of no cluster.
         """
         controller = self.services.controller
-        return controller.image if controller.image.cluster_id else await controller.current_image(CONFIRM_MS)
+        if controller.image.cluster_id:
+            return controller.image
+        image = await controller.current_image(CONFIRM_MS)
+        if not image.cluster_id:
+            raise NoLeader("the cluster has no id yet: its first controller is beginning; retry")
+        return image
 
     async def hear_of(self, *topics: str) -> None:
         """Before denying one of these topics, ask the controller: this broker may lack recent metadata.

@@ -55,6 +55,18 @@ async def test_a_broker_without_metadata_denies_neither_topics_nor_brokers(serve
     assert (await server.get("/v1/brokers/1")).status == 200
 
 
+# requirement: F2, F6
+@served()
+async def test_a_cluster_whose_first_controller_has_not_named_it_gives_no_token(server: HttpServer) -> None:
+    controller = server.cluster.controller
+    named, controller.image = controller.image, MetadataImage()
+    for method, path in (("GET", "/v1/cluster"), ("GET", "/v1/topics"), ("POST", "/v1/cluster/join-tokens")):
+        asked = await server.call(method, path)
+        assert (asked.status, asked.code) == (503, "no_leader"), path
+    controller.image = named
+    assert (await server.post("/v1/cluster/join-tokens")).status == 201
+
+
 # requirement: F6, G4
 @served(partitions=3)
 async def test_committed_offsets_are_shown_although_their_topic_is_not_known_yet(server: HttpServer) -> None:
