@@ -20,13 +20,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from raftlog.errors import (
-    InvalidRequest,
-    OutcomeForgotten,
-    ProducerFenced,
-    RaftlogError,
-    TransactionNotFound,
-)
+from raftlog.errors import InvalidRequest, OutcomeForgotten, ProducerFenced, RaftlogError, TransactionNotFound
 from raftlog.hosting.deadlines import Deadlines
 from raftlog.hosting.decisions import RequestId
 from raftlog.node.frame_limits import FRAME_LIMITS

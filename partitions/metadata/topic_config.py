@@ -87,7 +87,7 @@ def _group_names(value: object) -> str | None:
 
 
 def _ratio(value: object) -> str | None:
-    text = f"{value:.6f}" if isinstance(value, float) else str(value).strip()
+    text = f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value).strip()
     if isinstance(value, bool) or len(text) > 20 or not text.replace(".", "", 1).isdecimal():
         return None
     return text if 0 <= float(text) <= 1 else None

@@ -345,10 +345,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._broken(error)
 
     def _cannot(self, request_id: RequestId, error: Exception) -> None:
-        """Refuse a request whose own work has failed: nothing is stored.
-
-        A repetition would fail, too, unless something was lacking that comes back, such as memory.
-        """
+        """Refuse a request whose own work has failed: nothing is stored."""
         is_known = isinstance(error, RaftlogError)
         self._answer(Answer(request_id, error if is_known else self._refusal(error, "this request")))
 
@@ -422,10 +419,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._end_in_doubt(str(error))
 
     def _broken(self, error: Exception) -> None:
-        """Decisions that an error has interrupted may have changed a half of their state.
-
-        What is being appended may be stored yet: the next ones begin when that is known.
-        """
+        """End decisions that an error has interrupted; others begin once the append's outcome is known."""
         _log.error("%s begins again after an unexpected error", self._name, exc_info=error)
         log, outcome = self._log, self._outcome
         self._end_in_doubt(f"{self._name} begins again")

@@ -22,7 +22,7 @@ class FrameLimits:
     write_bytes_max: int = 16 << 20  # of one write of a coordinator: half of what a frame carries
     writes_bytes_max: int = 1 << 20  # of several writes of a coordinator in one batch
     decision_bytes_max: int = 15 << 20
-    """Of the rows that decide about a batch of a sink; the row of the sink is in the same write."""
+    """The bytes of the rows that decide about a batch of a sink; the row of the sink is in the same write."""
 
 
 FRAME_LIMITS: Final = FrameLimits()

@@ -36,7 +36,7 @@ def test_seeds_have_the_scenario_that_they_are_named_after() -> None:
 
 
 def test_a_run_of_brokers_names_no_scenario() -> None:
-    """What belongs to one is in its folder: modules beside ``scenarios`` import the list alone."""
+    """A scenario is whole in its folder: modules beside ``scenarios`` import the list alone."""
     named = re.compile(r"simulator\.scenarios\.|simulator\.scenarios import")
     modules = [path for path in FOLDER.parent.glob("*.py") if named.search(path.read_text())]
     assert modules == []

@@ -36,7 +36,7 @@ from verification.simulator.simulated_cluster import SimulatedCluster
 _VOTE, _APPEND_REPLY = 2, 4
 
 Aim = Callable[["Faults", random.Random, Machine], None]
-"""What happens to a machine at one of its worst moments."""
+"""A fault of a machine at one of its worst moments."""
 
 
 class Faults:

@@ -36,7 +36,7 @@ CORE, LOG, GROUPS = "core", "log", "groups"
 BROKERS, BROKERS_LONG, BROKERS_BUSY = "brokers", "brokers-long", "brokers-busy"
 
 BUSY_SHARE: Final = Share(5, 0.8, (150,))
-"""Of brokers with busy CPUs; those of scenarios: ``scenarios.ALL``."""
+"""The share of seeds of brokers with busy CPUs; ``scenarios.ALL`` has the shares of scenarios."""
 
 
 def _mix() -> tuple[str, ...]:

@@ -137,6 +137,9 @@ async def test_config_is_complete_and_says_what_was_set(server: HttpServer) -> N
     assert got.json["config"]["max.message.bytes"] == 1114112  # type: ignore[index]
     changed = await server.call("PATCH", path, {"config": {"retention.ms": None, "segment.bytes": 4096}})
     assert changed.json["overrides"] == {"segment.bytes": 4096}
+    typed = {"validate.records": False, "min.cleanable.dirty.ratio": 0.25, "retention.archive.required": True}
+    shown = await server.call("PATCH", path, {"config": typed})
+    assert shown.json["overrides"] == {"segment.bytes": 4096, **typed}
     whole = await server.call("PATCH", path, {"config": {"retention.bytes": 1}})
     assert whole.json["config"]["retention.bytes"] == 1  # type: ignore[index]
     assert whole.json["config"]["segment.bytes"] == 4096  # type: ignore[index]

@@ -108,6 +108,11 @@ def test_the_dirty_ratio_is_a_number_as_text(ratio: str) -> None:
     assert checked(min_cleanable_dirty_ratio=ratio) == {"min.cleanable.dirty.ratio": ratio}
 
 
+@pytest.mark.parametrize(("number", "kept"), [(0.25, "0.25"), (0.0, "0"), (1.0, "1"), (0.5, None)])
+def test_the_dirty_ratio_may_be_a_number(number: float, kept: str | None) -> None:
+    assert checked(min_cleanable_dirty_ratio=number) == {"min.cleanable.dirty.ratio": kept}
+
+
 @pytest.mark.parametrize(
     ("key", "text", "number"),
     [

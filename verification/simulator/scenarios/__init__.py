@@ -62,7 +62,7 @@ ALL: Final = (
     Listed("brokers-healing", healing.SCENARIO, Share(5, 0.9, (360,)), runs_busy=False),
     Listed("brokers-balancing", balancing.SCENARIO, Share(5, 1, (390,)), runs_busy=False),
 )
-"""Of those that a run has together, earlier ones begin, and settle, first.
+"""The scenarios, in the order in which those of one run begin and settle.
 
-The seeds of busy machines draw one of them by its place.
+The seeds of busy machines draw a scenario by its place.
 """

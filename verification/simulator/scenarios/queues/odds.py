@@ -17,7 +17,7 @@ AIMED: Final = (AFTER_A_LEASE, AFTER_A_LETTER)
 """The coordinator of a queue crashes or is deposed: before a worker has its answer, or a job is closed."""
 
 AFTER_A_REDRIVE: Final = "after a redrive"
-"""The same when a dead letter is a job again, and nobody has been told so."""
+"""The coordinator crashes or is deposed when a dead letter is a job again, before the redrive is answered."""
 
 MAIL: Final = "mail"
 CREW: Final = "crew"
