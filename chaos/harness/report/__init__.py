@@ -5,7 +5,8 @@ one file without scripts or requests, whose size does not depend on the load.
 
 Decides: what is shown. Leaves to others: the verdict and all counts (``chaos.harness.run``).
 
-Read ``page`` first; ``timeline`` says which panels there are, ``series`` computes them, ``svg`` draws them.
+Read ``page`` first; ``timeline`` says which panels there are, ``series`` computes them, and ``api.svg`` draws
+them.
 """
 
 from __future__ import annotations
