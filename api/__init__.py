@@ -5,5 +5,5 @@ Decides: the form of HTTP and of the command line. Leaves to others: a broker's 
 
 Read ``app`` (the request pipeline) and ``server`` (the process) first. Requests arrive through
 ``connections`` and are handled by a module of ``resources`` with the shared tools of ``http``. ``cli`` is the
-command line.
+command line. ``markup`` and ``svg`` write pages for people, without a template library.
 """

@@ -3,24 +3,42 @@
 Decides: which commands have which of them. All have ``--output`` and ``--color``, those of a cluster
 ``--context``, and those that list, describe or check have ``--watch``. Their values are in the context of the
 command, where output and addresses are chosen; no command declares them itself.
+
+``--watch`` shows a command's result again and again. A terminal is cleared before each result; a pipe gets
+one result after the other. One round runs at a time, and the next one begins after a pause, so that slow
+brokers are not asked more often. A broker that cannot be reached is shown and asked again.
 """
 
 from __future__ import annotations
 
+import io
+import sys
+import time
 from collections.abc import Callable
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from enum import StrEnum
+from functools import wraps
 from typing import Final
 
 import click
 from click.core import ParameterSource
 
 from api.cli.contexts import address_of_context
-from api.cli.output import COLOUR_KEY, FORMAT_KEY, Colour, Format, options_checked
+from api.cli.output import (
+    COLOUR_KEY,
+    FORMAT_KEY,
+    UNREACHABLE,
+    Colour,
+    Format,
+    options_checked,
+    reader_has_closed,
+)
 from api.cli.parameters import Choice, FiniteNumber, names_of
-from api.cli.watching import repeated
 
 WATCHED: Final = frozenset({"list", "describe", "health"})
 """The last words of commands that only look."""
+_SIGNALLED: Final = 128  # and the number of the signal
+_CLEAR: Final = "\x1b[H\x1b[2J"  # what was there before stays in the scrollback
 
 
 def with_common_options(full_name: str, command: click.Command) -> click.Command:
@@ -31,7 +49,7 @@ def with_common_options(full_name: str, command: click.Command) -> click.Command
         command.params += [_context_option()]
         if full_name.split()[-1] in WATCHED and command.callback is not None:
             command.params += [_watch_option()]
-            command.callback = repeated(command.callback)
+            command.callback = _repeated(command.callback)
     command.params += [
         _choice_option(
             ["--output", "-o"],
@@ -104,3 +122,63 @@ def _kept(key: str) -> Callable[[click.Context, click.Parameter, object], None]:
         context.meta[key] = value
 
     return keep
+
+
+def _repeated(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an argument ``watch_s``: the pause between rounds, or ``None`` for one round."""
+
+    @wraps(command)
+    def run(*, watch_s: float | None, **options: object) -> None:
+        if watch_s is None:
+            command(**options)
+        else:
+            _watch(lambda: command(**options), watch_s)
+
+    return run
+
+
+def _watch(show_once: Callable[[], None], pause_s: float) -> None:
+    is_first = True
+    try:
+        while True:
+            code = _round(show_once)
+            if code > _SIGNALLED:
+                return
+            if code not in (0, 1) and (is_first or code != UNREACHABLE):
+                raise click.exceptions.Exit(code)
+            is_first = False
+            time.sleep(pause_s)
+    except KeyboardInterrupt:
+        return
+    except BrokenPipeError:
+        reader_has_closed()
+
+
+class _Picture(io.StringIO):
+    """Collected output, which is in colour if it goes to a terminal."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        """Whether a terminal will show it."""
+        return self._is_terminal
+
+
+def _round(show_once: Callable[[], None]) -> int:
+    """Write a result at once, and return the exit code that the command would have."""
+    is_terminal = sys.stdout.isatty()
+    collected, code = _Picture(is_terminal=is_terminal), 0
+    with ExitStack() as redirected:
+        redirected.enter_context(redirect_stdout(collected))
+        if is_terminal:  # problems belong to the picture
+            redirected.enter_context(redirect_stderr(collected))
+        try:
+            show_once()
+        except click.exceptions.Exit as ended:
+            code = ended.exit_code
+    if code <= _SIGNALLED:
+        sys.stdout.write((_CLEAR if is_terminal else "") + collected.getvalue())
+        sys.stdout.flush()
+    return code

@@ -1,13 +1,14 @@
 """``consume``: messages of a topic on standard output.
 
-Decides: the partitions and the first position. Leaves to others: order and end (``message_source``), output
-of a
-message (``message_format``), finding leaders (the client).
+Decides: the partitions, the first position, and when a member of a group ends. Leaves to others: order and
+end without a group (``message_source``), output of a message (``message_format``), finding leaders (the
+client).
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -29,13 +30,18 @@ from api.cli.positions import parse_position
 from api.cli.tag_options import TagsAllOption, TagsNoneOption, TagsOption, selection_of
 from raftlog.errors import UndecodableBatch
 from raftlog.records.tags import TagSelection
+from raftlog.types import TopicPartition
 from raftlog.units import counted
 
 if TYPE_CHECKING:
     from api.cli.message_format import Render
+    from raftlog.client import Client
+    from raftlog.client.consumer.faces import Consumer
     from raftlog.client.consumer.options import ConsumerSettings
     from raftlog.client.partition import AsyncPartition, Position, Undecodable
     from raftlog.wire.bodies import SkippedRange
+
+LOOK = "200ms"  # for messages, before the command looks whether it ends
 
 PartitionOption = Annotated[
     int | None, Option("--partition", "-p", min=0, help="Only this partition.  [default: all]")
@@ -261,12 +267,58 @@ def _print_as_member(
     options: ConsumerSettings,
 ) -> None:
     with errors_reported(), connected(server, rack) as client:
-        from api.cli.consume_group import print_as_member
         from api.cli.message_format import renderer
 
         with options_checked():
             consumer = client.consumer(group, topics, **options)
-        print_as_member(client, consumer, topics, max_count, follow, renderer(form, topics))
+        _print_until_the_end(client, consumer, topics, max_count, follow, renderer(form, topics))
+
+
+def _print_until_the_end(
+    client: Client,
+    consuming: Consumer,
+    topics: Sequence[str],
+    max_count: int | None,
+    follow: bool,
+    render: Render,
+) -> None:
+    """Print messages until the end that the topics have now, so many, or, to ``follow``, a signal comes.
+
+    A message is committed after it was written: a command that is killed prints some messages again. At most
+    once, it is committed before, so that one that was not written whole is lost.
+    """
+    from raftlog.client.worker.run import stopped_by_signals
+
+    ends = {} if follow else _ends(client, topics)
+    stopping = threading.Event()
+    left = max_count
+    with stopped_by_signals(stopping.set, asked=True), consuming as consumer:
+        while not stopping.is_set():
+            message = consumer.poll(LOOK)  # acknowledges the one before, which is written
+            if message is not None:
+                sys.stdout.buffer.write(render(message))
+                sys.stdout.buffer.flush()
+                left = None if left is None else left - 1
+                if left == 0:
+                    return
+            elif not follow and _is_at_end(consumer, ends):
+                return
+
+
+def _ends(client: Client, topics: Sequence[str]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, item.partition): client.partition(topic, item.partition).offset_at("latest")
+        for topic in topics
+        for item in client.topics.partitions(topic)
+    }
+
+
+def _is_at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
+    """Whether this member has printed what there was. One without partitions has nothing to print."""
+    positions = consumer.positions
+    return consumer.is_assigned and all(
+        target in positions and positions[target] >= ends.get(target, 0) for target in consumer.assignment
+    )
 
 
 async def _print(server: str, wanted: _Wanted, render: Render) -> None:

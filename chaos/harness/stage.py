@@ -5,6 +5,7 @@ Decides: which abilities the harness has there, and so which faults can be injec
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ from itertools import permutations
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from broker.addresses import RPC_PORT_STEP, Machine
 from broker.cluster_files import create_machines, settings_path
 from broker.settings import load_settings
 from chaos.cluster import Cluster
+from chaos.cluster_view import ClusterFailed, ClusterView
 from chaos.harness import cgroups, links, namespaces, power
 from chaos.harness.arena import Arena
 from chaos.harness.faults import CGROUPS, FAULTS, NAMESPACES, POWER, PROCESSES, PROXIES, SHIM
@@ -24,14 +28,16 @@ from chaos.harness.links import Link, Links
 from chaos.harness.namespaces import Namespaces, is_hub
 from chaos.harness.power_cycles import PoweredCluster
 from chaos.harness.record import Ability
-from chaos.harness.remote_cluster import RemoteCluster
 from chaos.harness.shim import shim as shims
 from chaos.harness.shim.shim import Shim
+from chaos.http_get import http_get
 from chaos.ports import free_ports
 from raftlog import Client
+from raftlog.wire import bodies, brokers
 
 REPLICATION: Final = 3
 DISK_MB: Final = 4_000  # at most; files are sparse
+TIMEOUT_S: Final = 10  # of a question to a running cluster
 # copies are made and restored within seconds
 DISKS_AGE: Final = {"RAFTLOG_BROKER__TIMING__DISK_AGE_INTERVAL_MS": "250"}
 
@@ -158,3 +164,33 @@ def _addresses(broker: int, brokers: Sequence[int], proxies: Links) -> Mapping[s
             peers[f"{peer}__PORT"] = str(proxies.port(Link(broker, other)))
             peers[f"{peer}__PINNED"] = "true"  # or the metadata would lead past the proxy
     return {**peers, "RAFTLOG_BROKER__HTTP__ADVERTISED_URL": proxies.url(broker)}
+
+
+class RemoteCluster(ClusterView):
+    """The brokers of a running cluster, found at any of these URLs. Raises ``ClusterFailed``.
+
+    Its processes cannot be killed, but its leaders can be moved.
+    """
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._entrances = [url.rstrip("/") for url in urls]
+        super().__init__({row.broker_id: row.http for row in self._rows()})
+        if not self.brokers:
+            raise ClusterFailed(f"the cluster at {urls[0]} has no brokers yet")
+
+    @property
+    def running(self) -> list[int]:
+        """Ids of the brokers that the cluster sees alive."""
+        return sorted(row.broker_id for row in self._rows() if row.alive)
+
+    def _rows(self) -> list[bodies.BrokerDescription]:
+        failure: Exception | None = None
+        for url in self._entrances:
+            try:
+                items = json.loads(http_get(f"{url}{brokers.LIST.path}?limit=1000", TIMEOUT_S)[0])["items"]
+                return msgspec.convert(items, list[bodies.BrokerDescription])
+            except (OSError, ValueError, KeyError) as error:
+                failure = error
+        raise ClusterFailed(
+            f"no broker responds at {', '.join(self._entrances)} ({failure}); --cluster takes URLs of brokers"
+        )

@@ -11,16 +11,19 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from partitions.metadata.image import MetadataImage
-from partitions.metadata.log_ahead import image_ahead
+from partitions.metadata.machine import MetadataMachine
 from partitions.metadata.service import Controller
 from raftlog.hosting.opener import LogOpener
 from raftlog.hosting.tenant import SnapshotRetention
 from raftlog.node.blocking import RunBlocking
+from raftlog.records.batch import split_batches
+from raftlog.storage.log_storage import AppliedLog
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.types import METADATA_GROUP, NodeId
+from raftlog.types import METADATA_GROUP, Index, NodeId
 
 METADATA_LOG: Final = LogSettings(segment_bytes=1 << 20)
 METADATA_RETENTION: Final = SnapshotRetention(log_bytes_max=4 << 20, entries_kept=1000)
+READ_BYTES: Final = 1 << 20
 
 
 class HostedMetadata:
@@ -87,3 +90,25 @@ class HostedMetadata:
     async def leave(self) -> None:
         """End the duties of the controller; see ``Controller.leave``."""
         await self._controller.leave()
+
+
+def image_ahead(log: AppliedLog) -> MetadataImage:
+    """The metadata as they will be if all is committed that stands in the log here.
+
+    A broker that starts knows only of a part of its log that it is committed, and may need votes to learn
+    more: of brokers whose addresses stand in the rest. So addresses count as memberships do, from the moment
+    that they stand in the log. Nothing else may be done by this image.
+
+    Waits for the disk. Raises ``LogCorrupt`` and ``OSError``.
+    """
+    machine = MetadataMachine()
+    index, state = log.load_checkpoint() or (Index(-1), b"")
+    machine.restore(state)
+    following = max(index + 1, log.first_index)
+    while following <= log.last_index:
+        read = log.read(Index(following), log.last_index, bytes_max=READ_BYTES)
+        for batch in split_batches(read.read()):
+            if batch.header.last_offset >= following:
+                machine.apply(batch)
+                following = batch.header.last_offset + 1
+    return machine.image

@@ -133,7 +133,7 @@ class PeerAddresses:
         self._register(Addresses(image.version, named))
 
     def stands_in_log(self, image: MetadataImage) -> None:
-        """Dial brokers that only the log names; it may not be committed (``metadata.log_ahead``)."""
+        """Dial brokers that only the log names; it may not be committed (``image_ahead``)."""
         for broker in image.brokers.values():
             peer = broker.broker_id
             self._disks.setdefault(peer, broker.disk_id)

@@ -1,7 +1,7 @@
 """Moves replicas: at the leader of a partition that has a target, one step after another.
 
-Decides: when to look, and what counts as prepared. Leaves to others: which step is next
-(``steps``), safety (Raft), what is wanted (the metadata), opening and deleting (``replica_manager``).
+Decides: when to look, what counts as prepared, and when a replica is stuck. Leaves to others: which step is
+next (``steps``), safety (Raft), what is wanted (the metadata), opening and deleting (``replica_manager``).
 
 Nothing is kept but what a look has seen: a new leader, or this one after a failed step, begins with what
 stands in the log and in the metadata.
@@ -18,7 +18,6 @@ from typing import Final, Protocol, assert_never
 from partitions.metadata.commands import ReplicasChanged
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.refusals import MoveStuck
-from partitions.reassignment.patience import Patience
 from partitions.reassignment.steps import (
     Change,
     Prepare,
@@ -44,11 +43,28 @@ LOOK_S: Final = 0.1  # a learner has caught up when it holds what the log held o
 ASK_TIMEOUT_MS: Final = 2000
 REPORT_TIMEOUT_MS: Final = 5000
 CONFIRM_TIMEOUT_MS: Final = 2000
+STUCK_AFTER_S: Final = 10.0  # a replica opens in far less, and answers while it catches up
 CHANGE_TIMEOUT_S: Final = 10.0  # then it is looked at again; the change itself may continue
 SAY_AGAIN_S: Final = 5.0
 REASON_CHARS_MAX: Final = 300
 
 Key = tuple[str, int]
+
+
+class Patience:
+    """For how long each new replica of one move has made no progress."""
+
+    def __init__(self) -> None:
+        self._waited: dict[NodeId, tuple[Index | None, float]] = {}
+
+    def stuck(self, now_s: float, progress: Mapping[NodeId, Index | None]) -> frozenset[NodeId]:
+        """The replicas whose progress (None: not a learner yet) has been the same for ``STUCK_AFTER_S``."""
+        waited: dict[NodeId, tuple[Index | None, float]] = {}
+        for node, reached in progress.items():
+            before = self._waited.get(node)
+            waited[node] = before if before is not None and before[0] == reached else (reached, now_s)
+        self._waited = waited
+        return frozenset(node for node, (_, since) in waited.items() if now_s - since >= STUCK_AFTER_S)
 
 
 class Metadata(Protocol):

@@ -4,10 +4,9 @@ Decides: the plan of one generation, from the subscriptions of all members and t
 topics. Leaves to others: who is a member, when a generation begins, and who makes the plan. Pure: the leader
 of a group runs an assignor in the client, a broker runs the same one when the plan is made by the server.
 
-Read ``values`` first: subscriptions and plans. ``range_assignor`` and ``round_robin`` look at the
-subscriptions only. ``sticky`` also looks at what members own, and ``cooperative`` withholds what has to be
-revoked first; ``balance`` is their arithmetic, ``ownership`` says who owns a partition. ``registry`` has the
-assignors by name, and ``plan`` checks plans that were made elsewhere.
+Read ``values`` first: subscriptions and plans. ``registry`` has the assignors by name, and those that look at
+the subscriptions only. The assignors of ``sticky`` also look at what members own; ``balance`` is their
+arithmetic, ``ownership`` says who owns a partition. ``plan`` checks plans that were made elsewhere.
 """
 
 from raftlog.assignors.plan import problem_of

@@ -1,15 +1,60 @@
-"""The assignors that every client and every broker has, by name."""
+"""The assignors that every client and every broker has, by name. Two of them look at subscriptions only."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Final
 
-from raftlog.assignors.cooperative import CooperativeStickyAssignor
-from raftlog.assignors.range_assignor import RangeAssignor
-from raftlog.assignors.round_robin import RoundRobinAssignor
-from raftlog.assignors.sticky import StickyAssignor
-from raftlog.assignors.values import Assignor
+from raftlog.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
+from raftlog.assignors.values import Assignor, Plan, Subscription, in_order, subscribers
+from raftlog.types import TopicPartition
+
+
+class RangeAssignor:
+    """Kafka's RangeAssignor: partitions of equal number of several topics go to one member.
+
+    Topic by topic, the partitions are cut into as many runs as the topic has members. Runs are equally
+    long; where the count does not divide, the first members get one partition more, of every topic.
+    """
+
+    name = "range"
+
+    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
+        """A plan, as ``Assignor`` says."""
+        rows: dict[str, list[TopicPartition]] = {member: [] for member in members}
+        for topic, interested in subscribers(members, partition_counts).items():
+            length, longer = divmod(partition_counts[topic], len(interested))
+            start = 0
+            for place, member in enumerate(interested):
+                end = start + length + (place < longer)
+                rows[member].extend(TopicPartition(topic, number) for number in range(start, end))
+                start = end
+        return {member: frozenset(row) for member, row in rows.items()}
+
+
+class RoundRobinAssignor:
+    """Kafka's RoundRobinAssignor: with equal subscriptions, no member gets two partitions more than another.
+
+    The turn goes on from topic to topic, and passes over members that do not subscribe the topic: with
+    different subscriptions the plan may be uneven.
+    """
+
+    name = "roundrobin"
+
+    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
+        """A plan, as ``Assignor`` says."""
+        rows: dict[str, list[TopicPartition]] = {member: [] for member in members}
+        places = {member: place for place, member in enumerate(in_order(members))}
+        turn = 0  # the place that is next
+        for topic, interested in subscribers(members, partition_counts).items():
+            first = bisect_left(interested, turn, key=places.__getitem__)
+            for number in range(partition_counts[topic]):
+                member = interested[(first + number) % len(interested)]
+                rows[member].append(TopicPartition(topic, number))
+                turn = places[member] + 1
+        return {member: frozenset(row) for member, row in rows.items()}
+
 
 _ALL: Final[tuple[Assignor, ...]] = (
     RangeAssignor(),

@@ -5,17 +5,19 @@ Nothing is decided here; ``segmented_log`` changes what is looked at.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState, Restored
 from raftlog.errors import OffsetOutOfRange
+from raftlog.records.batch import BatchHeader
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import Epochs
-from raftlog.storage.log_part import SegmentsPart
 from raftlog.storage.log_storage import LogPart, LogRange
 from raftlog.storage.members import LogMembers
 from raftlog.storage.recovery import OpenedLog
 from raftlog.storage.retention import ClosedSegment
-from raftlog.storage.segment_list import SegmentList
+from raftlog.storage.segment_list import SegmentList, terms_from
 from raftlog.storage.state_files import StateFiles
 from raftlog.types import FIRST_INDEX, EntryId, Index, Term
 
@@ -160,3 +162,41 @@ class LogReads:
     def holds(self, entry: EntryId) -> bool:
         """Whether this entry stands in the log, or just before it."""
         return self._first - 1 <= entry.index <= self._last and self.term_at(entry.index) == entry.term
+
+
+class SegmentsPart:
+    """The part of a log from ``first`` on, with its ``terms``; its oldest segment begins at ``first``.
+
+    A ``LogPart``, for one reader on another thread. It holds copies of segments, which open their files for
+    themselves. So appends, rolls and truncations change nothing in it, and closing the log takes no file from
+    under it.
+    """
+
+    def __init__(self, whole: SegmentList, part: SegmentList, first: Index, terms: Sequence[EntryId]) -> None:
+        self.first_index = first
+        self._whole = whole
+        self._part = part
+        self._terms = terms
+
+    @property
+    def last_index(self) -> Index:
+        """The last index of the part."""
+        return Index(self._part.active.last)
+
+    def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
+        """Whole batches, starting with the batch that contains ``first``; see ``StoredBatches.read``."""
+        end = min(last, self._part.active.last)
+        return self._part.read(first, end, bytes_max, terms_from(first, self._terms))
+
+    def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
+        """The batches that end at ``last``, newest first; see ``LogReader``."""
+        return self._part.headers_back(last, count)
+
+    def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
+        """Base index and max timestamp of the first batch that reaches the time; see ``LogReader``."""
+        header = self._part.find_time(timestamp_ms, max(first, self.first_index))
+        return None if header is None else (Index(header.base_offset), header.max_timestamp)
+
+    def finished(self) -> None:
+        """Give the log the indexes that were loaded here."""
+        self._whole.adopt_indexes(self._part)

@@ -33,7 +33,7 @@ PROMISES_OF_CLUSTERS = (
     PlantedBug(
         "a partition belongs to every member of a group",
         "G3",
-        "raftlog.assignors.range_assignor:RangeAssignor.assign",
+        "raftlog.assignors.registry:RangeAssignor.assign",
         "end = start + length + (place < longer)",
         "start, end = 0, partition_counts[topic]",
         seen_by="tests/unit/groups/test_committed_offsets.py::test_each_partition_is_read_by_one_member_of_a_group",
@@ -132,7 +132,7 @@ PROMISES_OF_CLUSTERS = (
     PlantedBug(
         "the turn begins with the first member for each topic",
         "G14",
-        "raftlog.assignors.round_robin:RoundRobinAssignor.assign",
+        "raftlog.assignors.registry:RoundRobinAssignor.assign",
         "turn = places[member] + 1",
         "turn = 0",
         seen_by=(
@@ -408,7 +408,7 @@ PROMISES_OF_CLUSTERS = (
     PlantedBug(
         "a worker commits behind a record that is not handled",
         "D2",
-        "raftlog.client.worker.progress:Progress.handled",
+        "raftlog.client.worker.core:Progress.handled",
         "while self._begun and self._begun[0].offset in self._handled:",
         "while self._begun and self._begun[0].offset <= offset:",
         seen_by=(

@@ -5,13 +5,48 @@ one file without scripts or requests, whose size does not depend on the load.
 
 Decides: what is shown. Leaves to others: the verdict and all counts (``chaos.harness.run``).
 
-Read ``page`` first; ``timeline`` says which panels there are, ``series`` computes them, ``svg`` draws them.
+Read ``page`` first; ``timeline`` says which panels there are, ``series`` computes them, and ``api.svg`` draws
+them.
 """
 
 from __future__ import annotations
 
-from chaos.harness.report.files import InvalidRecord, read_record, write_report
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from chaos.harness.record import RunRecord
 from chaos.harness.report.live import LiveSummary
+from chaos.harness.report.page import page
 from chaos.harness.report.surroundings import shown, surroundings
+from chaos.history import History
+from chaos.history_files import write_history
 
 __all__ = ["InvalidRecord", "LiveSummary", "read_record", "shown", "surroundings", "write_report"]
+
+RECORD: Final = "report.json"
+HISTORY: Final = "history.jsonl"
+PAGE: Final = "report.html"
+
+
+class InvalidRecord(Exception):
+    """A file is no record of a run; the message names the field."""
+
+
+def write_report(directory: Path, record: RunRecord, history: History) -> Path:
+    """Write all files of a run, or replace them; returns the path of the page."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record)))
+    write_history(directory / HISTORY, history)
+    path = directory / PAGE
+    path.write_text(page(record, history), encoding="utf-8", errors="backslashreplace")
+    return path
+
+
+def read_record(path: Path) -> RunRecord:
+    """The record of a run. Raises ``InvalidRecord``."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunRecord)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InvalidRecord(f"{path}: {error}; name the report.json of a run") from error

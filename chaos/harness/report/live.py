@@ -12,7 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from chaos.harness.report.numbers import moment, several
+from api.svg import moment
+from chaos.harness.report.numbers import several
 from chaos.harness.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from api.svg import moment
+
 
 def count(number: int) -> str:
     """12,345."""
@@ -36,13 +38,6 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min"
-
-
-def moment(seconds: float) -> str:
-    """A time of the run for axes: 0:30, 12:05, 1:02:05."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def exact_moment(seconds: float) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from api.markup import NOTHING, Html, join, tag, text
+from api.markup import table as table_of
 from chaos.harness.record import Injected, RunRecord, ShownAnomaly
 from chaos.harness.report import series
-from chaos.harness.report.markup import NOTHING, Html, join, tag, text
-from chaos.harness.report.markup import table as table_of
 from chaos.harness.report.numbers import count, duration, exact_moment, percent, several
 from chaos.harness.report.series import Span
 from chaos.harness.report.timeline import longest, timeline

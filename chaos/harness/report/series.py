@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from api.svg import STEPS_S
 from chaos.harness.record import Leadership, RunRecord
 from chaos.history import Outcome, Send
 
 UNAVAILABLE_MIN_S: Final = 0.5
 BUCKETS_MAX: Final = 800  # about one for each pixel
-_STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def run_seconds(record: RunRecord) -> float:
 
 def load(sends: Iterable[Send], start_s: float, seconds: float) -> Load:
     """Throughput and latencies of a run that began at ``start_s`` of the history's clock."""
-    bucket_s = next((step for step in _STEPS_S if seconds / step <= BUCKETS_MAX), _STEPS_S[-1])
+    bucket_s = next((step for step in STEPS_S if seconds / step <= BUCKETS_MAX), STEPS_S[-1])
     count = math.ceil(seconds / bucket_s)
     latencies: list[list[float]] = [[] for _ in range(count)]
     for send in sends:
@@ -193,12 +193,6 @@ def rows(spans: Sequence[tuple[float, float]]) -> list[int]:
         ends[row : row + 1] = [ended_s]
         found.append(row)
     return found
-
-
-def ticks(seconds: float, count_max: int = 8) -> list[int]:
-    """Moments for the labels of the time axis, in round steps."""
-    step = next((step for step in _STEPS_S if seconds / step <= count_max), math.ceil(seconds / count_max))
-    return list(range(0, math.floor(seconds) + 1, step))
 
 
 def round_up(number: float) -> float:

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from api.markup import Html, join, tag, text
+from api.svg import Bar, Lane, Line, Panel
 from chaos.harness.record import Injected, RunRecord
 from chaos.harness.report import series
-from chaos.harness.report.markup import Html, join, tag, text
 from chaos.harness.report.numbers import axis, duration, exact_moment, several
 from chaos.harness.report.series import Load, Span
-from chaos.harness.report.svg import Bar, Lane, Line, Panel
 
 _COLOURS: Final = 7  # of brokers, in page.css
 _DECADES: Final = {0.001: "1 ms", 0.01: "10 ms", 0.1: "100 ms", 1.0: "1 s", 10.0: "10 s", 100.0: "100 s"}

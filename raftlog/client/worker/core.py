@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -27,7 +28,6 @@ from raftlog.client.user_code import ProcessEnd, described, is_cancelled
 from raftlog.client.worker.failures import Failures
 from raftlog.client.worker.lanes import Lanes
 from raftlog.client.worker.options import WorkerOptions
-from raftlog.client.worker.progress import Progress
 from raftlog.clock import Clock
 from raftlog.errors import InvalidRecord
 from raftlog.records.failures import FailedRecord, Origin, retry_topic
@@ -38,6 +38,30 @@ TAKE_S: Final = 1.0
 Call = Callable[[Message], Awaitable[None]]
 """Calls the user's function. Raises an ``Exception`` only, see ``raftlog.client.user_code``."""
 _log = client_logger()
+
+
+class Progress:
+    """The progress of one partition, whose records are handled in any order.
+
+    A record counts as handled for commits only if all before it are handled, too.
+    """
+
+    def __init__(self) -> None:
+        self._begun: deque[Message] = deque()  # from the first one that is not handled
+        self._handled: set[int] = set()  # offsets behind it
+
+    def add(self, message: Message) -> None:
+        """The next record of the partition."""
+        self._begun.append(message)
+
+    def handled(self, offset: int) -> Message | None:
+        """A record is handled. Returns the last one before which all are handled, if that changed."""
+        self._handled.add(offset)
+        last = None
+        while self._begun and self._begun[0].offset in self._handled:
+            last = self._begun.popleft()
+            self._handled.discard(last.offset)
+        return last
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ Decides: what each request waits for. Leaves to others: when the wait is over (`
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Generic, TypeVar
+import asyncio
+import contextlib
+from typing import Final, Generic, TypeVar
 
 from raftlog.core.inputs import ChangeMembership, ConfirmRead, Input, TransferLeadership, Unquiesce
 from raftlog.core.membership import Membership
 from raftlog.core.raft import Raft
-from raftlog.errors import CommitUnknown, NotLeader
-from raftlog.node.group.leadership_transfer import transfer_and_wait
+from raftlog.errors import CommitUnknown, InvalidRequest, LeadershipNotMoved, NotLeader
 from raftlog.node.group.membership_watch import MembershipWatch
 from raftlog.node.group.pending_requests import Proposal, Waits, end_at
 from raftlog.node.group.replica_health import ReplicaHealth
@@ -21,6 +21,7 @@ from raftlog.node.group.view import GroupView
 from raftlog.storage.log_storage import LogStorage
 from raftlog.types import GroupId, Index, NodeId
 
+ASK_AGAIN_S: Final = 0.75  # for a transfer of leadership: about how long the core tries
 Reply = TypeVar("Reply")
 
 
@@ -109,13 +110,26 @@ class LeaderRequests(GroupView, Generic[Reply]):
     async def transfer_and_wait(self, to: NodeId, timeout_ms: int) -> None:
         """Return once another replica leads, ``to`` unless it loses the election.
 
-        Raises ``NotLeader`` and ``InvalidRequest`` with nothing done, or ``LeadershipNotMoved``.
+        It is asked for again while the time lasts. Raises ``NotLeader`` and ``InvalidRequest`` with nothing
+        done, ``LeadershipNotMoved`` when the time runs out first, or this replica stops.
         """
         if not self.is_leader:
             raise self._not_leader()
-        await transfer_and_wait(
-            self, to, partial(self._step, TransferLeadership(to)), self._waits.until_role_changes, timeout_ms
-        )
+        others = sorted(self.membership.voters - {self.node_id})
+        if to not in others:
+            raise InvalidRequest(f"to: broker {to} is no other voter of this group; choose one of {others}")
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self.stopped is None and self.leader in (None, self.node_id):
+                    if self.is_leader:
+                        self._step(TransferLeadership(to))
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(ASK_AGAIN_S):
+                            await self._waits.until_role_changes()
+        except TimeoutError:
+            raise LeadershipNotMoved(f"no other broker led within {timeout_ms} ms; retry") from None
+        if self.leader is None:  # it has stopped: another replica may lead, also because of this request
+            raise LeadershipNotMoved("the replica that led has stopped; read who leads before you retry")
 
     def _step(self, event: Input) -> None:
         raise NotImplementedError

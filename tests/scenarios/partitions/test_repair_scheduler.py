@@ -13,8 +13,7 @@ import pytest
 from partitions.metadata.commands import ReplicasChanged
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
-from partitions.reassignment.patience import STUCK_AFTER_S
-from partitions.reassignment.reassigner import LOOK_S, Reassigner
+from partitions.reassignment.reassigner import LOOK_S, STUCK_AFTER_S, Reassigner
 from raftlog.errors import InvariantViolated, LogCorrupt, NoLeader
 from raftlog.node.group_host import GroupHost
 from raftlog.repair.repairer import Repairer

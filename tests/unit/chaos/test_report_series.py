@@ -125,19 +125,6 @@ def test_overlapping_faults_get_rows_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (1.0, [0, 1]),
-        (61, [0, 10, 20, 30, 40, 50, 60]),
-        (133, [0, 30, 60, 90, 120]),
-        (3600, [*range(0, 3601, 600)]),
-    ],
-)
-def test_ticks_are_round(seconds: float, expected: list[int]) -> None:
-    assert series.ticks(seconds) == expected
-
-
-@pytest.mark.parametrize(
     ("number", "expected"), [(0, 1), (1, 1), (1.2, 1.5), (92, 100), (210, 300), (5000, 5000), (0.7, 0.8)]
 )
 def test_axes_end_at_round_numbers(number: float, expected: float) -> None:
@@ -173,7 +160,6 @@ def test_shares_are_rounded_down() -> None:
 
 
 def test_moments_and_axes() -> None:
-    assert [numbers.moment(s) for s in (5.9, 65, 3725)] == ["0:05", "1:05", "1:02:05"]
     assert [numbers.exact_moment(s) for s in (5.96, 59.96)] == ["0:06.0", "1:00.0"]
     assert [numbers.axis(n) for n in (0, 2.5, 2500, 25000, 2.5e6)] == ["0", "2.5", "2,500", "25 k", "2.5 M"]
     assert [numbers.several(n, "anomaly") for n in (1, 2)] == ["1 anomaly", "2 anomalies"]

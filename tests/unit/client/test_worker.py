@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from raftlog.client.messages import Message
 from raftlog.client.worker.calls import CoroutineCalls, ThreadCalls
+from raftlog.client.worker.core import Progress
 from raftlog.client.worker.lanes import Lanes
 from raftlog.client.worker.options import Backoff, WorkerSettings, worker_options
-from raftlog.client.worker.progress import Progress
 from raftlog.errors import ConnectionLost, NotSent, Overloaded, RecordTooLarge, TopicNotFound
 from raftlog.records.failures import FailedRecord
 from tests.helpers.async_tests import in_real_time

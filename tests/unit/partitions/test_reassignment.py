@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from partitions.reassignment.patience import STUCK_AFTER_S, Patience
+from partitions.reassignment.reassigner import STUCK_AFTER_S, Patience
 from partitions.reassignment.steps import (
     Change,
     Prepare,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raftlog.client.messages import Message
-from spark_io.columns import record_batch
 from spark_io.errors import InvalidOption
+from spark_io.reading import record_batch
 from spark_io.schemas import arrow_schema, schema_of
 
 

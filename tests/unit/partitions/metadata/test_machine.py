@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partitions.hosting.hosted_metadata import image_ahead
 from partitions.metadata.commands import (
     AllocateProducerIds,
     AlterTopicConfig,
@@ -22,7 +23,6 @@ from partitions.metadata.commands import (
     command_batch,
 )
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
-from partitions.metadata.log_ahead import image_ahead
 from partitions.metadata.machine import (
     DELETED_REMEMBERED,
     MetadataMachine,

@@ -2,33 +2,48 @@
 
 A panel is as wide as the page. Its bars and texts are placed in percent, so that texts keep their size;
 its lines are in a drawing of 1000 units that is stretched. Labels of lanes and axes are beside the drawing.
+
+Decides: the place and size of each element. Leaves to others: colours and fonts (the page's style sheet).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from chaos.harness.report.markup import NOTHING, Html, join, tag, text
-from chaos.harness.report.numbers import moment
-from chaos.harness.report.series import ticks
+from api.markup import NOTHING, Html, join, tag, text
 
+STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
 ROW: Final = 18  # pixels of a row of bars
 _BAR: Final = 14
 _AXIS: Final = 22
 _CHART: Final = 120
 _TOP: Final = 8  # pixels above the highest value of a chart
 _CHARACTER: Final = 6.2  # pixels of a character, at most
-# The least width of a drawing: on small screens, and where the class ``wide`` is shown (see page.css).
+# The least width of a drawing: on small screens, and where the class ``wide`` is shown (of the style sheet).
 _NARROW: Final = 190
 _WIDE: Final = 880
 
 
+def ticks(seconds: float, count_max: int = 8) -> list[int]:
+    """Moments for the labels of the time axis, in round steps."""
+    step = next((step for step in STEPS_S if seconds / step <= count_max), math.ceil(seconds / count_max))
+    return list(range(0, math.floor(seconds) + 1, step))
+
+
+def moment(seconds: float) -> str:
+    """A time since the start of the axis: 0:30, 12:05, 1:02:05."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A part of a lane. ``style`` is a class of page.css; the label is shown if it fits."""
+    """A part of a lane. ``style`` is a class of the page's style sheet; the label is shown if it fits."""
 
     begun_s: float
     ended_s: float
