@@ -79,6 +79,14 @@ def _within(make: Make[Resource], *loops: Callable[[Coroutine[Any, Any, None]], 
     return decorate
 
 
+async def _end_tasks() -> None:
+    """Cancel all other tasks of the event loop, as ``asyncio.run`` does at its end."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
 @contextmanager
 def beside(resource: AbstractAsyncContextManager[Resource]) -> Iterator[Resource]:
     """A resource on an event loop and a thread of its own, for a test that blocks."""
@@ -92,6 +100,7 @@ def beside(resource: AbstractAsyncContextManager[Resource]) -> Iterator[Resource
         finally:
             asyncio.run_coroutine_threadsafe(resource.__aexit__(None, None, None), loop).result()
     finally:
+        asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
