@@ -7,12 +7,13 @@ from functools import partial
 from types import FrameType
 
 import pytest
+from msgspec.structs import replace
 
 from groups.requests import DeleteGroup, Done
 from queues.all_queues import QueueLimits
 from queues.effects import Looked
-from queues.records import JobKey
-from queues.requests import DeleteQueue, ReadQueue, Received, Settle, Token
+from queues.records import JobKey, QueueKey
+from queues.requests import DeleteQueue, ReadQueue, Receive, Received, Settle, Settled, Token
 from queues.waiters import GRACE_MS
 from raftlog.errors import Conflict, NoLeader, Overloaded, QueueNotFound, TopicNotFound
 from tests.helpers.profiled import opcodes_of, profiled
@@ -416,6 +417,35 @@ def test_a_group_that_is_deleted_has_no_queue(mail: WorkedOff) -> None:
     mail.ask(DeleteGroup(group="g"), Done)
     assert (mail.committed.jobs, mail.committed.queues, mail.committed.offsets) == ({}, {}, {})
     assert offsets(mail.take(5)) == [0, 1]
+
+
+def test_a_group_that_is_deleted_takes_no_queue_of_another(mail: WorkedOff) -> None:
+    mail.produce(b"", b"")
+    mail.take(1)
+    of_h = Receive(
+        group="h", topic="mail", topic_id="t1", lease=b"h", count_max=1, lease_ms=LEASE_MS, deliveries_max=10
+    )
+    mail.ask(of_h, Received)
+    waiting = mail.send(replace(of_h, lease=b"i", count_max=2, wait_ms=HOUR_MS, topic_id="t1"))
+    mail.ask(DeleteGroup(group="g"), Done)
+    done = Settle(group="h", topic="mail", tokens=(Token(0, 0, b"h"), Token(0, 1, b"i")), how="ack")
+    assert mail.held(waiting) == [(0, 1, 1)]
+    assert mail.ask(done, Settled).lost == ()
+
+
+def test_a_lease_that_is_extended_is_answered_with_its_end(mail: WorkedOff) -> None:
+    mail.produce(b"")
+    extend = Settle(group="g", topic="mail", tokens=tuple(mail.take()), how="extend", time_ms=HOUR_MS)
+    assert mail.ask(extend, Settled).until_ms == mail.wall_ms + HOUR_MS
+
+
+def test_a_lease_that_is_extended_writes_no_row_of_the_queue(mail: WorkedOff) -> None:
+    mail.produce(b"")
+    tokens = mail.take()
+    mail.written.clear()
+    assert mail.settle("extend", tokens, HOUR_MS) == ()
+    assert mail.written
+    assert [key for rows in mail.written for key, _ in rows if isinstance(key, QueueKey)] == []
 
 
 def test_a_queue_expires_that_nobody_uses_and_no_other() -> None:
