@@ -15,7 +15,6 @@ from typing import NamedTuple
 from aiohttp import hdrs, web
 
 from api.http.access import Access, is_preflight, preflight
-from api.http.admission import Admission
 from api.http.batching import RequestBatcher
 from api.http.disconnects import DisconnectWatcher, has_client
 from api.http.errors import problem_response
@@ -23,6 +22,7 @@ from api.http.parameters import accepted, query_of
 from api.http.path_table import PathTable
 from api.http.requests import Found, RememberedRequest, Request
 from api.http.routes import Call, Handler, Route, partition_number
+from api.http.shared_reads import EventStreams
 from api.resources import (
     cluster,
     dead_letters,
@@ -49,6 +49,7 @@ from api.resources import (
     transactions,
 )
 from api.resources.metrics import HttpMetrics
+from broker.listeners.admission import Admission
 from broker.ports import Services
 from raftlog import tracing
 from raftlog.errors import CommitUnknown, InternalError, NotAcceptable, Overloaded, RaftlogError
@@ -95,6 +96,7 @@ class RequestPipeline:
         self._batcher = RequestBatcher(
             services.gateway, services.rng, services.limits.produce_timeout_ms_default
         )
+        self._streams = EventStreams()
         self.metrics = HttpMetrics(services, self.admission, self.disconnect_watcher)
         self._incarnation = f"{services.rng.getrandbits(48):012x}"
         self._numbers = itertools.count(1)
@@ -169,6 +171,7 @@ class RequestPipeline:
             self.admission,
             self.disconnect_watcher,
             self._batcher,
+            self._streams,
             f"{self._incarnation}-{next(self._numbers):x}",
             found=found,
         )

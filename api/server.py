@@ -18,11 +18,13 @@ from collections.abc import Callable, Coroutine
 from prometheus_client import PlatformCollector, ProcessCollector
 
 from api.app import RequestPipeline
-from api.connections.listener import HttpListener
+from api.connections.http_connections import HttpConnections
 from api.stop_signals import stop_signals
 from broker.archived_reads import Archive, open_archive
 from broker.broker import Broker, BrokerEnvironment, syncs_of_process
 from broker.cluster_files import read_secret
+from broker.listeners.connection_limit import ConnectionLimit
+from broker.listeners.listener import Listener
 from broker.process import freed_memory
 from broker.process.descriptors import Descriptors, share_out
 from broker.process.log_queue import LogLines
@@ -132,12 +134,10 @@ async def _serve(
     ProcessCollector(registry=services.registry)
     PlatformCollector(registry=services.registry)
     services.registry.register(LogLines())
-    listener = HttpListener(
-        RequestPipeline(services),
-        shutdown_timeout_s=HTTP_STOP_S,
-        connections_max=descriptors.connections_max,
-        connections_client_max=settings.limits.connections_client_max,
-    )
+    pipeline = RequestPipeline(services)
+    client_max = settings.limits.connections_client_max
+    limit = ConnectionLimit("HTTP", descriptors.connections_max, client_max, pipeline.metrics)
+    listener = Listener(HttpConnections(pipeline, limit), limit, shutdown_timeout_s=HTTP_STOP_S)
     delay, returning = LoopDelay(services.registry), freed_memory.Returning()
     long_lived = LongLived(lambda: (broker.host.groups_opened, len(broker.host.groups)))
     try:

@@ -1,5 +1,6 @@
-"""HTTP connections of a broker: their limit, and the parsers of their requests.
+"""HTTP connections of a broker, and the parsers of their requests.
 
-``listener`` is the socket, ``connection_limit`` bounds the connections. ``fast_path`` parses common requests
-(as bytes in ``plain_requests``), aiohttp all others (``aiohttp_reader``).
+``http_connections`` has all of them. ``fast_path`` parses common requests (as bytes in ``plain_requests``),
+aiohttp all others (``aiohttp_reader``). Leaves to others: sockets, and the limits of connections and bytes
+(``broker.listeners``).
 """

@@ -16,8 +16,8 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import HttpVersion10, HttpVersion11, RawRequestMessage
 
 from api.app import RequestPipeline
-from api.connections.connection_limit import ConnectionLimit
 from api.connections.fast_path import LINGER_S
+from broker.listeners.connection_limit import ConnectionLimit
 from raftlog.errors import HeadersTooLarge, InternalError, MalformedRequest, RaftlogError, UriTooLong
 from raftlog.log_limit import LogLimit
 

@@ -13,8 +13,8 @@ import enum
 import socket
 from typing import Final, cast
 
-from api.http.answers_in_flight import AnswersInFlight
 from api.http.batch_answers import BatchesAnswer
+from broker.listeners.answers_in_flight import AnswersInFlight
 from raftlog.node.reading import PIECE_BYTES, READ_FAILURES, on_thread
 
 _NOW: Final = getattr(socket, "MSG_DONTWAIT", 0)  # the connection does not block anyway

@@ -5,6 +5,9 @@ path and a query without escapes, a body of a known, small length, no protocol u
 streamed response. With the first other request, including a head that arrives in pieces, it moves to aiohttp
 permanently. Leaves to others: what is plain (``plain_requests``), and routes, negotiation, handlers and
 errors, which both parsers share (``app.RequestPipeline``).
+
+Health and metrics are also served beyond the limit of connections, so that a monitor does not take the broker
+for dead.
 """
 
 from __future__ import annotations
@@ -18,18 +21,23 @@ from typing import Final, Protocol, cast
 from aiohttp import web
 
 from api.connections.batch_sender import BatchSender
-from api.connections.connection_limit import ConnectionLimit, RefusedConnection
-from api.connections.handing_over import hand_over
 from api.connections.plain_requests import Head, PlainRequest, head_of, read_head, write_answer
-from api.http.answers_in_flight import AnswersInFlight
 from api.http.batch_answers import BatchesAnswer
+from api.http.errors import problem_response
 from api.http.requests import RememberedRequest
 from api.http.whole_body import WholeBody
+from broker.listeners.answers_in_flight import AnswersInFlight
+from broker.listeners.connection_limit import ConnectionLimit, RefusedConnection
+from broker.listeners.handing_over import hand_over
+from broker.listeners.open_connections import OpenConnections
+from raftlog.errors import RaftlogError
+from raftlog.wire import health
 
 HEAD_BYTES_MAX: Final = 8 << 10
 LINGER_S: Final = 0.5  # how long the rest of a refused body is read, so that the response arrives
-SWEEP_S: Final = 5.0
 SCRATCH_BYTES: Final = 256 << 10
+_PATHS: Final = ("/healthz/", f"{health.METRICS.path} ")
+SERVED: Final = tuple(f"{method} {path}".encode() for method in ("GET", "HEAD") for path in _PATHS)
 
 
 class Application(Protocol):
@@ -42,7 +50,7 @@ class Application(Protocol):
         """True if the response is sent while it is made."""
 
 
-class FastPathServer:
+class FastPathServer(OpenConnections):
     """The connections that have brought only plain requests so far."""
 
     def __init__(
@@ -53,39 +61,25 @@ class FastPathServer:
         answers: AnswersInFlight,
         limit: ConnectionLimit,
     ) -> None:
+        super().__init__(keepalive_s)
         self.application = application
         self.answers = answers
         self.limit = limit
         self.fallback = fallback
-        self.is_stopping = False
-        self.connections: dict[FastPathConnection, None] = {}  # in order of arrival
         # All connections are read into it, since its bytes are taken before the next read. Except for bodies.
         self.scratch = bytearray(SCRATCH_BYTES)
-        self._keepalive_s = keepalive_s
-        self._sweep_handle = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     def accept(self, *, is_exempt: bool = False) -> asyncio.BufferedProtocol:
         """The protocol of a new connection, ``is_exempt`` if it is served beyond the limit."""
         return FastPathConnection(self, is_exempt=is_exempt)
 
-    async def stop(self, timeout_s: float) -> None:
-        """Complete the requests in progress, within the time, and close all connections."""
-        self.is_stopping = True
-        self._sweep_handle.cancel()
-        for connection in list(self.connections):
-            connection.close_if_idle()
-        if tasks := [connection.task for connection in self.connections if connection.task is not None]:
-            await asyncio.wait(tasks, timeout=timeout_s)
-        for connection in list(self.connections):
-            connection.abort()
-
-    def _sweep(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._sweep_handle = loop.call_later(SWEEP_S, self._sweep)
-        limit = loop.time() - self._keepalive_s
-        for connection in list(self.connections):
-            if connection.idle_since < limit:
-                connection.close_if_idle()
+    def refuse(self, error: RaftlogError, transport: asyncio.Transport, data: bytes) -> None:
+        """Respond to the first bytes of a connection beyond the limit, and stay silent afterwards."""
+        if data.startswith(SERVED):
+            hand_over(transport, self.accept(is_exempt=True), data)
+            return
+        write_answer(transport, problem_response(error, instance="/", request_id=""), is_last=True)
+        transport.write_eof()
 
 
 class FastPathConnection(asyncio.BufferedProtocol):
@@ -115,8 +109,8 @@ class FastPathConnection(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername")
         self.remote = str(address[0]) if address else None
         if not self._is_exempt and (error := self._server.limit.refusal(self.remote or "")) is not None:
-            serve = partial(self._server.accept, is_exempt=True)
-            hand_over(self.transport, RefusedConnection(self._server.limit, error, serve), b"")
+            refused = RefusedConnection(self._server.limit, partial(self._server.refuse, error))
+            hand_over(self.transport, refused, b"")
             return
         if (connected := transport.get_extra_info("socket")) is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # to detect dead clients

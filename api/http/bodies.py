@@ -14,12 +14,12 @@ from typing import Protocol, TypeVar
 import aiohttp
 from aiohttp import web
 
-from api.http.admission import Hold
 from api.http.json_bodies import WHOLE_BYTES_MAX, check_values, decode_json
 from api.http.parameters import media_type_of
 from api.http.requests import Request, client_of
 from api.http.routes import Call
 from api.http.whole_body import WholeBody
+from broker.listeners.admission import Hold
 from broker.ports import Limits
 from raftlog.errors import (
     InvalidRequest,

@@ -15,10 +15,11 @@ import msgspec
 from aiohttp import web
 
 from api.http import pagination, parameters
-from api.http.admission import Admission
 from api.http.batching import RequestBatcher
 from api.http.disconnects import DisconnectWatcher
 from api.http.requests import Found, Request
+from api.http.shared_reads import EventStreams
+from broker.listeners.admission import Admission
 from broker.ports import CONFIRM_MS, Limits, Services
 from partitions.metadata.image import MetadataImage, TopicInfo
 from raftlog.errors import (
@@ -78,6 +79,7 @@ class Call:
     admission: Admission
     disconnect_watcher: DisconnectWatcher
     batcher: RequestBatcher
+    streams: EventStreams
     request_id: str
     route: str = "(none)"
     match_info: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Shared reads of event streams: one read for all readers with an equal request.
+"""What event streams share: recent pages, and one read for all readers with an equal request.
 
 Decides: which readers share a read, namely those that ask for the same while it is under way. Leaves to
 others: reading, and what is written (``api.resources.events``). All readers get the same result or error.
@@ -8,12 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from typing import Final
 
+from api.http.recent_events import RecentEvents
 from partitions.values import FetchRequest, FetchResult
 from raftlog.types import TopicPartition
 
 Asked = tuple[TopicPartition, FetchRequest]
 Read = Callable[[], Coroutine[None, None, FetchResult]]
+
+RECENT_BYTES_MAX: Final = 4 << 20  # of events, for all streams together
+
+
+class EventStreams:
+    """The state that the event streams of one broker share."""
+
+    def __init__(self) -> None:
+        self.recent = RecentEvents(RECENT_BYTES_MAX)
+        self.reads = SharedReads()
 
 
 class SharedReads:

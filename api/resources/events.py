@@ -15,7 +15,6 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from api.http.answers_in_flight import Turn
 from api.http.disconnects import has_client
 from api.http.errors import problem
 from api.http.recent_events import ShownPage
@@ -24,6 +23,7 @@ from api.http.routes import Call
 from api.http.streaming import abort, write
 from api.resources.json_answers import Page, View, is_shown_fast
 from api.resources.reading import read_at_once, read_in_turn
+from broker.listeners.answers_in_flight import Turn
 from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.records.batch import split_batches
@@ -71,7 +71,7 @@ async def _follow(
 
     async def read(request: FetchRequest) -> FetchResult:
         asked = (view.target, request)
-        reading = call.admission.answers.reads.join(asked, partial(read_at_once, call, *asked))
+        reading = call.streams.reads.join(asked, partial(read_at_once, call, *asked))
         return await call.disconnect_watcher.park(call.request, reading)
 
     clock, heartbeat_ms = call.services.clock, call.services.limits.heartbeat_ms
@@ -109,7 +109,7 @@ async def _show(
         if open_bytes:
             turn.wait(open_bytes, partial(abort, call))
         # What the events depend on; a checksum identifies the rest of its batch.
-        with call.admission.answers.recent.page((view, at, batches)) as recent:
+        with call.streams.recent.page((view, at, batches)) as recent:
             if (shown := await recent.found(turn, is_short=is_shown_fast(result))) is None:
                 pages = pages or view.pages(replace(result, offset=Offset(at)))
                 shown = await _shown(view, pages, result, turn)

@@ -13,7 +13,6 @@ from aiohttp import web
 from msgspec import structs
 
 from api.http import parameters
-from api.http.answers_in_flight import Turn
 from api.http.batch_answers import BatchesAnswer, can_send_pieces
 from api.http.disconnects import has_client
 from api.http.redirects import redirect_to_leader
@@ -32,6 +31,7 @@ from api.resources.events import RECORDS_PER_WRITE, stream
 from api.resources.json_answers import Page, View, is_shown_fast
 from api.resources.json_values import FORMATS
 from api.resources.reading import first_page, read
+from broker.listeners.answers_in_flight import Turn
 from broker.ports import Limits
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog.errors import InvalidRequest, OffsetOutOfRange, RecordNotFound

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from api.http.answers_in_flight import Turn
 from api.http.disconnects import has_client
 from api.http.routes import Call
 from api.resources.json_answers import View
 from api.resources.reading import read_at_once, read_in_turn
+from broker.listeners.answers_in_flight import Turn
 from partitions.values import FetchRequest
 from queues.receipts import receipt_of
 from queues.requests import Delivered, Receive, Received, Token

@@ -13,8 +13,8 @@ from typing import Literal
 
 from msgspec import UNSET
 
-from api.http.answers_in_flight import Turn
 from api.resources.json_values import ABSENT, SHOW, Shown, headers_in_json, key_in_json
+from broker.listeners.answers_in_flight import Turn
 from partitions.values import FetchResult
 from raftlog.errors import CorruptBatch, UndecodableBatch
 from raftlog.records.batch import Batch, split_batches

@@ -14,10 +14,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from api.http.admission import Admission
 from api.http.disconnects import DisconnectWatcher
 from api.http.routes import Call, Route
 from api.http.streaming import abort, write
+from broker.listeners.admission import Admission
 from broker.metrics.exposition import exposition
 from broker.ports import Services
 from raftlog.durations import Durations

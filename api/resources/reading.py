@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from api.http.answers_in_flight import Turn
 from api.http.requests import client_of
 from api.http.routes import Call
 from api.resources.json_answers import Page, View, is_shown_fast
+from broker.listeners.answers_in_flight import Turn
 from broker.ports import GatewayPort
 from partitions.replica.selection import LOOKED_AT_BYTES_MAX
 from partitions.values import FetchRequest, FetchResult

@@ -13,8 +13,11 @@ import aiohttp
 import msgspec
 
 from api.app import RequestPipeline
-from api.connections.listener import HttpListener
+from api.connections.http_connections import HttpConnections
+from broker.listeners.connection_limit import ConnectionLimit
+from broker.listeners.listener import Listener
 from broker.ports import Limits
+from broker.process.descriptors import CONNECTIONS_MAX
 from raftlog.wire import headers
 from tests.helpers.async_tests import Decorator, in_virtual_time_with
 from tests.helpers.fake_services import FakeCluster, fake_cluster
@@ -125,6 +128,14 @@ class HttpServer:
             await writer.wait_closed()
 
 
+def http_listener(
+    request_pipeline: RequestPipeline, connections_max: int = CONNECTIONS_MAX, client_max: int | None = None
+) -> Listener:
+    """A listener that has not started."""
+    limit = ConnectionLimit("HTTP", connections_max, client_max, request_pipeline.metrics)
+    return Listener(HttpConnections(request_pipeline, limit), limit, shutdown_timeout_s=1.0)
+
+
 @asynccontextmanager
 async def serve(
     limits: Limits | None = None, *, brokers: int = 3, **rules: frozenset[str]
@@ -132,7 +143,7 @@ async def serve(
     """A fresh application. ``rules`` are those of ``Services`` about names and origins."""
     cluster = fake_cluster(limits, brokers, clock_of_loop())
     request_pipeline = RequestPipeline(replace(cluster.services, **rules))  # type: ignore[arg-type]  # of one type each
-    listener = HttpListener(request_pipeline, shutdown_timeout_s=1.0)
+    listener = http_listener(request_pipeline)
     await listener.start("127.0.0.1", 0)
     connector = aiohttp.TCPConnector(limit=200)
     try:

@@ -32,7 +32,7 @@ class Known(NamedTuple):
 async def known_metrics() -> dict[str, Known]:
     """By the name that expressions use: counters end in ``_total``."""
     async with whole_broker(archive=cast("Archive", object())) as found:
-        registry = found.listener.request_pipeline.services.registry
+        registry = found.request_pipeline.services.registry
         delay = LoopDelay(registry)
         registry.register(LogLines())
         try:

@@ -21,10 +21,10 @@ import pytest
 from aiohttp import web
 
 from api.app import RequestPipeline
-from api.connections.listener import HttpListener
 from api.http.access import ALL
 from broker.archived_reads import Archive
 from broker.broker import Broker, BrokerEnvironment
+from broker.listeners.listener import Listener
 from broker.serving import services_of
 from broker.settings import (
     ArchiveSettings,
@@ -42,6 +42,7 @@ from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import NodeId
+from tests.helpers.http_server import http_listener
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.virtual_time import clock_of_loop
 from tests.helpers.waiting import limited
@@ -65,7 +66,8 @@ class WholeBroker:
 
     url: str
     broker: Broker
-    listener: HttpListener
+    request_pipeline: RequestPipeline
+    listener: Listener
     troubles: list[tuple[str, Trouble]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)  # method and path
     release: asyncio.Event = field(default_factory=asyncio.Event)
@@ -121,8 +123,9 @@ async def whole_broker(
         broker = _broker(advertised or url, directory, timing)
         await broker.start()
         services = services_of(broker, random.Random(3), archive)
-        listener = HttpListener(RequestPipeline(services), shutdown_timeout_s=1.0)
-        found.append(WholeBroker(url, broker, listener))
+        request_pipeline = RequestPipeline(services)
+        listener = http_listener(request_pipeline)
+        found.append(WholeBroker(url, broker, request_pipeline, listener))
         await listener.start("127.0.0.1", 0)
         ports.append(listener.port)
         try:

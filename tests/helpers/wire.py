@@ -6,7 +6,7 @@ import asyncio
 from typing import cast
 
 from api.connections.fast_path import SCRATCH_BYTES
-from api.connections.handing_over import deliver
+from broker.listeners.handing_over import deliver
 
 
 class Wire(asyncio.Transport):

@@ -545,7 +545,7 @@ PROMISES_OF_CLUSTERS = (
     PlantedBug(
         "a refused request counts against the broker's budget",
         "N2",
-        "api.http.admission:Budget.take",
+        "broker.listeners.admission:Budget.take",
         "self._of_client[client] = self.check(client, amount)\n    self.total += amount\n",
         "self.total += amount\n    self._of_client[client] = self.check(client, amount)\n",
         seen_by="tests/unit/api/test_produce.py::test_too_much_in_flight_is_refused_before_it_is_read",

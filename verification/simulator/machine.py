@@ -16,8 +16,8 @@ from typing import Protocol, TypeVar
 
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from api.connections.listener import HttpListener
 from broker.broker import Broker, BrokerEnvironment
+from broker.listeners.listener import Listener
 from broker.settings import BrokerSettings, DelaySettings, Groups, Limits, Peer, Timing, TransactionSettings
 from raftlog.errors import ConnectionLost
 from raftlog.exhaustion import exhaustion
@@ -52,7 +52,7 @@ class Observer(Protocol):
     def made(self, machine: Machine, broker: Broker) -> None:
         """The process has a broker that is about to start."""
 
-    async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
+    async def serves(self, machine: Machine, broker: Broker) -> Listener | None:
         """The broker has started; returns its HTTP listener, if any."""
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
@@ -120,7 +120,7 @@ class Machine:
         self.older_copies: set[str] = set()  # folders of replicas that have not been opened since
         self.process: Process | None = None
         self.broker: Broker | None = None
-        self.listener: HttpListener | None = None
+        self.listener: Listener | None = None
         self._disk_rng = run.rng(f"disk {node}")
         self.syncs = SyncQueue(self._disk_rng, run.odds.sync_s, lambda: run.loop.now)
         self._transport: SimulatedTransport | None = None

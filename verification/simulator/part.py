@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from api.connections.listener import HttpListener
 from broker.broker import Broker
+from broker.listeners.listener import Listener
 from partitions.metadata.image import MetadataImage
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.types import GroupId
@@ -95,7 +95,7 @@ class Part:
     def began(self, machine: Machine) -> None:
         """A machine is on."""
 
-    async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
+    async def serves(self, machine: Machine, broker: Broker) -> Listener | None:
         """A broker has started; returns its HTTP listener, if any."""
         return None
 

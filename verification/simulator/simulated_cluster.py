@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import TypeVar, Unpack
 
-from api.connections.listener import HttpListener
 from broker.broker import Broker
+from broker.listeners.listener import Listener
 from raftlog.types import NodeId
 from verification.simulator.checker import Checker
 from verification.simulator.clocks import Clocks
@@ -86,7 +86,7 @@ class SimulatedCluster(Run):
         """A process has a broker that is about to start."""
         broker.controller.subscribe(lambda image: self.incarnations.shown(machine, image))
 
-    async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
+    async def serves(self, machine: Machine, broker: Broker) -> Listener | None:
         """A broker has started; returns its HTTP listener, if any."""
         return None
 

@@ -11,8 +11,8 @@ import contextlib
 from functools import partial
 from typing import Unpack
 
-from api.connections.listener import HttpListener
 from broker.broker import Broker
+from broker.listeners.listener import Listener
 from chaos.checkers import Severity, check
 from chaos.history import Outcome
 from delayed.records import TOPIC as DELAYED
@@ -97,7 +97,7 @@ class Simulation(SimulatedCluster):
         for part in self.parts:
             part.began(machine)
 
-    async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
+    async def serves(self, machine: Machine, broker: Broker) -> Listener | None:
         """Start the HTTP listener of a broker if a scenario has clients over HTTP."""
         listeners = [await part.serves(machine, broker) for part in self.parts]
         return next((listener for listener in listeners if listener is not None), None)

@@ -88,6 +88,7 @@ class Stored:
 
     def __init__(self, broker: WholeBroker, directory: Path) -> None:
         self.listener = broker.listener
+        self._answers = broker.request_pipeline.admission.answers
         self._directory = directory
         self._readers: list[Reader] = []
 
@@ -107,7 +108,7 @@ class Stored:
     @property
     def waiting_bytes(self) -> int:
         """Memory of the responses whose clients do not read."""
-        return self.listener.request_pipeline.admission.answers.untaken_bytes
+        return self._answers.untaken_bytes
 
     def connect(self, *, window_bytes: int | None = None) -> Reader:
         self._readers.append(Reader(self.listener.port, window_bytes=window_bytes))

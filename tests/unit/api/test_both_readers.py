@@ -11,9 +11,9 @@ import pytest
 
 from api.app import RequestPipeline
 from api.connections.aiohttp_reader import AiohttpServer
-from api.connections.connection_limit import ConnectionLimit
 from api.connections.fast_path import FastPathServer
-from api.connections.listener import KEEPALIVE_S
+from api.connections.http_connections import KEEPALIVE_S
+from broker.listeners.connection_limit import ConnectionLimit
 from broker.ports import Limits
 from tests.helpers.fake_services import fake_cluster
 from tests.helpers.http_mutants import LISTED_ORIGIN, mutant
@@ -43,7 +43,7 @@ class Broker:
         request_pipeline = RequestPipeline(
             replace(self.cluster.services, allowed_origins=frozenset({LISTED_ORIGIN}))
         )
-        limit = ConnectionLimit(100, 100, request_pipeline.metrics)
+        limit = ConnectionLimit("HTTP", 100, 100, request_pipeline.metrics)
         self._accept: Callable[[], asyncio.BaseProtocol] = AiohttpServer(
             request_pipeline, KEEPALIVE_S, limit
         ).accept

@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.http.admission import Admission
 from api.http.json_bodies import WHOLE_BYTES_MAX
 from api.resources.json_answers import PAGE_BYTES_MAX
 from api.resources.json_records import BASE64_BYTES, decode_records, place_records
 from api.resources.json_values import JSON_BYTES_MAX, STEP_BYTES, as_it_looks
+from broker.listeners.admission import Admission
 from broker.ports import Limits
 from partitions.replica.topic_rules import BATCHES_MAX
 from raftlog.errors import InvalidRecord, QuotaExceeded, RecordTooLarge

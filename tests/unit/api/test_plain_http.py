@@ -12,11 +12,11 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from api.app import RequestPipeline
-from api.connections.connection_limit import ConnectionLimit
 from api.connections.fast_path import FastPathServer
 from api.connections.plain_requests import BODY_BYTES_MAX, PlainRequest, read_head, write_answer
-from api.http.answers_in_flight import AnswersInFlight
 from api.http.whole_body import STEP_BYTES, WholeBody
+from broker.listeners.answers_in_flight import AnswersInFlight
+from broker.listeners.connection_limit import ConnectionLimit
 from broker.ports import Limits
 from raftlog.types import TopicPartition
 from raftlog.wire import media_types
@@ -29,7 +29,7 @@ VARYING = re.compile(rb'(?i)((?:raftlog-request-id|date): )[^\r]+|("request_id":
 
 
 def no_limit() -> ConnectionLimit:
-    return ConnectionLimit(100, 100, RequestPipeline(fake_cluster(None, 1).services).metrics)
+    return ConnectionLimit("HTTP", 100, 100, RequestPipeline(fake_cluster(None, 1).services).metrics)
 
 
 def head(text: str) -> object:

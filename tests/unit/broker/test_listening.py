@@ -11,13 +11,13 @@ from contextlib import closing
 import pytest
 
 from api.app import RequestPipeline
-from api.connections.listener import HttpListener
 from broker.addresses import machines
 from raftlog.clock import SystemClock
 from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_real_time, on_both_loops
 from tests.helpers.fake_services import fake_cluster
+from tests.helpers.http_server import http_listener
 from tests.helpers.recording_receiver import RecordingReceiver
 
 IPV4, IPV6 = "127.0.0.1", "::1"
@@ -55,7 +55,7 @@ async def reached(port: int) -> list[str]:
 
 async def reached_brokers() -> list[list[str]]:
     """For HTTP, and for other brokers."""
-    http = HttpListener(RequestPipeline(fake_cluster(None, 3).services), shutdown_timeout_s=1.0)
+    http = http_listener(RequestPipeline(fake_cluster(None, 3).services))
     http_port, peer_port = free_port(), free_port()
     peers = TcpTransport(
         NodeId(1), "cluster", bytes(16), NAMED, peer_port, rng=random.Random(1), clock=SystemClock()

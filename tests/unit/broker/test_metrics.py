@@ -316,7 +316,7 @@ async def test_the_sizes_of_states_rise_and_fall_with_them(monkeypatch: pytest.M
     brief = TransactionSettings.model_construct(partitions=1, id_retention_ms=3_000, key_retention_ms=3_000)
     monkeypatch.setattr("tests.helpers.whole_broker.TransactionSettings", lambda **_: brief)
     async with whole_broker(partitions=1) as found, VirtualClient(found.url) as client:
-        registry = found.listener.request_pipeline.services.registry
+        registry = found.request_pipeline.services.registry
 
         def sizes() -> dict[str, float]:
             some = (metric for metric in registry.collect() if metric.name in SIZES.values())

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from api.connections.listener import HttpListener
 from broker.broker import Broker
+from broker.listeners.listener import Listener
 from partitions.metadata.image import BrokerInfo
 from raftlog.storage import twin_file
 from raftlog.storage.disk_age import AGE_FILE, Disk, DiskRecord
@@ -339,7 +339,7 @@ class _OfCopy:
 
     def made(self, machine: Machine, broker: Broker) -> None: ...
 
-    async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
+    async def serves(self, machine: Machine, broker: Broker) -> Listener | None:
         return None
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None: ...

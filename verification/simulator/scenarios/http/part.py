@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from api.connections.listener import HttpListener
 from broker.broker import Broker
+from broker.listeners.listener import Listener
 from raftlog.types import GroupId
 from verification.simulator.convergence import Convergence
 from verification.simulator.event_loop import Process
@@ -35,7 +35,7 @@ class Http(Part):
         """Put the machine's host on the simulated network, without a listener yet."""
         self._side.started(machine)
 
-    async def serves(self, machine: Machine, broker: Broker) -> HttpListener:
+    async def serves(self, machine: Machine, broker: Broker) -> Listener:
         """Every broker listens."""
         return await self._side.serve(machine, broker)
 

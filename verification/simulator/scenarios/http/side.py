@@ -11,9 +11,12 @@ from dataclasses import replace
 from typing import Final
 
 from api.app import RequestPipeline
-from api.connections.listener import HttpListener
+from api.connections.http_connections import HttpConnections
 from api.http.access import ALL
 from broker.broker import Broker
+from broker.listeners.connection_limit import ConnectionLimit
+from broker.listeners.listener import Listener
+from broker.process.descriptors import CONNECTIONS_MAX
 from broker.serving import services_of
 from verification.simulator.event_loop import Process
 from verification.simulator.machine import Machine
@@ -49,14 +52,15 @@ class HttpSide:
 
     # Brokers.
 
-    async def serve(self, machine: Machine, broker: Broker) -> HttpListener:
+    async def serve(self, machine: Machine, broker: Broker) -> Listener:
         """Listen, as ``api.server`` does once a broker has started."""
         rng = random.Random(f"{self.cluster.seed} http {machine.node} life {machine.incarnation}")
         services = services_of(broker, rng)
         limits = replace(services.limits, heartbeat_ms=self.odds.heartbeat_ms)
         services = replace(services, limits=limits, allowed_hosts=frozenset({ALL}))
         pipeline = self._pipelines[machine] = RequestPipeline(services)
-        listener = HttpListener(pipeline, shutdown_timeout_s=STOP_S)
+        limit = ConnectionLimit("HTTP", CONNECTIONS_MAX, None, pipeline.metrics)
+        listener = Listener(HttpConnections(pipeline, limit), limit, shutdown_timeout_s=STOP_S)
         await listener.start(f"b{machine.node}", 80)
         return listener
 

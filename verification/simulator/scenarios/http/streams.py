@@ -1,8 +1,8 @@
 """TCP between clients and brokers: ordered bytes that arrive late, in pieces, or never.
 
 Decides: when bytes arrive, where they are split, how much fits between two programs, and the effect of a dead
-process or machine on its connections. Leaves to others: the listening side (``api.connections.listener``) and
-the dialling side (``connector``), both as on a real event loop.
+process or machine on its connections. Leaves to others: the listening side (``broker.listeners.listener``)
+and the dialling side (``connector``), both as on a real event loop.
 
 - A killed process resets its connections, and dials are refused until a process listens again.
 - A machine without power is silent: its clients wait. Once it listens again, it resets old connections.

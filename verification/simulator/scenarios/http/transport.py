@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from api.connections.handing_over import deliver
+from broker.listeners.handing_over import deliver
 from verification.simulator.event_loop import Process, SimulatedLoop
 from verification.simulator.scenarios.http.odds import StreamOdds
 

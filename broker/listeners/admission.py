@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from api.http.answers_in_flight import AnswersInFlight
+from broker.listeners.answers_in_flight import AnswersInFlight
 from broker.ports import Limits
 from raftlog.errors import Overloaded, QuotaExceeded
 

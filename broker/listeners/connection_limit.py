@@ -1,10 +1,10 @@
-"""The limit of HTTP connections, and the response beyond it.
+"""The limit of connections of clients, and the end of those beyond it.
 
 A connection takes a file descriptor, and the logs and the peers of a broker need some, too. A connection
-beyond the limit gets ``overloaded`` and is closed; one beyond the share of its address gets
-``quota_exceeded``, so that no client keeps all others out. If many arrive at once, the oldest of those
-without a request are closed without a response. Health and metrics are always served, so that a monitor does
-not take the broker for dead.
+beyond the limit is refused with ``overloaded``; one beyond the share of its address with ``quota_exceeded``,
+so that no client keeps all others out. If many arrive at once, the oldest of those without a request are
+closed without a response. Leaves to others: the form of a response, and which requests are served
+nevertheless (``api.connections.fast_path``).
 """
 
 from __future__ import annotations
@@ -13,36 +13,44 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
-from api.connections.handing_over import hand_over
-from api.connections.plain_requests import write_answer
-from api.http.errors import problem_response
-from api.resources.metrics import HttpMetrics
-from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
+from raftlog.errors import Overloaded, QuotaExceeded
 from raftlog.hosting.budget import share_owner
 from raftlog.log_limit import LogLimit
-from raftlog.wire import health
 
-_log = logging.getLogger("raftlog.http")
-
+CLIENT_SHARE: Final = 4  # an address may have this part of all connections
 ANSWERED_AT_ONCE_MAX: Final = 16  # of connections beyond the limit; their descriptors are in the reserve
 ANSWER_S: Final = 1.0  # a connection beyond the limit is closed after this time
 RETRY_AFTER_MS: Final = 1000
-_PATHS: Final = ("/healthz/", f"{health.METRICS.path} ")
-SERVED: Final = tuple(f"{method} {path}".encode() for method in ("GET", "HEAD") for path in _PATHS)
+
+
+class ConnectionMetrics(Protocol):
+    """The metrics of connections."""
+
+    def watch_connections(self, count: Callable[[], int], /) -> None:
+        """``count`` returns the number of connections."""
+
+    def connection_refused(self) -> None:
+        """One connection was refused."""
 
 
 class ConnectionLimit:
-    """The open connections by the owner of their address, and whether there may be more."""
+    """The open connections by the owner of their address, and whether there may be more.
 
-    def __init__(self, count_max: int, client_max: int, metrics: HttpMetrics) -> None:
+    Several listeners may share one limit.
+    """
+
+    def __init__(self, kind: str, count_max: int, client_max: int | None, metrics: ConnectionMetrics) -> None:
+        """``kind`` is for people: ``HTTP``. ``client_max`` is for an address, by default a quarter."""
         self.refused: dict[RefusedConnection, None] = {}
+        self._kind = kind
         self._count_max = count_max
-        self._client_max = client_max
+        self._client_max = client_max or max(1, count_max // CLIENT_SHARE)
         self._count = 0
         self._of_client: Counter[str] = Counter()
         self._metrics = metrics
+        self._log = logging.getLogger(f"raftlog.{kind.lower()}")
         self._log_limit = LogLimit(asyncio.get_running_loop().time)
         metrics.watch_connections(lambda: self._count)
 
@@ -64,25 +72,31 @@ class ConnectionLimit:
         if self._count >= self._count_max:
             self._note_refused("connections_max", self._count_max)
             return Overloaded(
-                f"this broker has {self._count_max} HTTP connections open, the maximum "
+                f"this broker has {self._count_max} {self._kind} connections open, the maximum "
                 f"(limits.connections_max); use fewer, use another broker, or retry later",
                 retry_after_ms=RETRY_AFTER_MS,
             )
         if self._of_client[share_owner(client)] >= self._client_max:
             self._note_refused("connections_client_max", self._client_max)
             return QuotaExceeded(
-                f"this broker has {self._client_max} HTTP connections of this address open, the maximum "
-                f"(limits.connections_client_max); use fewer, or close some and retry",
+                f"this broker has {self._client_max} {self._kind} connections of this address open, the "
+                f"maximum (limits.connections_client_max); use fewer, or close some and retry",
                 retry_after_ms=RETRY_AFTER_MS,
             )
         return None
+
+    def close_refused(self) -> None:
+        """Close the connections beyond the limit."""
+        for refused in list(self.refused):
+            refused.abort()
 
     def _note_refused(self, setting: str, count_max: int) -> None:
         self._metrics.connection_refused()
         left_out = self._log_limit.left_out(setting)
         if left_out is not None:
-            _log.warning(
-                "an HTTP connection is refused, %d are open (limits.%s); %d more since",
+            self._log.warning(
+                "an %s connection is refused, %d are open (limits.%s); %d more since",
+                self._kind,
                 count_max,
                 setting,
                 left_out,
@@ -92,13 +106,12 @@ class ConnectionLimit:
 class RefusedConnection(asyncio.Protocol):
     """A connection beyond the limit: it gets a response to its first bytes, and is closed shortly after."""
 
-    def __init__(
-        self, limit: ConnectionLimit, error: RaftlogError, serve: Callable[[], asyncio.BaseProtocol]
-    ) -> None:
-        """``serve`` returns the protocol of a connection that asks for health or metrics."""
+    def __init__(self, limit: ConnectionLimit, answer: Callable[[asyncio.Transport, bytes], None]) -> None:
+        """``answer`` responds to the first bytes, and does not close: a close from this side could overtake
+        the response. It may give the connection another protocol.
+        """
         self._limit = limit
-        self._error = error
-        self._serve = serve
+        self._answer = answer
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self.is_answered = False
@@ -114,17 +127,11 @@ class RefusedConnection(asyncio.Protocol):
         self._deadline = asyncio.get_running_loop().call_later(ANSWER_S, self.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Respond, and let the client close: a close from this side could overtake the response."""
+        """Respond, and let the client close."""
         if self.is_answered or self._transport is None:
             return
         self.is_answered = True
-        if data.startswith(SERVED):
-            hand_over(self._transport, self._serve(), data)
-            return
-        write_answer(
-            self._transport, problem_response(self._error, instance="/", request_id=""), is_last=True
-        )
-        self._transport.write_eof()
+        self._answer(self._transport, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Another connection may be refused with a response."""

@@ -12,13 +12,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, TypeVar
 
-from api.http.recent_events import RecentEvents
-from api.http.shared_reads import SharedReads
 from raftlog.node.computing import computed
 
 LARGE_PAGES_MAX: Final = 2  # a thread builds one; the other is handed to the thread or back
 LARGE_PAGE_BYTES: Final = 48 << 20  # of one: its batches, a batch that is open, the page and its JSON
-RECENT_BYTES_MAX: Final = 4 << 20  # of events, for all streams together
 Result = TypeVar("Result")
 
 
@@ -30,8 +27,6 @@ class AnswersInFlight:
     def __init__(self, untaken_bytes_max: int) -> None:
         self.untaken_bytes = 0
         self.large_pages = 0
-        self.recent = RecentEvents(RECENT_BYTES_MAX)
-        self.reads = SharedReads()  # of event streams
         self._untaken_bytes_max = untaken_bytes_max
         self._untaken: dict[object, tuple[int, Callable[[], None]]] = {}  # oldest first
         self._places = asyncio.Semaphore(LARGE_PAGES_MAX)

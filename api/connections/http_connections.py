@@ -1,0 +1,44 @@
+"""All HTTP connections of one broker, behind ``broker.listeners.listener``.
+
+Decides: the options under which the application is served. Every connection begins with ``fast_path`` and
+stays there while it brings plain requests; aiohttp parses the others. Handlers are the same for both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from api.app import RequestPipeline
+from api.connections.aiohttp_reader import AiohttpServer
+from api.connections.fast_path import FastPathServer
+from broker.listeners.connection_limit import ConnectionLimit
+
+KEEPALIVE_S = 75.0
+
+
+class HttpConnections:
+    """All HTTP connections of one broker.
+
+    Handlers are not cancelled when a client disconnects: a write continues, and ``DisconnectWatcher`` ends
+    waiting reads. ``bodies`` decompresses bodies, within its limit. The rest of a refused
+    body is read for a moment, so that the response arrives.
+    """
+
+    def __init__(self, request_pipeline: RequestPipeline, limit: ConnectionLimit) -> None:
+        self._request_pipeline = request_pipeline
+        self._other = AiohttpServer(request_pipeline, KEEPALIVE_S, limit)
+        self._plain = FastPathServer(
+            request_pipeline, self._other.accept, KEEPALIVE_S, request_pipeline.admission.answers, limit
+        )
+
+    def accept(self) -> asyncio.BaseProtocol:
+        """The protocol of a new connection."""
+        return self._plain.accept()
+
+    def end_waits(self) -> None:
+        """End the waiting requests; later ones do not wait."""
+        self._request_pipeline.close()
+
+    async def stop(self, timeout_s: float, /) -> None:
+        """Complete the requests in progress, within the time, and close all connections."""
+        await asyncio.gather(self._other.stop(timeout_s), self._plain.stop(timeout_s))
