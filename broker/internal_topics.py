@@ -36,19 +36,20 @@ class CreatedTopic:
         self.name = name
         self._purpose = purpose
         self._controller = controller
+        self._topics = gateway.topics
         self._gateway = gateway
         self._partitions = partitions
 
     @property
     def partition_count(self) -> int | None:
         """None until the topic exists."""
-        topic = self._controller.image.topics.get(self.name)
+        topic = self._topics.topic_here(self.name)
         return None if topic is None else len(topic.partitions)
 
     async def confirmed_count(self, timeout_ms: int) -> int | None:
         """The number of partitions by confirmed metadata; None if the topic does not exist."""
-        await self._controller.current_image(timeout_ms)
-        return self.partition_count
+        topic = await self._topics.topic(self.name, timeout_ms=timeout_ms)
+        return None if topic is None else len(topic.partitions)
 
     async def create(self, timeout_ms: int) -> int:
         """Several brokers may be the first at once."""
@@ -66,15 +67,15 @@ class CreatedTopic:
                 retry_after_ms=1_000,
             ) from refusal
         except (TopicExists, CommitUnknown):
-            image = await self._controller.current_image(timeout_ms)
-            if self.name not in image.topics:
+            found = await self._topics.topic(self.name, timeout_ms=timeout_ms)
+            if found is None:
                 raise
-            topic = image.topics[self.name]
+            topic = found
         return len(topic.partitions)
 
     def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
         """The leader as known here, then all replicas."""
-        topic = self._controller.image.topics.get(self.name)
+        topic = self._topics.topic_here(self.name)
         if topic is None:
             return ()
         leader = self._gateway.leader_of(TopicPartition(self.name, partition))

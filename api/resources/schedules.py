@@ -105,13 +105,10 @@ async def delete_schedule(call: Call) -> web.StreamResponse:
 
 async def _topic(call: Call, name: str) -> TopicInfo:
     """The topic of a schedule; asks the controller before denying it. Raises ``TopicNotFound``."""
-    topics = call.services.controller.image.topics
-    if name not in topics:
-        image = await call.services.controller.current_image(call.services.limits.control_timeout_ms)
-        topics = image.topics
-    if name not in topics:
+    found = await call.services.topics.topic(name)
+    if found is None:
         raise TopicNotFound(f"there is no topic {name[:250]!r}; GET /v1/topics lists them", topic=name[:250])
-    return topics[name]
+    return found
 
 
 async def _created_before(call: Call, request: CreateSchedule) -> DescribedSchedule | None:
