@@ -57,11 +57,10 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
         is_short = len(body) <= WHOLE_BYTES_MAX
         scope = f"{request.path} {topic.topic_id}"  # a topic that is created again has other keys
         claim = None if key is None else await claimed(call, key, body, scope=scope)
-        placed = None
+        placed, place = None, partial(_records_of, call, only, media_type, body, records_max(call, key))
         while placed is None:
-            place = partial(_records_of, call, topic, only, media_type, body, records_max(call, key))
             try:
-                placed = await computed(place, is_short=is_short)
+                placed = await computed(partial(place, topic), is_short=is_short)
             except InvalidRequest as error:
                 newer = await _with_added_partitions(call, topic, error) if only is None else None
                 if newer is None:
@@ -146,11 +145,11 @@ def records_max(call: Call, key: str | None) -> int:
 
 def _records_of(
     call: Call,
-    topic: TopicInfo,
     only: int | None,
     media_type: str,
     body: bytes | bytearray,
     count_max: int,
+    topic: TopicInfo,
 ) -> list[Placed]:
     request = call.request
     trace = request.headers.get("traceparent")

@@ -10,7 +10,7 @@ a produce only when every batch has a sequence, so that its repetition is recogn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from functools import partial
 from typing import Final
 
@@ -47,7 +47,6 @@ from partitions.values import (
     FetchResult,
     PartitionStatus,
     Position,
-    key_of,
 )
 from raftlog.errors import (
     CommitUnknown,
@@ -111,9 +110,7 @@ class Gateway:
             awaiting_archive=awaiting_archive,
             consumed=consumed,
         )
-        self._leaders: dict[
-            TopicPartition, NodeId
-        ] = {}  # the broker that answered last, where no replica here knows
+        self._leaders: dict[Hashable, NodeId] = {}  # the broker that answered last, by partition
         self._closest = ClosestReplicas(
             node_id, lambda: metadata.image, lambda: asyncio.get_running_loop().time()
         )
@@ -309,10 +306,9 @@ class Gateway:
         return await self._statuses.of(found, partitions)
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
-        """The leader as far as this broker knows."""
+        """The leader as far as this broker knows: its replica, or without one its last request."""
         replica = self.local.replicas.get((target.topic, target.partition))
-        here = None if replica is None else replica.leader
-        return here if here is not None else self._leaders.get(target)
+        return self._leaders.get(target) if replica is None else replica.leader
 
     # Finding the leader.
 
@@ -351,19 +347,13 @@ class Gateway:
             info = found
             return self.leader_of(target), *info.replicas
 
-        async def ask_node(node: NodeId) -> Answer:
-            try:
-                answer = await ask(node, (target, info.group_id))
-            except UNANSWERED:
-                self._leaders.pop(target, None)
-                raise
-            if key_of(target) not in self.local.replicas:
-                self._leaders[target] = node
-            return answer
-
+        search = LeaderSearch(deadline, leaders=self._leaders, group=target)
         try:
-            return await LeaderSearch(deadline).ask(
-                candidates, ask_node, is_repeatable=is_repeatable, refused=refused
+            return await search.ask(
+                candidates,
+                lambda node: ask(node, (target, info.group_id)),
+                is_repeatable=is_repeatable,
+                refused=refused,
             )
         except LeaderNotFound as failure:
             raise _no_leader(target, failure.last) from failure.last
