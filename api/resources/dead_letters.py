@@ -165,6 +165,9 @@ async def _collect(pages: Pages, cursor: str | None, use: Use) -> None:
         pages.cursor = pages.next_partition(-1)
     else:
         pages.cursor = Cursor.parse(cursor)
+        topics, name = pages.call.services.topics, pages.source.name
+        await topics.hear_of([(name, pages.cursor.partition)])
+        pages.source = topics.topic_here(name) or pages.source
         if pages.cursor.partition >= len(pages.source.partitions):
             raise InvalidRequest(
                 f"page_token: {pages.source.name} has no partition {pages.cursor.partition}",

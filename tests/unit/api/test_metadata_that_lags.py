@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from api.resources.dead_letter_scan import Cursor
 from partitions.metadata.image import MetadataImage
 from raftlog.types import NodeId
 from tests.helpers.http_server import HttpServer, Json, served
@@ -43,6 +44,38 @@ async def with_a_partition_that_is_not_heard_of(server: HttpServer) -> None:
     before = controller.image
     await server.post("/v1/topics/orders/partitions:add", {"count": 1})
     controller.image, controller.unheard = before, controller.image
+
+
+# requirement: F6
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", ""), ("POST", ":drain"), ("POST", ":decommission")],
+)
+@served()
+async def test_a_broker_that_joined_elsewhere_is_never_denied(
+    server: HttpServer, method: str, path: str
+) -> None:
+    controller = server.cluster.controller
+    controller.unheard = controller.image
+    known = {number: broker for number, broker in controller.image.brokers.items() if number != 3}
+    controller.image = replace(controller.image, brokers=known)
+    assert (await server.call(method, f"/v1/brokers/3{path}")).status in (200, 202)
+    assert (await server.call(method, f"/v1/brokers/4{path}")).code == "broker_not_found"
+
+
+# requirement: F4
+@served(partitions=3)
+async def test_a_page_of_dead_letters_may_be_of_a_partition_that_was_added_elsewhere(
+    server: HttpServer,
+) -> None:
+    await server.topic("orders.mail.dlq", partitions=1)
+    controller = server.cluster.controller
+    before = controller.image
+    await server.post("/v1/topics/orders.mail.dlq/partitions:add", {"count": 1})
+    path = "/v1/dead-letters/orders/mail"
+    controller.image, controller.unheard = before, controller.image
+    assert (await server.get(f"{path}?page_token={Cursor(1, 0)}")).status == 200
+    assert (await server.get(f"{path}?page_token={Cursor(2, 0)}")).status == 422
 
 
 # requirement: F4
