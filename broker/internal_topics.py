@@ -36,19 +36,18 @@ class CreatedTopic:
         self.name = name
         self._purpose = purpose
         self._controller = controller
-        self._topics = gateway.topics
         self._gateway = gateway
         self._partitions = partitions
 
     @property
     def partition_count(self) -> int | None:
         """None until the topic exists."""
-        topic = self._topics.topic_here(self.name)
+        topic = self._controller.image.topics.get(self.name)
         return None if topic is None else len(topic.partitions)
 
     async def confirmed_count(self, timeout_ms: int) -> int | None:
         """The number of partitions by confirmed metadata; None if the topic does not exist."""
-        topic = await self._topics.topic(self.name, timeout_ms=timeout_ms)
+        topic = await self._gateway.topics.topic(self.name, timeout_ms=timeout_ms)
         return None if topic is None else len(topic.partitions)
 
     async def create(self, timeout_ms: int) -> int:
@@ -67,7 +66,7 @@ class CreatedTopic:
                 retry_after_ms=1_000,
             ) from refusal
         except (TopicExists, CommitUnknown):
-            found = await self._topics.topic(self.name, timeout_ms=timeout_ms)
+            found = await self._gateway.topics.topic(self.name, timeout_ms=timeout_ms)
             if found is None:
                 raise
             topic = found
@@ -75,7 +74,7 @@ class CreatedTopic:
 
     def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
         """The leader as known here, then all replicas."""
-        topic = self._topics.topic_here(self.name)
+        topic = self._controller.image.topics.get(self.name)
         if topic is None:
             return ()
         leader = self._gateway.leader_of(TopicPartition(self.name, partition))

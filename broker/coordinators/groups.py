@@ -142,9 +142,8 @@ class ConsumedTopics:
         return changed
 
     def topic_id(self, topic: str) -> str | None:
-        """None for a topic that does not exist."""
-        found = self._topics.topic_here(topic)
-        return None if found is None else found.topic_id
+        """None for a topic that this broker does not know."""
+        return self.known.topic_ids.get(topic)
 
     async def exists(self, topic: str, topic_id: str) -> bool:
         """Whether a topic has this id; the controller is asked before a topic is denied."""
