@@ -182,7 +182,7 @@ class Broker:
     def _gateway(self) -> Gateway:
         return Gateway(
             self.node_id,
-            lambda: self.controller.image,
+            self.controller,
             self.manager.replicas,
             self.host.calls,
             bytes_in_flight_max=self.settings.limits.request_bytes_in_flight_max,

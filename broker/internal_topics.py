@@ -47,8 +47,8 @@ class CreatedTopic:
 
     async def confirmed_count(self, timeout_ms: int) -> int | None:
         """The number of partitions by confirmed metadata; None if the topic does not exist."""
-        await self._controller.current_image(timeout_ms)
-        return self.partition_count
+        topic = await self._gateway.topics.topic(self.name, timeout_ms=timeout_ms)
+        return None if topic is None else len(topic.partitions)
 
     async def create(self, timeout_ms: int) -> int:
         """Several brokers may be the first at once."""
@@ -66,10 +66,10 @@ class CreatedTopic:
                 retry_after_ms=1_000,
             ) from refusal
         except (TopicExists, CommitUnknown):
-            image = await self._controller.current_image(timeout_ms)
-            if self.name not in image.topics:
+            found = await self._gateway.topics.topic(self.name, timeout_ms=timeout_ms)
+            if found is None:
                 raise
-            topic = image.topics[self.name]
+            topic = found
         return len(topic.partitions)
 
     def candidates(self, partition: int) -> tuple[NodeId | None, ...]:

@@ -34,6 +34,7 @@ from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.refusals import Refused
 from partitions.metadata.topic_config import DEFAULTS, as_json, complete
 from partitions.replica.topic_rules import Body
+from partitions.routing.confirmed_topics import ConfirmedTopics
 from partitions.values import (
     Acks,
     AppendReceipt,
@@ -50,8 +51,6 @@ from raftlog.wire.bodies import BrokerState, SettingValue
 from raftlog.wire.limits import RECORDS_MAX
 from transactions.one_shot import OneShots
 from transactions.service import TransactionService
-
-CONFIRM_MS: Final = 2_000  # for a question to the active controller: at least as long as an election
 
 
 class ControllerPort(Protocol):
@@ -277,6 +276,7 @@ class Services:
 
     broker_id: NodeId
     controller: ControllerPort
+    topics: ConfirmedTopics
     gateway: GatewayPort
     log: GatewayPort  # without the archive: what queues read
     admin: AdminPort

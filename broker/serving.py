@@ -38,6 +38,7 @@ def services_of(broker: Broker, rng: random.Random, archive: Archive | None = No
     return Services(
         broker_id=broker.node_id,
         controller=broker.controller,
+        topics=broker.gateway.topics,
         gateway=past or broker.gateway,
         log=broker.gateway,
         archive=kept,

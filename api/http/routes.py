@@ -6,7 +6,7 @@ parameters; ``documentation`` describes the routes, so that the served document 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, TypeVar
@@ -20,8 +20,9 @@ from api.http.disconnects import DisconnectWatcher
 from api.http.requests import Found, Request
 from api.http.shared_reads import EventStreams
 from broker.listeners.admission import Admission
-from broker.ports import CONFIRM_MS, Limits, Services
+from broker.ports import Limits, Services
 from partitions.metadata.image import MetadataImage, TopicInfo
+from partitions.routing.confirmed_topics import CONFIRM_MS
 from raftlog.errors import (
     HeadersTooLarge,
     InvalidRequest,
@@ -40,7 +41,7 @@ from raftlog.errors import (
 )
 from raftlog.types import TopicPartition
 from raftlog.wire import headers, media_types
-from raftlog.wire.limits import NAME_CHARACTERS_MAX, PARTITIONS_MAX
+from raftlog.wire.limits import NAME_CHARACTERS_MAX
 from raftlog.wire.operation import TEXT, Operation, Schema
 
 T = TypeVar("T")
@@ -113,32 +114,16 @@ class Call:
             raise NoLeader("the cluster has no id yet: its first controller is beginning; retry")
         return image
 
-    async def hear_of(self, *topics: str) -> None:
-        """Before denying one of these topics, ask the controller: this broker may lack recent metadata.
-
-        Raises ``NoLeader`` when it does not answer.
-        """
-        await self.hear_of_partitions((topic, 0) for topic in topics)
-
-    async def hear_of_partitions(self, targets: Iterable[tuple[str, int]]) -> None:
-        """Before denying one of these partitions, ask the controller: partitions may have been added."""
-        if not all(self._is_known(topic, partition) for topic, partition in targets):
-            await self.services.controller.current_image(CONFIRM_MS)
-
-    def _is_known(self, topic: str, partition: int) -> bool:
-        found = self.services.controller.image.topics.get(topic)
-        return found is not None and not len(found.partitions) <= partition < PARTITIONS_MAX
-
     @property
     def is_path_known(self) -> bool:
         """Whether the metadata of this broker have the topic and the partition of the path, if any."""
         topic = self.match_info.get("topic")
-        return topic is None or self._is_known(topic, self.partition_number or 0)
+        return topic is None or self.services.topics.has(topic, self.partition_number or 0)
 
     async def hear_of_path(self) -> None:
-        """Before denying the topic or partition of the path, ask the controller as ``hear_of`` does."""
+        """Hear of the topic and the partition of the path, if any; see ``ConfirmedTopics.hear_of``."""
         if (topic := self.match_info.get("topic")) is not None:
-            await self.hear_of_partitions([(topic, self.partition_number or 0)])
+            await self.services.topics.hear_of([(topic, self.partition_number or 0)])
 
     def topic(self) -> TopicInfo:
         """The topic of the path, which exists."""

@@ -21,6 +21,7 @@ from api.http.routes import (
 from broker.ports import ControllerPort
 from partitions.metadata.commands import DecommissionBroker, DrainBroker, ForgetBroker
 from partitions.metadata.image import BrokerInfo, MetadataImage
+from partitions.routing.confirmed_topics import CONFIRM_MS
 from raftlog import errors
 from raftlog.errors import NoLeader
 from raftlog.types import NodeId
@@ -40,7 +41,7 @@ async def list_brokers(call: Call) -> web.StreamResponse:
 
 async def get_broker(call: Call) -> web.StreamResponse:
     """One broker."""
-    image = await call.metadata()
+    image = await _metadata(call)
     return json_response(_body(call, _broker(call, image), image))
 
 
@@ -62,7 +63,7 @@ async def recommission_broker(call: Call) -> web.StreamResponse:
 async def _changed(
     call: Call, command: Callable[[NodeId], DrainBroker | DecommissionBroker]
 ) -> web.StreamResponse:
-    broker = _broker(call, await call.metadata())
+    broker = _broker(call, await _metadata(call))
     image = await call.services.controller.change_broker(
         command(broker.broker_id), call.services.limits.control_timeout_ms
     )
@@ -71,7 +72,7 @@ async def _changed(
 
 async def forget_broker(call: Call) -> web.StreamResponse:
     """Removes a broker for good."""
-    image = await call.metadata()
+    image = await _metadata(call)
     broker_id = _broker_id(call)
     if broker_id is None or broker_id not in image.forgotten:
         broker_id = _broker(call, image).broker_id
@@ -84,6 +85,14 @@ async def forget_broker(call: Call) -> web.StreamResponse:
 def _broker_id(call: Call) -> NodeId | None:
     text = call.match_info["broker"]
     return NodeId(int(text)) if text.isascii() and text.isdigit() and len(text) < 12 else None
+
+
+async def _metadata(call: Call) -> MetadataImage:
+    """The metadata of this broker, confirmed if they do not have the broker of the path."""
+    image, broker_id = await call.metadata(), _broker_id(call)
+    if broker_id is None or broker_id in image.brokers or broker_id in image.forgotten:
+        return image
+    return await call.services.controller.current_image(CONFIRM_MS)
 
 
 def _broker(call: Call, image: MetadataImage) -> BrokerInfo:

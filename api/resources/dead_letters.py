@@ -30,7 +30,6 @@ from api.resources.dead_letter_scan import (
 from api.resources.group_bodies import GROUP, name_of
 from api.resources.json_values import ABSENT, SHOW, headers_in_json, key_in_json
 from api.resources.redriven_jobs import RedrivenJobs
-from broker.ports import CONFIRM_MS
 from partitions.metadata.image import TopicInfo
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import Conflict, InvalidRequest, RecordTooLarge, TopicNotFound
@@ -166,6 +165,9 @@ async def _collect(pages: Pages, cursor: str | None, use: Use) -> None:
         pages.cursor = pages.next_partition(-1)
     else:
         pages.cursor = Cursor.parse(cursor)
+        topics, name = pages.call.services.topics, pages.source.name
+        await topics.hear_of([(name, pages.cursor.partition)])
+        pages.source = topics.topic_here(name) or pages.source
         if pages.cursor.partition >= len(pages.source.partitions):
             raise InvalidRequest(
                 f"page_token: {pages.source.name} has no partition {pages.cursor.partition}",
@@ -175,11 +177,8 @@ async def _collect(pages: Pages, cursor: str | None, use: Use) -> None:
 
 
 async def _topic(call: Call, name: str, purpose: str) -> TopicInfo:
-    """A topic of the group, which this broker may not have heard of yet."""
-    controller = call.services.controller
-    found = controller.image.topics.get(name)
-    if found is None:
-        found = (await controller.current_image(CONFIRM_MS)).topics.get(name)
+    """A topic of the group. Raises ``TopicNotFound`` once the controller was asked."""
+    found = await call.services.topics.topic(name)
     if found is None:
         raise TopicNotFound(
             f"there is no topic {name[:500]!r}, {purpose}; a worker of the group makes it. Check the names "

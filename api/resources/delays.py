@@ -118,7 +118,7 @@ async def reschedule(call: Call) -> web.StreamResponse:
     service, timeout_ms = call.services.delayed, call.services.limits.control_timeout_ms
     before = await service.read(which, timeout_ms)
     message = await service.message(which, before, timeout_ms)  # no step behind the change may fail
-    topic = call.services.controller.image.topics.get(before.waiting.topic)
+    topic = await call.services.topics.topic(before.waiting.topic)
     found = await service.reschedule(
         which,
         When(*due),

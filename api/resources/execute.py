@@ -98,7 +98,7 @@ async def execute(call: Call) -> web.StreamResponse:
 
 async def _validated(call: Call, parts: _Parts, *, is_short: bool) -> tuple[_Wanted, Commit | None]:
     records = await computed(partial(_records_of, parts), is_short=is_short)
-    await call.hear_of(*{record.topic for record in records})
+    await call.services.topics.hear_of({(record.topic, record.partition or 0) for record in records})
     offsets = await _offsets_of(call, parts)
     return await computed(partial(_placed, call, records), is_short=is_short), offsets
 

@@ -68,7 +68,7 @@ async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commi
     """
     if wanted.generation >= 0 and wanted.member_id is None:
         raise InvalidRequest("member_id: a commit with a generation needs it, too", field="member_id")
-    await call.hear_of_partitions((each.topic, each.partition) for each in wanted.offsets)
+    await call.services.topics.hear_of((each.topic, each.partition) for each in wanted.offsets)
     offsets = call.services.group_offsets
     newest = {(each.topic, each.partition): each for each in wanted.offsets}  # the last one of each counts
     return Commit(

@@ -100,7 +100,7 @@ async def poll(call: Call) -> web.StreamResponse:
     records: list[bodies.Message] = []
     is_member = await _synced(state) or await _joined(state)
     while is_member:
-        await call.hear_of_partitions(
+        await call.services.topics.hear_of(
             (topic, max(some, default=0)) for topic, some in state.assignment.items()
         )
         await _place(state)
@@ -133,7 +133,7 @@ async def _acknowledge(state: _Poll) -> str:
         return ""
     offsets = state.call.services.group_offsets
     newest = {(each.topic, each.partition): each for each in state.wanted.ack}  # the last one of each counts
-    await state.call.hear_of_partitions(newest)
+    await state.call.services.topics.hear_of(newest)
     request = Commit(
         group=state.group,
         offsets=tuple(

@@ -171,8 +171,11 @@ async def _committed(call: Call, name: str) -> dict[Target, int]:
 async def _wanted(call: Call, wanted: wire.ResetOffsets, before: dict[Target, int]) -> dict[Target, int]:
     """The offsets after a reset, within the partitions' bounds."""
     found: dict[Target, int] = {}
-    await call.hear_of(*(wanted.topics or ()), *(each.topic for each in wanted.partitions or ()))
-    for topic, number in dict.fromkeys(_targets(call, wanted, before)):
+    topics = call.services.topics
+    await topics.hear_of((topic, 0) for topic in wanted.topics or ())
+    targets = dict.fromkeys(_targets(call, wanted, before))
+    await topics.hear_of(targets)
+    for topic, number in targets:
         target = TopicPartition(topic, number)
         call.services.group_offsets.placed(topic, number, 0, -1, "")  # it exists
         gateway = call.services.gateway

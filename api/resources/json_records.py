@@ -44,6 +44,7 @@ BLANKS: Final = b" \t\r\n"
 BLANKS_BYTES: Final = 4096  # that are passed over in one call
 BASE64_BYTES: Final = 1 << 20  # of text that is decoded in one call; every four are three bytes
 _ESCAPE = re.compile(rb"\\")
+_NAMED = re.compile(r"/records/\d+/partition: is (\d{1,9});")
 
 
 class _Counter(threading.local):
@@ -170,6 +171,13 @@ def placed_by(place_one: Callable[[OneRecord], Placed], records: Iterable[OneRec
     if errors:
         raise InvalidRecord(f"{errors[0]} ({len(errors)} wrong in all)", errors=errors)
     return placed
+
+
+def unknown_partitions(error: InvalidRequest) -> list[int]:
+    """The partitions that records name although their topic has none of that number."""
+    errors = error.details.get("errors")
+    named = (_NAMED.match(each) for each in errors) if isinstance(errors, list) else ()
+    return [int(found[1]) for found in named if found is not None]
 
 
 def placed_raw(record: Record, *, partition_count: int, only: int | None) -> Placed:

@@ -46,11 +46,7 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
     request, services = call.request, call.services
     media_type, key, producer, acks, timeout_ms, call.capped, is_delayed = call.from_head(record_terms)
     if producer is not None and producer.is_sequenced and only is None:
-        raise InvalidRequest(
-            f"{headers.PRODUCER_SEQUENCE} needs a partition: sequences are counted per partition; POST to "
-            f"{record_operations.PRODUCE_TO_PARTITION.path.replace('{topic}', topic.name)}",
-            field=headers.PRODUCER_SEQUENCE,
-        )
+        raise _needs_partition(topic)
     if acks != QUORUM:
         refuse_key(request, f"needs acks=quorum, not acks={acks}: leave out acks, or the key")
     with call.admission.bodies.hold(client_of(request), 0) as held:
@@ -59,14 +55,17 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
             raise unsupported(media_type, media_types.PRODUCE)
         body = await read_body(request, held, services.limits)
         is_short = len(body) <= WHOLE_BYTES_MAX
-        claim = None
-        if key is not None:  # a topic that is created again has other keys
-            claim = await claimed(call, key, body, scope=f"{request.path} {topic.topic_id}")
-        place = partial(_records_of, call, topic, only, media_type, body, records_max(call, key))
-        try:
-            placed = await computed(place, is_short=is_short)
-        except InvalidRequest as error:
-            return await first_answer_or(call, error, claim)
+        scope = f"{request.path} {topic.topic_id}"  # a topic that is created again has other keys
+        claim = None if key is None else await claimed(call, key, body, scope=scope)
+        placed, place = None, partial(_records_of, call, only, media_type, body, records_max(call, key))
+        while placed is None:
+            try:
+                placed = await computed(partial(place, topic), is_short=is_short)
+            except InvalidRequest as error:
+                newer = await _with_added_partitions(call, topic, error) if only is None else None
+                if newer is None:
+                    return await first_answer_or(call, error, claim)
+                topic = newer
         if is_delayed or any(item.due for item in placed):
             return await delays.produce(call, topic, placed, acks=acks, timeout_ms=timeout_ms)
         now_ms = services.clock.wall_ms()
@@ -103,6 +102,22 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
     return produced(call, created_ms, groups, outcomes, now_ms)
 
 
+def _needs_partition(topic: TopicInfo) -> InvalidRequest:
+    return InvalidRequest(
+        f"{headers.PRODUCER_SEQUENCE} needs a partition: sequences are counted per partition; POST to "
+        f"{record_operations.PRODUCE_TO_PARTITION.path.replace('{topic}', topic.name)}",
+        field=headers.PRODUCER_SEQUENCE,
+    )
+
+
+async def _with_added_partitions(call: Call, topic: TopicInfo, error: InvalidRequest) -> TopicInfo | None:
+    """The topic with partitions that records name and this broker did not know; None if it has no more."""
+    topics = call.services.topics
+    await topics.hear_of((topic.name, number) for number in json_records.unknown_partitions(error))
+    newer = topics.topic_here(topic.name, topic.topic_id)
+    return newer if newer is not None and len(newer.partitions) > len(topic.partitions) else None
+
+
 def _batches_of(
     placed: Sequence[Placed],
     groups: Mapping[int, Sequence[int]],
@@ -130,11 +145,11 @@ def records_max(call: Call, key: str | None) -> int:
 
 def _records_of(
     call: Call,
-    topic: TopicInfo,
     only: int | None,
     media_type: str,
     body: bytes | bytearray,
     count_max: int,
+    topic: TopicInfo,
 ) -> list[Placed]:
     request = call.request
     trace = request.headers.get("traceparent")

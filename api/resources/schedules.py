@@ -41,8 +41,8 @@ async def create(call: Call) -> web.StreamResponse:
             f"schedule_id is {name[:64]!r}; send 1 to 249 letters, digits, dots, underscores and hyphens",
             field="schedule_id",
         )
-    topic, record = await _topic(call, wanted.topic), _record_of(wanted)
     named = wanted.record.partition
+    topic, record = await _topic(call, wanted.topic, named or 0), _record_of(wanted)
     schedule = Schedule(
         topic=topic.name,
         topic_id=str(topic.topic_id),
@@ -103,15 +103,15 @@ async def delete_schedule(call: Call) -> web.StreamResponse:
     return web.Response(status=204)
 
 
-async def _topic(call: Call, name: str) -> TopicInfo:
-    """The topic of a schedule; asks the controller before denying it. Raises ``TopicNotFound``."""
-    topics = call.services.controller.image.topics
-    if name not in topics:
-        image = await call.services.controller.current_image(call.services.limits.control_timeout_ms)
-        topics = image.topics
-    if name not in topics:
+async def _topic(call: Call, name: str, partition: int) -> TopicInfo:
+    """The topic of a schedule; asks the controller before denying it or its partition. Raises
+    ``TopicNotFound``.
+    """
+    await call.services.topics.hear_of([(name, partition)])
+    found = call.services.topics.topic_here(name)
+    if found is None:
         raise TopicNotFound(f"there is no topic {name[:250]!r}; GET /v1/topics lists them", topic=name[:250])
-    return topics[name]
+    return found
 
 
 async def _created_before(call: Call, request: CreateSchedule) -> DescribedSchedule | None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence, Set
 from typing import Final
 
 from broker.internal_topics import CreatedTopic
-from broker.ports import CONFIRM_MS, ControllerPort, GatewayPort
+from broker.ports import ControllerPort, GatewayPort
 from broker.read_ahead import ReadAhead
 from broker.settings import DelaySettings
 from delayed.coordinator import DelayedCoordinator
@@ -25,13 +25,13 @@ from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
 from partitions.metadata.topic_config import complete, number
 from partitions.replica.derived import DerivedState
+from partitions.routing.confirmed_topics import MISSING, ConfirmedTopics
 from partitions.routing.gateway import Gateway
 from partitions.values import QUORUM, FetchRequest
 from raftlog.clock import TrustedClock
 from raftlog.errors import (
     DelayedNotFound,
     InvalidRequest,
-    NoLeader,
     PartitionDecommissioned,
     PartitionNotFound,
     TopicNotFound,
@@ -115,6 +115,7 @@ class BrokerDelivery:
         producer_ids: ProducerIdCipher,
     ) -> None:
         self._controller = controller
+        self._topics = ConfirmedTopics(controller)
         self._gateway = gateway
         self._clock = clock
         self._producer_ids = producer_ids
@@ -124,7 +125,7 @@ class BrokerDelivery:
 
     def batch_bytes_max(self, topic: str) -> int:
         """The bytes of records that a batch of a topic may have; 1 if the topic is gone."""
-        found = self._controller.image.topics.get(topic)
+        found = self._topics.topic_here(topic)
         if found is None:
             return 1
         config = complete(found.config, found.replication_factor)
@@ -191,11 +192,11 @@ class BrokerDelivery:
         sequence: int,
         timeout_ms: int,
     ) -> None:
-        """Append a batch at its target; old metadata is refreshed before a topic counts as gone."""
+        """Append a batch at its target; the controller is asked before a topic counts as gone."""
         try:
             self._check(lane, messages)
-        except (TopicNotFound, PartitionNotFound, InvalidRequest, PartitionDecommissioned):
-            await self._controller.current_image(CONFIRM_MS)
+        except (*MISSING, InvalidRequest, PartitionDecommissioned):
+            await self._topics.confirm()
             self._check(lane, messages)
         data = build_batch(
             [message.record for message in messages],
@@ -209,14 +210,13 @@ class BrokerDelivery:
         target = TopicPartition(lane.topic, lane.partition)
         try:
             await self._gateway.append(target, data, acks=QUORUM, timeout_ms=timeout_ms)
-        except (TopicNotFound, PartitionNotFound) as error:
-            await self._controller.current_image(CONFIRM_MS)
-            self._check(lane, messages)
-            raise NoLeader(f"{target} is being created or deleted: {error}", retry_after_ms=200) from error
+        except MISSING:
+            self._check(lane, messages)  # the partition may have been removed: others take the messages
+            raise
 
     def targets_of(self, lane: LaneKey, messages: Sequence[Message]) -> tuple[int, ...]:
         """The new target partitions: by key, or one for all messages of the lane without a key."""
-        topic = self._controller.image.topics.get(lane.topic)
+        topic = self._topics.topic_here(lane.topic)
         count = lane.partition if topic is None else min(topic.writable_partitions, lane.partition)
         return tuple(
             lane.partition % count if message.key is None else partition_for_key(message.key, count)
@@ -230,26 +230,20 @@ class BrokerDelivery:
 
     async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
         """The lanes whose partition is gone by confirmed metadata."""
-        if any(map(self._is_gone, lanes)):
-            await self._controller.current_image(CONFIRM_MS)
-        return set(filter(self._is_gone, lanes))
+        await self._topics.hear_of((lane.topic, lane.partition) for lane in lanes)
+        return {lane for lane in lanes if not self._topics.has(lane.topic, lane.partition)}
 
     async def deleted(self, topics: Collection[TopicKey]) -> Set[TopicKey]:
         """The topics that are deleted by confirmed metadata."""
         if any(map(self._is_deleted, topics)):
-            await self._controller.current_image(CONFIRM_MS)
+            await self._topics.confirm()
         return set(filter(self._is_deleted, topics))
 
     def _is_deleted(self, topic: TopicKey) -> bool:
-        found = self._controller.image.topics.get(topic.name)
-        return found is None or topic.topic_id not in ("", str(found.topic_id))
-
-    def _is_gone(self, lane: LaneKey) -> bool:
-        topic = self._controller.image.topics.get(lane.topic)
-        return topic is None or lane.partition >= len(topic.partitions)
+        return self._topics.topic_here(topic.name, topic.topic_id or None) is None
 
     def _check(self, lane: LaneKey, messages: Sequence[Message]) -> None:
-        topic = self._controller.image.topics.get(lane.topic)
+        topic = self._topics.topic_here(lane.topic)
         if topic is None:
             raise TopicNotFound(f"the topic {lane.topic} was deleted", topic=lane.topic)
         is_known = lane.partition < len(topic.partitions)

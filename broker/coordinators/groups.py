@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.coordinators.jobs import BrokerJobs
 from broker.internal_topics import CreatedTopic
-from broker.ports import CONFIRM_MS, ArchivePort, ControllerPort, GatewayPort, NoArchive
+from broker.ports import ArchivePort, ControllerPort, GatewayPort, NoArchive
 from broker.settings import Groups, QueueSettings
 from groups.coordination import SWEEP_MS
 from groups.coordinator import GroupCoordinator
@@ -24,6 +24,7 @@ from groups.unconfirmed import CheckOpen
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.service import Controller
 from partitions.replica.derived import DerivedState
+from partitions.routing.confirmed_topics import ConfirmedTopics
 from partitions.routing.gateway import Gateway
 from partitions.values import FetchRequest, Start
 from queues.all_queues import QueueLimits
@@ -35,7 +36,6 @@ from raftlog.records.batch import Batch, split_batches
 from raftlog.records.reader import iter_records
 from raftlog.types import NodeId, Offset, TopicPartition
 
-GONE_MAX: Final = 100_000
 STEP_BYTES: Final = 64 << 10  # of a read that looks for a record
 
 
@@ -112,11 +112,10 @@ class ConsumedTopics:
     """The topics that groups consume; implements ``groups.ports.Topics``."""
 
     def __init__(self, controller: ControllerPort, gateway: GatewayPort) -> None:
-        self._controller = controller
+        self._topics = ConfirmedTopics(controller)
         self._gateway = gateway
         self.archive: ArchivePort = NoArchive()  # which has records below log starts
         self._seen: Mapping[str, TopicInfo] = {}
-        self._gone: set[str] = set()  # ids of topics that the controller does not have; ids never come again
         self.known = KnownTopics({})
         self.take(controller.image)
 
@@ -143,19 +142,12 @@ class ConsumedTopics:
         return changed
 
     def topic_id(self, topic: str) -> str | None:
-        """None for a topic that does not exist."""
-        found = self._controller.image.topics.get(topic)
-        return None if found is None else found.topic_id
+        """None for a topic that this broker does not know."""
+        return self.known.topic_ids.get(topic)
 
     async def exists(self, topic: str, topic_id: str) -> bool:
-        """Whether a topic has this id; the controller confirms the metadata before a topic is denied."""
-        if self.topic_id(topic) != topic_id and topic_id not in self._gone:
-            await self._controller.current_image(CONFIRM_MS)
-            if self.topic_id(topic) != topic_id:
-                if len(self._gone) == GONE_MAX:
-                    self._gone.clear()
-                self._gone.add(topic_id)
-        return self.topic_id(topic) == topic_id
+        """Whether a topic has this id; the controller is asked before a topic is denied."""
+        return await self._topics.topic(topic, topic_id) is not None
 
     async def end(self, topic: str, partition: int) -> int:
         """The high watermark."""

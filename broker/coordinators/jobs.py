@@ -11,9 +11,10 @@ import logging
 from functools import partial
 from typing import Final
 
-from broker.ports import CONFIRM_MS, ControllerPort, GatewayPort
+from broker.ports import ControllerPort, GatewayPort
 from partitions.metadata.image import TopicInfo
 from partitions.metadata.topic_config import complete
+from partitions.routing.confirmed_topics import MISSING, ConfirmedTopics
 from partitions.values import QUORUM, FetchRequest, FetchResult
 from queues.effects import Bury, Found, Look, Looked
 from queues.job_steps import key_digest
@@ -49,13 +50,14 @@ class BrokerJobs:
 
     def __init__(self, controller: ControllerPort, gateway: GatewayPort, clock: Clock) -> None:
         self._controller = controller
+        self._topics = ConfirmedTopics(controller)
         self._gateway = gateway
         self._clock = clock
         self._burials = asyncio.Semaphore(BURIALS_MAX)
 
     async def look(self, look: Look) -> Looked:
         """Find the next jobs of a partition. Raises ``TopicNotFound`` for a topic that was created again."""
-        if await self._topic(look.topic, look.topic_id) is None:
+        if await self._topics.topic(look.topic, look.topic_id) is None:
             raise TopicNotFound(f"the topic {look.topic} was deleted", topic=look.topic)
         request = FetchRequest(
             position=Offset(look.offset),
@@ -77,22 +79,19 @@ class BrokerJobs:
                 nearest,
             )
             return Looked(look.offset, nearest)
-        except (TopicNotFound, PartitionNotFound) as error:
-            if (topic := await self._topic(look.topic, look.topic_id)) is None:
+        except PartitionNotFound:
+            topic = self._topics.topic_here(look.topic, look.topic_id)
+            if topic is None or topic.removed_partition(look.partition) is None:
                 raise
-            if look.partition >= len(topic.partitions) and topic.removed_partition(look.partition):
-                await asyncio.sleep(look.wait_ms / 1000)  # no job will ever come
-                return Looked(look.offset, look.offset)
-            raise NoLeader(
-                f"{look.topic} is being created or deleted: {error}", retry_after_ms=200
-            ) from error
+            await asyncio.sleep(look.wait_ms / 1000)  # no job will ever come
+            return Looked(look.offset, look.offset)
         is_short = opens_fast(split_batches(result.data), records_max=SHORT_RECORDS)
         return await computed(partial(_jobs_of, look, result), is_short=is_short)
 
     async def bury(self, bury: Bury) -> None:
         """Store a job in the dead-letter topic; see ``queues.ports.Jobs.bury``."""
         async with self._burials:
-            source = await self._topic(bury.topic, bury.topic_id)
+            source = await self._topics.topic(bury.topic, bury.topic_id)
             stored = None if source is None else await self._record(bury)
             if source is None or stored is None:
                 return
@@ -136,16 +135,10 @@ class BrokerJobs:
         )
         await self._gateway.append(target, data, acks=QUORUM, timeout_ms=BURY_MS)
 
-    async def _topic(self, name: str, topic_id: str) -> TopicInfo | None:
-        """A broker with old metadata asks before it takes a topic for gone."""
-        found = self._controller.image.topics.get(name)
-        if found is None or found.topic_id != topic_id:
-            await self._controller.current_image(CONFIRM_MS)
-            found = self._controller.image.topics.get(name)
-        return found if found is not None and found.topic_id == topic_id else None
-
     async def _record(self, bury: Bury) -> StoredRecord | Batch | None:
-        """The record of a job, or its batch if that cannot be read; None if it was deleted."""
+        """The record of a job, or its batch if that cannot be read; None if it was deleted, also with its
+        partition.
+        """
         request = FetchRequest(position=Offset(bury.offset), bytes_max=1)
         try:
             result = await self._gateway.fetch(TopicPartition(bury.topic, bury.partition), request)
@@ -153,10 +146,8 @@ class BrokerJobs:
             if error.nearest(bury.offset) > bury.offset:
                 return None
             raise not_there_yet(bury.topic, bury.partition, bury.offset) from error
-        except (TopicNotFound, PartitionNotFound) as error:
-            if await self._topic(bury.topic, bury.topic_id) is None:
-                return None
-            raise not_there_yet(bury.topic, bury.partition, bury.offset) from error
+        except MISSING:
+            return None
         if result.next_offset <= bury.offset:
             raise not_there_yet(bury.topic, bury.partition, bury.offset)
         is_short = opens_fast(split_batches(result.data), records_max=SHORT_RECORDS)
@@ -165,7 +156,7 @@ class BrokerJobs:
     async def _letters(self, source: TopicInfo, group: str) -> TopicInfo:
         """The dead-letter topic, which is made if there is none, and takes what its source takes."""
         name = dead_letter_topic(source.name, group)
-        found = self._controller.image.topics.get(name)
+        found = self._topics.topic_here(name)
         wanted = limit_for(_limit_of(source))
         if found is not None and _limit_of(found) >= wanted:
             return found
@@ -186,10 +177,10 @@ class BrokerJobs:
                 timeout_ms=BURY_MS,
             )
         except TopicExists:
-            image = await self._controller.current_image(CONFIRM_MS)
-            if name not in image.topics:
-                raise NoLeader(f"the topic {name} is not known here yet", retry_after_ms=200) from None
-            return image.topics[name]
+            found = await self._topics.topic(name)
+            if found is None:
+                raise NoLeader(f"the topic {name} was deleted meanwhile", retry_after_ms=200) from None
+            return found
 
 
 def _limit_of(topic: TopicInfo) -> int:

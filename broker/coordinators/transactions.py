@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from broker.coordinators.lost_markers import LostMarkers
 from broker.internal_topics import CreatedTopic
-from broker.ports import CONFIRM_MS
 from broker.settings import TransactionSettings
 from groups.requests import AddOffsets, EndOffsets
 from groups.service import GroupService
@@ -16,9 +15,10 @@ from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
 from partitions.replica.derived import DerivedState
 from partitions.replica.participant import TransactionName
+from partitions.routing.confirmed_topics import CONFIRM_MS
 from partitions.routing.gateway import Gateway
 from raftlog.clock import TrustedClock
-from raftlog.errors import PartitionNotFound, TopicNotFound, TransactionNotFound
+from raftlog.errors import TransactionNotFound
 from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 from raftlog.records.control import Marker
 from raftlog.types import NodeId, TopicPartition
@@ -47,7 +47,7 @@ class BrokerTransactions:
         self._settings = settings
         self._frame_limits = frame_limits
         self._clock = clock
-        self._markers = BrokerMarkers(controller, gateway, groups)
+        self._markers = BrokerMarkers(gateway, groups)
         self.coordinators: dict[int, TransactionCoordinator] = {}  # by partition of ``__transactions``
 
         async def new_producer_id(timeout_ms: int) -> int:
@@ -105,8 +105,7 @@ class BrokerTransactions:
 class BrokerMarkers:
     """Ends transactions in partitions and groups; implements ``transactions.coordinator.Markers``."""
 
-    def __init__(self, controller: Controller, gateway: Gateway, groups: GroupService) -> None:
-        self._controller = controller
+    def __init__(self, gateway: Gateway, groups: GroupService) -> None:
         self._gateway = gateway
         self._groups = groups
 
@@ -119,14 +118,9 @@ class BrokerMarkers:
         coordinator_epoch: int,
         timeout_ms: int,
     ) -> None:
-        """Write a marker to a partition; old metadata is refreshed before a topic counts as gone."""
+        """Write a marker to a partition; the gateway asks the controller before a topic counts as gone."""
         marker = Marker(transaction.producer_id, transaction.epoch, is_commit, coordinator_epoch, 0)
-        where = TopicPartition(*target)
-        try:
-            await self._gateway.mark(where, marker, timeout_ms=timeout_ms)
-        except (TopicNotFound, PartitionNotFound):
-            await self._controller.current_image(CONFIRM_MS)
-            await self._gateway.mark(where, marker, timeout_ms=timeout_ms)
+        await self._gateway.mark(TopicPartition(*target), marker, timeout_ms=timeout_ms)
 
     async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
         """Tell a group the outcome; the service asks the controller before ``__offsets`` counts as gone."""

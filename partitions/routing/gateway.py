@@ -1,7 +1,7 @@
 """Any partition from any broker: the local replica when it leads, else one hop to the one that does.
 
 Decides: which broker to ask, how long to look for a leader, and which call may be repeated. Leaves to
-others: serving (``local``), what a call looks like (``rpc``), which partitions exist (the metadata image).
+others: serving (``local``), what a call looks like (``rpc``), which partitions exist (``confirmed_topics``).
 
 A call that may have been carried out is repeated only when that is harmless: reads always,
 a produce only when every batch has a sequence, so that its repetition is recognised.
@@ -10,17 +10,19 @@ a produce only when every batch has a sequence, so that its repetition is recogn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
-from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.metadata.image import PartitionInfo
+from partitions.metadata.source import CurrentMetadata
 from partitions.replica.replica import PartitionReplica
 from partitions.replica.topic_rules import Body
 from partitions.routing import rpc
 from partitions.routing.closest import ClosestReplicas
+from partitions.routing.confirmed_topics import MISSING, ConfirmedTopics
 from partitions.routing.local import RETRY_AFTER_MS, LocalReplicas
 from partitions.routing.partition_calls import (
     DELETE_BEFORE,
@@ -45,13 +47,11 @@ from partitions.values import (
     FetchResult,
     PartitionStatus,
     Position,
-    key_of,
 )
 from raftlog.errors import (
     CommitUnknown,
     NoLeader,
     Overloaded,
-    PartitionNotFound,
     RaftlogError,
     TopicNotFound,
 )
@@ -68,7 +68,6 @@ from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.records.batch import split_batches, unstamped
 from raftlog.records.control import Archived, Marker
 from raftlog.types import GroupId, NodeId, Offset, TopicPartition
-from raftlog.units import counted
 
 Ask = Callable[[NodeId, Place], Awaitable[Answer]]
 
@@ -83,7 +82,7 @@ class Gateway:
     def __init__(
         self,
         node_id: NodeId,
-        image: Callable[[], MetadataImage],
+        metadata: CurrentMetadata,
         replicas: Mapping[tuple[str, int], PartitionReplica],
         calls: Calls,
         *,
@@ -98,9 +97,9 @@ class Gateway:
         ``consumed`` how far the groups that topics name have come.
         """
         self._node_id = node_id
-        self._image = image
-        self.traffic = Traffic(lambda: image().topics)
-        self.relay = Relay(node_id, image, calls)
+        self.topics = ConfirmedTopics(metadata)
+        self.traffic = Traffic(lambda: metadata.image.topics)
+        self.relay = Relay(node_id, lambda: metadata.image, calls)
         self.local = LocalReplicas(
             node_id,
             replicas,
@@ -111,10 +110,10 @@ class Gateway:
             awaiting_archive=awaiting_archive,
             consumed=consumed,
         )
-        self._leaders: dict[
-            TopicPartition, NodeId
-        ] = {}  # the broker that answered last, where no replica here knows
-        self._closest = ClosestReplicas(node_id, image, lambda: asyncio.get_running_loop().time())
+        self._leaders: dict[Hashable, NodeId] = {}  # the broker that answered last, by partition
+        self._closest = ClosestReplicas(
+            node_id, lambda: metadata.image, lambda: asyncio.get_running_loop().time()
+        )
         self._statuses = Statuses(node_id, self.local, self.relay, self.leader_of)
 
     @property
@@ -241,13 +240,13 @@ class Gateway:
             )
 
         if request.max_staleness_ms:
-            info = self._partition(target)
+            info = await self.topics.partition(target)
             if request.is_local:
                 return await ask(self._node_id, (target, info.group_id))
             for node in self._closest.of(target, info, request, self.leader_of(target)):
                 try:
                     return await ask(node, (target, info.group_id))
-                except (*UNANSWERED, Overloaded):
+                except (*UNANSWERED, *MISSING, Overloaded):  # the leader's search confirms what is missing
                     self._closest.refused(target, node)
             return await self._at_leader(target, ask, end + PATIENCE_S, None)
         return await self._at_leader(target, ask, end + PATIENCE_S, None, ask_here)
@@ -274,7 +273,7 @@ class Gateway:
         answer to a call that changes something was lost.
         """
         deadline = deadline_in(timeout_ms)
-        first = request((target, self._partition(target).group_id), timeout_ms)
+        first = request((target, (await self.topics.partition(target)).group_id), timeout_ms)
         is_repeatable = call.is_repeatable and partial(call.is_repeatable, first)
 
         async def ask(node: NodeId, place: Place) -> Answer:
@@ -301,13 +300,15 @@ class Gateway:
 
     async def describe(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:
         """Describe partitions of a topic, by default all; see ``Statuses.of``. Raises ``TopicNotFound``."""
-        return await self._statuses.of(self._topic(topic), partitions)
+        found = await self.topics.topic(topic)
+        if found is None:
+            raise TopicNotFound(f"there is no topic {topic!r}", topic=topic)
+        return await self._statuses.of(found, partitions)
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
-        """The leader as far as this broker knows."""
+        """The leader as far as this broker knows: its replica, or without one its last request."""
         replica = self.local.replicas.get((target.topic, target.partition))
-        here = None if replica is None else replica.leader
-        return here if here is not None else self._leaders.get(target)
+        return self._leaders.get(target) if replica is None else replica.leader
 
     # Finding the leader.
 
@@ -322,9 +323,10 @@ class Gateway:
         """Ask the leader of a partition; see ``LeaderSearch.ask``.
 
         With ``ask_here`` a replica of this broker is asked first, without a search, if it leads. Raises
-        ``TopicNotFound`` and ``PartitionNotFound``, also in the search.
+        ``TopicNotFound`` and ``PartitionNotFound`` by confirmed metadata, also in the search.
         """
-        info = self._partition(target)
+        topics = self.topics
+        info = topics.partition_here(target) or await topics.partition(target)
         refused: Refused | None = None
         replica = self.local.replicas.get((target.topic, target.partition))
         if ask_here is not None and replica is not None and replica.leads(info.group_id):
@@ -333,48 +335,51 @@ class Gateway:
                 return await ask_here(replica)
             except UNANSWERED as refusal:
                 refused = Refused(self._node_id, asked_at, refusal)
+            except MISSING:
+                await self._check_missing(target, info)
+                raise
 
         def candidates() -> tuple[NodeId | None, ...]:
             nonlocal info
-            info = self._partition(target)
+            found = topics.partition_here(target)
+            if found is None:
+                raise topics.missing(target)
+            info = found
             return self.leader_of(target), *info.replicas
 
-        async def ask_node(node: NodeId) -> Answer:
-            try:
-                answer = await ask(node, (target, info.group_id))
-            except UNANSWERED:
-                self._leaders.pop(target, None)
-                raise
-            if key_of(target) not in self.local.replicas:
-                self._leaders[target] = node
-            return answer
-
+        search = LeaderSearch(deadline, leaders=self._leaders, group=target)
         try:
-            return await LeaderSearch(deadline).ask(
-                candidates, ask_node, is_repeatable=is_repeatable, refused=refused
+            return await search.ask(
+                candidates,
+                lambda node: ask(node, (target, info.group_id)),
+                is_repeatable=is_repeatable,
+                refused=refused,
             )
         except LeaderNotFound as failure:
             raise _no_leader(target, failure.last) from failure.last
         except InDoubt as failure:
             raise _unknown(target, failure.last) from failure.last
+        except MISSING:
+            await self._check_missing(target, info)
+            raise
 
-    def _partition(self, target: TopicPartition) -> PartitionInfo:
-        info = self._topic(target.topic)
-        partition = _partition(info, target.partition)
-        if partition is None:
-            raise PartitionNotFound(
-                f"topic {target.topic!r} has {counted(len(info.partitions), 'partition')}, "
-                f"none is {target.partition}",
+    async def _check_missing(self, target: TopicPartition, asked: PartitionInfo) -> None:
+        """Return if a partition is missing whose replica has denied it; raise ``NoLeader`` otherwise.
+
+        A replica that knows more than the metadata here is of a topic that was deleted, and another topic of
+        that name may have been created since.
+        """
+        found = self.topics.partition_here(target)
+        if found is not None and found.group_id == asked.group_id:
+            await self.topics.confirm()
+            found = self.topics.partition_here(target)
+        if found is not None:
+            raise NoLeader(
+                f"{target} is being created or deleted; retry",
+                retry_after_ms=RETRY_AFTER_MS,
                 topic=target.topic,
                 partition=target.partition,
             )
-        return partition
-
-    def _topic(self, name: str) -> TopicInfo:
-        info = self._image().topics.get(name)
-        if info is None:
-            raise TopicNotFound(f"there is no topic {name!r}", topic=name)
-        return info
 
 
 def _unknown(target: TopicPartition, error: RaftlogError | None) -> CommitUnknown:
@@ -393,11 +398,3 @@ def _no_leader(target: TopicPartition, last: RaftlogError | None) -> RaftlogErro
         topic=target.topic,
         partition=target.partition,
     )
-
-
-def _partition(info: TopicInfo, number: int) -> PartitionInfo | None:
-    """Partitions mostly stand where their number says."""
-    partitions = info.partitions
-    if number < len(partitions) and partitions[number].partition == number:
-        return partitions[number]
-    return next((partition for partition in partitions if partition.partition == number), None)

@@ -8,7 +8,7 @@ others: the replies (``coordinator``), which partition coordinates what (the pac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from msgspec import Struct
 from raftlog.errors import CommitUnknown, NoLeader, NotLeader
 from raftlog.hosting.coordinator import Coordinator
 from raftlog.node.deadline import deadline_in, ms_until
-from raftlog.node.leader_search import UNANSWERED, InDoubt, LeaderNotFound, LeaderSearch
+from raftlog.node.leader_search import InDoubt, LeaderNotFound, LeaderSearch
 from raftlog.node.rpc import Handler, decode_body, encode_body, handler_of
 from raftlog.node.rpc_classes import Service
 from raftlog.types import NodeId
@@ -106,7 +106,7 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         self._answers = answers
         self._reads = reads
         self._refuses = refuses
-        self._leaders: dict[int, NodeId] = {}  # by partition, the broker that has answered last
+        self._leaders: dict[Hashable, NodeId] = {}  # by partition, the broker that has answered last
         calls.serve(service, handler_of(asks, self._serve))
 
     async def partition_count(self, timeout_ms: int) -> int:
@@ -176,17 +176,9 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
             known = self.topic.candidates(partition)
             return *known[:1], self._leaders.get(partition), *known[1:]
 
-        async def ask_known(node: NodeId) -> Answer:
-            try:
-                answer = await ask_node(node)
-            except UNANSWERED:
-                self._leaders.pop(partition, None)
-                raise
-            self._leaders[partition] = node
-            return answer
-
+        search = LeaderSearch(deadline, leaders=self._leaders, group=partition)
         try:
-            return await LeaderSearch(deadline).ask(candidates, ask_known, is_repeatable=is_repeatable)
+            return await search.ask(candidates, ask_node, is_repeatable=is_repeatable)
         except LeaderNotFound as failure:
             why = "" if failure.last is None else f": {failure.last}"
             raise NoLeader(

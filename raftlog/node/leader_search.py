@@ -7,7 +7,7 @@ asking, and what the user is told (``partitions.routing.gateway``, ``partitions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, MutableMapping
 from typing import Final, NamedTuple, TypeVar
 
 from raftlog.errors import (
@@ -61,11 +61,20 @@ class LeaderSearch:
     """
 
     def __init__(
-        self, deadline: float, *, patience_s: float = PATIENCE_S, pause_s: float = PAUSE_MIN_S
+        self,
+        deadline: float,
+        *,
+        patience_s: float = PATIENCE_S,
+        pause_s: float = PAUSE_MIN_S,
+        leaders: MutableMapping[Hashable, NodeId] | None = None,
+        group: Hashable = None,
     ) -> None:
+        """``leaders`` keeps the broker that has answered last for each ``group``, until it does not."""
         self._deadline = deadline
         self._patience_s = patience_s
         self._pause_s = pause_s
+        self._leaders = {} if leaders is None else leaders
+        self._group = group
         self._gives_up_at: float | None = None
         self._asked: set[NodeId] = set()
         self._hint: NodeId | None = None
@@ -94,8 +103,11 @@ class LeaderSearch:
                     raise self._noted(refused)
                 node = self._choose(candidates())
                 if node is not None:
-                    return await ask(node)
+                    answer = await ask(node)
+                    self._leaders[self._group] = node
+                    return answer
             except UNANSWERED as refusal:
+                self._leaders.pop(self._group, None)
                 last = error = refusal
                 release(refusal)  # it stays in this frame, which its traceback has, and so the request
                 if is_repeatable is not None and may_have_happened(refusal):

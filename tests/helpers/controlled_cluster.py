@@ -100,7 +100,7 @@ class ControlledBroker(SimulatedBroker):
         self.members = MetadataMembers(self.host, self.controller)
         self.gateway = Gateway(
             node_id,
-            lambda: self.controller.image,
+            self.controller,
             self.manager.replicas,
             self.host.calls,
             why_offline=lambda target: self.why_offline,

@@ -22,6 +22,7 @@ from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.topic_config import complete
 from partitions.replica.selection import Selection
 from partitions.replica.topic_rules import Body, TopicRules, batches_of
+from partitions.routing.confirmed_topics import ConfirmedTopics
 from partitions.values import (
     Acks,
     AcksKind,
@@ -381,6 +382,7 @@ def fake_cluster(
     services = Services(
         broker_id=NodeId(1),
         controller=controller,
+        topics=ConfirmedTopics(controller),
         gateway=gateway,
         log=gateway,
         admin=FakeAdmin(controller, gateway),

@@ -45,7 +45,7 @@ class _GroupMarkers(InstantMarkers):
 
     def __init__(self, groups: GroupService) -> None:
         super().__init__()
-        self._broker = BrokerMarkers(cast("Any", None), cast("Any", None), groups)
+        self._broker = BrokerMarkers(cast("Any", None), groups)
 
     async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
         """End the offsets of a group, as ``BrokerMarkers`` does."""

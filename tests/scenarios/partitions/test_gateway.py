@@ -278,7 +278,7 @@ async def test_too_many_bytes_on_their_way_are_refused(cluster: PartitionCluster
     body = batch_of(b"a")
     gateway = Gateway(
         leader.node_id,
-        lambda: leader.controller.image,
+        leader.controller,
         leader.manager.replicas,
         leader.host.calls,
         bytes_in_flight_max=2 * len(body),

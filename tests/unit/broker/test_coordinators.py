@@ -1,27 +1,22 @@
-"""Reads of delayed messages that a broker moves, and markers on their way to partitions."""
+"""Reads of delayed messages that a broker moves, and dead letters of queues."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
-
-import pytest
 
 from broker.coordinators.delays import READS_MAX, BrokerDelivery
-from broker.coordinators.transactions import BrokerMarkers
+from broker.coordinators.jobs import BrokerJobs
 from delayed.records import Message, MessageKey, Row, record_of
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.values import FetchRequest, FetchResult
-from raftlog.errors import TopicNotFound
+from queues.effects import Bury
 from raftlog.records.batch import Codec, stamp
 from raftlog.records.builder import build_batch
-from raftlog.records.control import Marker
 from raftlog.types import Offset, TopicPartition
 from tests.helpers.decided_delays import id_of
 from tests.helpers.fake_services import FakeGateway, fake_cluster
 from tests.helpers.fetching import fetch_result
 from tests.helpers.virtual_time import VirtualClock
-from transactions.records import Handle
 
 COUNT = 50
 
@@ -115,46 +110,13 @@ async def test_nothing_is_kept_of_a_partition_that_another_broker_leads() -> Non
     assert gateway.fetched == 3
 
 
-class Metadata:
-    """Of a broker that may be behind; it hears of the topic when it asks."""
-
-    def __init__(self, *, has_topic: bool) -> None:
-        self.has_topic = has_topic
-        self.is_current = False
-
-    async def current_image(self, timeout_ms: int) -> None:
-        """Ask the active controller."""
-        self.is_current = True
-
-
-class Partitions:
-    """The partitions that this broker reaches."""
-
-    def __init__(self, metadata: Metadata) -> None:
-        self.metadata = metadata
-        self.markers: list[Marker] = []
-
-    async def mark(self, target: TopicPartition, marker: Marker, *, timeout_ms: int) -> None:
-        """Write it, if the topic is known here."""
-        if not (self.metadata.is_current and self.metadata.has_topic):
-            raise TopicNotFound("there is no topic here", topic=target.topic)
-        self.markers.append(marker)
-
-
-async def write(partitions: Partitions) -> None:
-    markers = BrokerMarkers(cast("Any", partitions.metadata), cast("Any", partitions), cast("Any", None))
-    await markers.write(
-        ("orders", 0), Handle("copy-1", 7, 3), is_commit=True, coordinator_epoch=2, timeout_ms=1_000
+# requirement: G11
+async def test_a_dead_letter_of_a_removed_partition_is_given_up() -> None:
+    """Its record is gone, so that a job would be in the way for ever."""
+    cluster = fake_cluster()
+    topic = await cluster.controller.create_topic(
+        "orders", partitions=1, replication_factor=3, config={}, timeout_ms=1_000
     )
-
-
-async def test_a_broker_that_is_behind_asks_before_it_takes_a_topic_for_deleted() -> None:
-    # requirement: D3
-    partitions = Partitions(Metadata(has_topic=True))
-    await write(partitions)
-    assert partitions.markers == [Marker(7, 3, True, 2, 0)]
-
-
-async def test_a_topic_that_is_gone_gets_no_marker() -> None:
-    with pytest.raises(TopicNotFound):
-        await write(Partitions(Metadata(has_topic=False)))
+    jobs = BrokerJobs(cluster.controller, cluster.gateway, VirtualClock())
+    await jobs.bury(Bury("g", "orders", topic.topic_id, 1, 0, deliveries=3, reason="bad"))
+    assert [*cluster.controller.image.topics] == ["orders"]

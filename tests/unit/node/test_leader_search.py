@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Hashable
 
 import pytest
 
@@ -56,3 +57,26 @@ async def test_a_refusal_on_the_way_to_the_leader_keeps_no_request(
         assert held() is None
     finally:
         gc.enable()
+
+
+async def test_the_broker_that_has_answered_last_is_known_until_it_does_not_answer() -> None:
+    leaders: dict[Hashable, NodeId] = {}
+
+    async def ask(node: NodeId) -> NodeId:
+        if node == silent:
+            raise NoLeader("not here")
+        return node
+
+    async def found(group: str) -> NodeId:
+        search = LeaderSearch(asyncio.get_running_loop().time() + 0.1, leaders=leaders, group=group)
+        return await search.ask(lambda: (NodeId(1), NodeId(2)), ask, is_repeatable=None)
+
+    silent = 1
+    assert await found("a") == 2
+    silent = 2
+    assert await found("b") == 1
+    assert leaders == {"a": 2, "b": 1}
+    ask_none = LeaderSearch(asyncio.get_running_loop().time(), leaders=leaders, group="a")
+    with pytest.raises(LeaderNotFound):
+        await ask_none.ask(lambda: (NodeId(2),), ask, is_repeatable=None)
+    assert leaders == {"b": 1}
