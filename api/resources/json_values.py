@@ -98,9 +98,7 @@ def _joined(parts: Iterable[bytes]) -> msgspec.Raw:
 
 
 def _grows(value: bytes) -> bool:
-    """True for long text that JSON escapes would make much longer."""
-    if len(value) <= ESCAPED_BYTES_MAX:
-        return False
+    """True for text that JSON escapes would make much longer."""
     steps = range(0, len(value), STEP_BYTES)
     return (
         sum(len(value[at : at + STEP_BYTES].translate(None, _ESCAPED)) for at in steps) < len(value) * 7 // 8
@@ -108,7 +106,7 @@ def _grows(value: bytes) -> bool:
 
 
 def _as_utf8(value: bytes, offset: int) -> Shown:
-    if _grows(value):
+    if len(value) > ESCAPED_BYTES_MAX and _grows(value):
         raise _not_in("text without many escapes in JSON", offset)
     try:
         return _as_string(value.decode())
@@ -131,7 +129,7 @@ def as_it_looks(value: bytes, _offset: int) -> Shown:
 
     Long text with many control characters is base64, too: each takes six bytes in JSON.
     """
-    if _grows(value):
+    if len(value) > ESCAPED_BYTES_MAX and _grows(value):
         return _as_base64(value, 0)
     try:
         text = value.decode()

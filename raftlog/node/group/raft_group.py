@@ -155,8 +155,9 @@ class RaftGroup(LeaderRequests[Reply]):
         """
         if not self.is_leader:
             raise self._not_leader()
-        bytes_max = self.frame_limits.batch_bytes_max
+        bytes_max, count = self.frame_limits.batch_bytes_max, len(batches)
         for batch in batches:
+            count += batch.header.last_offset_delta
             if len(batch.data) > bytes_max:
                 raise RecordTooLarge(
                     f"a batch has {len(batch.data)} bytes, more than a message between brokers carries; send "
@@ -167,10 +168,9 @@ class RaftGroup(LeaderRequests[Reply]):
         if not (frees_room or self.has_room):
             raise StorageFull("the leader's disk is full; free space or retry later", retry_after_ms=1000)
         core = self._core
-        first = following = Index(core.last_index + 1)
-        count = sum([batch.header.last_offset_delta for batch in batches]) + len(batches)
+        first = following = Index(core.terms.last_index + 1)
         self._step(Propose(None, count))
-        if core.last_index < first + count - 1:
+        if core.terms.last_index < first + count - 1:
             raise NotLeader("this broker is transferring its leadership; retry", leader=None)
         term = core.term
         stamped: list[Batch] = []
@@ -458,9 +458,9 @@ class RaftGroup(LeaderRequests[Reply]):
         commit_index = Index(min(self._core.commit_index, self.log.last_index))
         self._apply_slice(commit_index)
         self._note_commit_index()
-        if self.is_ready or not self._has_backlog:
+        if not self._has_backlog or self.is_ready:
             self._waits.ready()
-        self._listener.commit_advanced(min(commit_index, self.applied_index))
+        self._listener.commit_advanced(min(commit_index, self._recent.applied_index))
 
     def _apply_slice(self, commit_index: Index) -> None:
         try:

@@ -151,8 +151,10 @@ class GroupView:
 
     def in_sync(self, lag_records_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
         """Voters that keep up, as the leader sees it; empty elsewhere."""
-        if not self.is_leader:
-            return frozenset()
+        return self.keeping_up(lag_records_max, lag_ms_max) if self.is_leader else frozenset()
+
+    def keeping_up(self, lag_records_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
+        """Voters that keep up; for callers that know that this replica leads."""
         if self._core.is_quiescent:
             return self._core.membership.voters - self._core.unreachable
         return self._health.in_sync(self._core, lag_records_max, lag_ms_max)
