@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import UNSET
 
 from api.http.answers_in_flight import Turn
-from api.resources.json_values import ABSENT, SHOW, Shown, headers_in_json, key_in_json
+from api.resources.json_values import ABSENT, NO_KEY, SHOW, Shown, headers_in_json, key_in_json
 from partitions.values import FetchResult
 from raftlog.errors import CorruptBatch, UndecodableBatch
 from raftlog.records.batch import APPEND_TIME_BIT, CONTROL_BIT, Batch, split_batches
@@ -148,7 +148,7 @@ def _fetched(
     show: Callable[[bytes, int], Shown],
 ) -> bodies.FetchedRecord:
     value, encoding = ABSENT if stored.value is None else show(stored.value, stored.offset)
-    key, key_encoding = key_in_json(stored.key)
+    key, key_encoding = NO_KEY if stored.key is None else key_in_json(stored.key)
     headers, tags, raw = headers_in_json(stored.headers) if stored.headers else ({}, [], UNSET)
     return bodies.FetchedRecord(
         offset=stored.offset,

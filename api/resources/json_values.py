@@ -26,10 +26,14 @@ Shown = tuple[msgspec.Raw, bodies.Encoding]
 ABSENT: Shown = (msgspec.Raw(b"null"), "utf8")
 
 
-def key_in_json(key: bytes | None) -> tuple[str | None, Literal["base64"] | UnsetType]:
+ShownKey = tuple[str | None, Literal["base64"] | UnsetType]
+NO_KEY: ShownKey = (None, UNSET)
+
+
+def key_in_json(key: bytes | None) -> ShownKey:
     """A key as a string, and its encoding if not UTF-8."""
     if key is None:
-        return None, UNSET
+        return NO_KEY
     try:
         return key.decode(), UNSET
     except UnicodeDecodeError:

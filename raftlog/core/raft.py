@@ -124,10 +124,6 @@ class Raft(Member):
         """The membership in force at ``index``: a snapshot there must keep it."""
         return self.memberships.at(index)
 
-    def quorum_since(self, index: Index) -> int:
-        """The minimum number of voters that hold the entry committed at ``index``; see ``Memberships``."""
-        return self.memberships.quorum_since(index)
-
     @property
     def leader(self) -> NodeId | None:
         """The leader of that term, as far as it knows."""

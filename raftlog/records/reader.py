@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from raftlog.errors import CorruptBatch, InvalidRecord
 from raftlog.records.batch import (
+    BATCH_OVERHEAD,
     CODEC_MASK,
     HEADER_BYTES,
     NO_TIMESTAMP,
@@ -150,13 +151,20 @@ def iter_records(batch: Batch, first: int = 0) -> Iterator[StoredRecord]:
 
 
 def open_batch(batch: Batch, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """The batch without compression, for ``iter_opened``. Raises ``CorruptBatch``."""
-    return _readable(batch.header, _body(batch, decompressed_bytes_max))
+    """The batch without compression and with the sentinel at its end, for ``iter_opened``.
+
+    Raises ``CorruptBatch``.
+    """
+    header, body = batch.header, _body(batch, decompressed_bytes_max)
+    attributes = header.attributes & ~CODEC_MASK
+    # Twice as fast as ``_replace``, which counts where batches are small.
+    head = pack_header(*header[:5], attributes, *header[6:12], header.record_count + 1)
+    return b"".join((head, body, _SENTINEL))
 
 
 def iter_opened(header: BatchHeader, opened: bytes, first: int = 0) -> Iterator[StoredRecord]:
     """``iter_records`` for the result of ``open_batch``."""
-    previous, last = header.base_offset - 1, header.last_offset
+    previous, last = header.base_offset - 1, header.base_offset + header.last_offset_delta
     following = range(header.record_count, -1, -1)  # the number of following records, including the sentinel
     try:
         for record, left in zip(DefaultRecordBatch(opened), following, strict=True):
@@ -280,7 +288,7 @@ def _body(batch: Batch, decompressed_bytes_max: int) -> Buffer:
     """The encoded records, with plausible counts. Raises ``CorruptBatch``."""
     header = batch.header
     body: Buffer = memoryview(batch.data)[HEADER_BYTES:]
-    if len(body) + HEADER_BYTES != header.size_bytes:
+    if len(batch.data) != header.batch_length + BATCH_OVERHEAD:
         raise CorruptBatch(
             f"batch_length: says {header.size_bytes} bytes in all, there are {len(batch.data)}"
         )
@@ -292,14 +300,6 @@ def _body(batch: Batch, decompressed_bytes_max: int) -> Buffer:
     if header_bytes > _HEADER_BYTES_MIN * _HEADERS_MAX and _header_count(body) > _HEADERS_MAX:
         raise CorruptBatch(f"records: they have more than {_HEADERS_MAX} headers; send fewer per batch")
     return body
-
-
-def _readable(header: BatchHeader, body: Buffer) -> bytes:
-    """The batch again, without compression and with the sentinel at its end."""
-    attributes = header.attributes & ~CODEC_MASK
-    # Twice as fast as ``_replace``, which counts where batches are small.
-    head = pack_header((*header[:5], attributes, *header[6:12], header.record_count + 1))
-    return b"".join((head, body, _SENTINEL))
 
 
 def _body_of(opened: bytes) -> memoryview:

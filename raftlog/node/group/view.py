@@ -106,7 +106,7 @@ class GroupView:
 
     def quorum_since(self, index: Index) -> int:
         """The minimum number of voters that hold the entry committed at ``index`` in any later membership."""
-        return self._core.quorum_since(index)
+        return self._core.memberships.quorum_since(index)
 
     @property
     def is_membership_committed(self) -> bool:
@@ -138,9 +138,10 @@ class GroupView:
 
     def replicas_holding(self, index: Index) -> int:
         """The number of voters known to have fsynced all entries up to ``index``; 0 unless leader."""
-        voters = self._core.membership.voters
-        match_index = self._core.match_index
-        return len([node for node, match in match_index.items() if match >= index and node in voters])
+        voters, count = self._core.membership.voters, 0
+        for node, match in self._core.match_index.items():
+            count += match >= index and node in voters
+        return count
 
     def successor(self, candidates: Iterable[NodeId]) -> NodeId | None:
         """The candidate that is furthest, to lead after this leader; None elsewhere."""
