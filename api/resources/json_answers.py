@@ -95,7 +95,7 @@ class View:
         page, at = _Page(self.limit), int(result.offset)
         for batch in split_batches(result.data) if batches is None else batches:
             header = batch.header
-            last_offset = header.last_offset
+            last_offset = header.base_offset + header.last_offset_delta
             if header.attributes & CONTROL_BIT or last_offset < result.offset:
                 continue
             opened = b""  # nothing of a batch is held after its end

@@ -153,9 +153,21 @@ def iter_records(batch: Batch, first: int = 0) -> Iterator[StoredRecord]:
 def open_batch(batch: Batch, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """The batch without compression and with the sentinel at its end, for ``iter_opened``.
 
-    Raises ``CorruptBatch``.
+    Raises ``CorruptBatch``, also for a count that is not plausible.
     """
-    header, body = batch.header, _body(batch, decompressed_bytes_max)
+    header = batch.header
+    body: Buffer = memoryview(batch.data)[HEADER_BYTES:]
+    if len(batch.data) != header.batch_length + BATCH_OVERHEAD:
+        raise CorruptBatch(
+            f"batch_length: says {header.size_bytes} bytes in all, there are {len(batch.data)}"
+        )
+    if len(body) > 0 and header.attributes & CODEC_MASK:  # compaction leaves headers without a body
+        body = decompress(header.codec, body, bytes_max=decompressed_bytes_max)
+    if header.record_count > min(RECORD_COUNT_MAX, len(body) // _RECORD_BYTES_MIN):
+        raise CorruptBatch(f"record_count: {header.record_count} records do not fit into {len(body)} bytes")
+    header_bytes = len(body) - _RECORD_BYTES_MIN * header.record_count  # at most
+    if header_bytes > _HEADER_BYTES_MIN * _HEADERS_MAX and _header_count(body) > _HEADERS_MAX:
+        raise CorruptBatch(f"records: they have more than {_HEADERS_MAX} headers; send fewer per batch")
     attributes = header.attributes & ~CODEC_MASK
     # Twice as fast as ``_replace``, which counts where batches are small.
     head = pack_header(*header[:5], attributes, *header[6:12], header.record_count + 1)
@@ -282,24 +294,6 @@ def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
 
 def _corrupt(error: Exception) -> CorruptBatch:
     return CorruptBatch(f"records: {str(error).removeprefix(_PREFIX)}")
-
-
-def _body(batch: Batch, decompressed_bytes_max: int) -> Buffer:
-    """The encoded records, with plausible counts. Raises ``CorruptBatch``."""
-    header = batch.header
-    body: Buffer = memoryview(batch.data)[HEADER_BYTES:]
-    if len(batch.data) != header.batch_length + BATCH_OVERHEAD:
-        raise CorruptBatch(
-            f"batch_length: says {header.size_bytes} bytes in all, there are {len(batch.data)}"
-        )
-    if len(body) > 0 and header.attributes & CODEC_MASK:  # compaction leaves headers without a body
-        body = decompress(header.codec, body, bytes_max=decompressed_bytes_max)
-    if header.record_count > min(RECORD_COUNT_MAX, len(body) // _RECORD_BYTES_MIN):
-        raise CorruptBatch(f"record_count: {header.record_count} records do not fit into {len(body)} bytes")
-    header_bytes = len(body) - _RECORD_BYTES_MIN * header.record_count  # at most
-    if header_bytes > _HEADER_BYTES_MIN * _HEADERS_MAX and _header_count(body) > _HEADERS_MAX:
-        raise CorruptBatch(f"records: they have more than {_HEADERS_MAX} headers; send fewer per batch")
-    return body
 
 
 def _body_of(opened: bytes) -> memoryview:

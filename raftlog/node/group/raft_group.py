@@ -305,7 +305,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self._keep(synced.messages)
             self._step(HardStateSaved(synced.hard_state))
         self.drain()
-        self._waits.durable(self._core.durable_index)
+        self._waits.durable(self._core.writes.durable_index)
         self._note_commit_index()
         if self._transfer.whole is not None:
             self._install()
@@ -425,7 +425,7 @@ class RaftGroup(LeaderRequests[Reply]):
             if last >= before:
                 self._step(LogTruncatedPrefix(EntryId(self.log.term_at(last), last)))
 
-        return self._applier.prefix_change(first_kept, self._core.durable_index).then(forgotten)
+        return self._applier.prefix_change(first_kept, self._core.writes.durable_index).then(forgotten)
 
     def _install(self) -> None:
         """Have a snapshot that has come replace the log, if it is news; while a write is open, after it."""
@@ -483,7 +483,7 @@ class RaftGroup(LeaderRequests[Reply]):
 
     def _note_commit_index(self) -> None:
         """Never beyond what is durable here: a hint must not vouch for entries that a power loss may swap."""
-        durable_index = self._core.durable_index
+        durable_index = self._core.writes.durable_index
         self.log.note_commit_index(Index(min(self._core.commit_index, durable_index)))
         if self._applier.is_checkpoint_due:
             self._change(partial(self._applier.checkpoint_change, durable_index))
