@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from operator import attrgetter
 
 from partitions.replica.acks import Placed, acknowledged, check_count, check_in_transaction
@@ -227,7 +226,7 @@ class PartitionReplica:
     ) -> AppendReceipt:
         """Append all batches of a body, or none, and return once ``acks`` is reached.
 
-        ``client`` is the address to which new producers belong; ``led`` what the method has just returned.
+        ``client`` is the address to which new producers belong; ``led`` the group that ``led`` has returned just now.
         Raises with nothing written: ``InvalidRequest`` and its kinds, ``TopicNotFound``, ``NotLeader``,
         ``NoLeader``, ``NotEnoughReplicas``, ``OutOfOrderSequence``, ``ProducerFenced``, ``Overloaded``,
         ``QuotaExceeded``, ``StorageFull``, ``PartitionDecommissioned``, and in a transaction what
@@ -255,7 +254,7 @@ class PartitionReplica:
                         raise
                     what = "a part is stored already, and the rest is refused"
                     raise CommitUnknown(f"{what}: {refusal}") from refusal
-        durability = await acknowledged(group, placed, acks, partial(self._in_sync, group), deadline)
+        durability = await acknowledged(group, placed, acks, self.in_sync, deadline)
         if not placed.in_one_run:
             raise CommitUnknown(
                 "all is stored, but a change of leader stands in its midst: read where",
@@ -483,16 +482,13 @@ class PartitionReplica:
 
     def in_sync(self) -> frozenset[NodeId]:
         """The replicas that keep up, the leader among them; empty unless this is the leader."""
-        return self._in_sync(self.group)
+        return self.group.in_sync(self._rules.lag_records_max, self._rules.lag_ms_max)
 
     @property
     def lacks_replicas(self) -> bool:
         """Whether this replica leads and another one does not keep up."""
         serving = self._serving
         return serving.is_attached and serving.group.is_leader and len(self.in_sync()) < len(self.replicas)
-
-    def _in_sync(self, group: RaftGroup[None]) -> frozenset[NodeId]:
-        return group.in_sync(self._rules.lag_records_max, self._rules.lag_ms_max)
 
     async def _admit(self, batches: Sequence[Batch], client: str, deadline: float) -> None:
         unknown = self._in_flight.unknown(map(_HEADER, batches))

@@ -50,7 +50,7 @@ class Serving:
         return None if self._group is None else self._group.leader
 
     def led(self, group_id: GroupId) -> RaftGroup[None] | None:
-        """The group, if it is the one with this id and ``check_leads`` would return it."""
+        """The group with this id, if ``check_leads`` would return that group; otherwise None."""
         group = self._group
         is_led = group is not None and group.group_id == group_id and not self.is_deleted and group.is_leader
         return group if is_led else None
