@@ -226,7 +226,7 @@ class PartitionReplica:
     ) -> AppendReceipt:
         """Append all batches of a body, or none, and return once ``acks`` is reached.
 
-        ``client`` is the address to which new producers belong; ``led`` the group that ``led`` has returned just now.
+        ``client`` is the address to which new producers belong, ``led`` what the method ``led`` returns now.
         Raises with nothing written: ``InvalidRequest`` and its kinds, ``TopicNotFound``, ``NotLeader``,
         ``NoLeader``, ``NotEnoughReplicas``, ``OutOfOrderSequence``, ``ProducerFenced``, ``Overloaded``,
         ``QuotaExceeded``, ``StorageFull``, ``PartitionDecommissioned``, and in a transaction what
