@@ -66,10 +66,12 @@ class PlainRequest:
         "method",
         "path",
         "query_string",
+        "remote",
     )
 
     def __init__(self, client: Client, head: Head, content: WholeBody) -> None:
         self._client = client
+        self.remote = client.remote
         self.method = head.method
         self.path = head.path
         self.query_string = head.query_string
@@ -88,11 +90,6 @@ class PlainRequest:
         """The parameters of the query, which has no escapes."""
         pairs = (pair.partition("=") for pair in self.query_string.split("&"))
         return MultiDictProxy(MultiDict([(name, text) for name, _, text in pairs]))
-
-    @property
-    def remote(self) -> str | None:
-        """The client's address."""
-        return self._client.remote
 
     @property
     def can_read_body(self) -> bool:
@@ -176,9 +173,9 @@ def write_answer(transport: asyncio.Transport, response: web.Response, *, is_las
 
 def head_of(response: web.Response, size_bytes: int, *, is_last: bool) -> bytes:
     """The status line and the headers of a response, for a body of ``size_bytes``."""
-    lines = [f"HTTP/1.1 {response.status} {response.reason}"]
-    lines += [f"{name}: {value}" for name, value in response.headers.items()]
-    if response.status != 204:
+    status = response.status
+    lines = [f"HTTP/1.1 {status} {response.reason}", *map(": ".join, response.headers.items())]
+    if status != 204:
         lines.append(f"Content-Length: {size_bytes}")
     lines += [f"Date: {_DATE.text()}", f"Server: {SERVER_SOFTWARE}"]
     if is_last:

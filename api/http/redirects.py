@@ -11,13 +11,11 @@ from raftlog.types import TopicPartition
 
 
 def redirect_to_leader(call: Call, target: TopicPartition) -> web.Response | None:
-    """``None`` when this broker handles the request; a redirect to the leader for ``route=redirect``.
+    """For a request with ``route``: a redirect to the leader, ``None`` when this broker handles the request.
 
     Any broker handles a request with ``read_from=closest``. Raises ``NotLeader`` for ``route=none``,
     ``NoLeader`` when the leader is unknown.
     """
-    if "route" not in call.query:
-        return None
     route = one_of(call.query, "route", ("forward", "redirect", "none"))
     if call.query.get("read_from") == "closest":
         if route == "redirect":

@@ -59,7 +59,7 @@ _JSON_ONLY = ("limit", "format", "undecodable")
 async def fetch(call: Call) -> web.StreamResponse:
     """Records of one partition, in the media type that the client accepts."""
     _, target = call.partition()
-    if (other := redirect_to_leader(call, target)) is not None:
+    if "route" in call.query and (other := redirect_to_leader(call, target)) is not None:
         return other
     match call.media_type:
         case media_types.BATCH:

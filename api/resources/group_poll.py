@@ -12,9 +12,11 @@ import contextlib
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import asdict
 
 from api.http.bodies import read_json
 from api.http.disconnects import has_client
@@ -52,6 +54,7 @@ FENCED = (*MUST_JOIN, errors.InvalidRequest)
 BYTES_PER_PARTITION = 1 << 20
 BYTES_MAX = 4 << 20  # of one response; one more partition may exceed it
 JOIN_MS_MIN = 1_000  # also for a poll that does not wait
+_SIZE_BYTES = attrgetter("size_bytes")
 
 
 @dataclass(slots=True)
@@ -303,8 +306,11 @@ async def _records(state: _Poll) -> list[bodies.Message]:
                 del state.positions[target]  # it was removed, and the group is about to rebalance
                 continue
             state.positions[target] = page.next_offset
-            size_bytes += sum(record.size_bytes for record in page.records)
-            found += [_message(target, record) for record in page.records]
+            size_bytes += sum(map(_SIZE_BYTES, page.records))
+            found += [
+                bodies.Message(**asdict(record), topic=target.topic, partition=target.partition)
+                for record in page.records
+            ]
     if unavailable is not None and not found:
         raise unavailable
     return found
@@ -323,11 +329,6 @@ def _pass_deleted(state: _Poll, target: TopicPartition, error: OffsetOutOfRange)
     state.positions[target] = nearest
     if nearest > offset:
         state.deleted.append(wire.DeletedRange(target.topic, target.partition, offset, nearest))
-
-
-def _message(target: TopicPartition, record: bodies.FetchedRecord) -> bodies.Message:
-    fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return bodies.Message(**fields, topic=target.topic, partition=target.partition)
 
 
 async def _waited(state: _Poll) -> bool:

@@ -6,18 +6,18 @@ values, keys and headers (``json_values``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from msgspec import UNSET
 
-from api.resources.json_values import ABSENT, SHOW, Shown, headers_in_json, key_in_json
+from api.resources.json_values import ABSENT, NO_KEY, SHOW, Shown, headers_in_json, key_in_json
 from broker.listeners.answers_in_flight import Turn
 from partitions.values import FetchResult
 from raftlog.errors import CorruptBatch, UndecodableBatch
-from raftlog.records.batch import Batch, split_batches
+from raftlog.records.batch import APPEND_TIME_BIT, CONTROL_BIT, Batch, split_batches
 from raftlog.records.reader import RECORD_MEMORY_BYTES, StoredRecord, iter_opened, open_batch, opens_fast
 from raftlog.records.record_checksum import record_crc
 from raftlog.records.tags import TagSelection
@@ -47,22 +47,20 @@ class _Page:
     def __init__(self, limit: int) -> None:
         self.records: list[bodies.FetchedRecord] = []
         self.skipped: list[bodies.SkippedRange] = []
+        self.is_full = False
         self._limit = limit
         self._size_bytes = 0
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.records) == self._limit or self._size_bytes > PAGE_BYTES_MAX
 
     def add(self, record: bodies.FetchedRecord) -> None:
         self.records.append(record)
         self._size_bytes += RECORD_MEMORY_BYTES + record.size_bytes + len(memoryview(record.value))
+        self.is_full = len(self.records) == self._limit or self._size_bytes > PAGE_BYTES_MAX
 
     def taken(self, next_offset: int, opened: bytes = b"") -> Page:
         """The complete page; only its reader holds it from now on."""
         open_bytes = len(opened) + self.records[-1].size_bytes if opened else 0
         page = Page(self.records, next_offset, self.skipped, open_bytes)
-        self.records, self.skipped, self._size_bytes = [], [], 0
+        self.records, self.skipped, self._size_bytes, self.is_full = [], [], 0, False
         return page
 
 
@@ -78,44 +76,49 @@ class View:
 
     async def page(self, result: FetchResult, turn: Turn) -> Page:
         """The first page."""
-        return await self.next_page(self.pages(result), result, turn)
+        batches = split_batches(result.data)
+        is_short = opens_fast(batches, records_max=SHOWN_ON_LOOP_MAX)
+        return await turn.computed(partial(next, self.pages(result, batches)), is_short=is_short)
 
     async def next_page(self, pages: Iterator[Page], result: FetchResult, turn: Turn) -> Page:
         """The next of ``pages``, built on a thread if that takes long."""
         return await turn.computed(partial(next, pages), is_short=is_shown_fast(result))
 
-    def pages(self, result: FetchResult) -> Iterator[Page]:
+    def pages(self, result: FetchResult, batches: Sequence[Batch] | None = None) -> Iterator[Page]:
         """The user records of a fetch, at least one page; none takes much more than ``PAGE_BYTES_MAX``.
 
+        ``batches`` are those of the fetch, if the caller has them.
         Raises ``InvalidRecord`` for a value that is not of the ``format``. Raises ``UndecodableBatch`` after
         the page of the records that precede the damage.
         """
         show = SHOW[self.format]
         page, at = _Page(self.limit), int(result.offset)
-        for batch in split_batches(result.data):
-            if batch.header.is_control or batch.last_offset < result.offset:
+        for batch in split_batches(result.data) if batches is None else batches:
+            header = batch.header
+            last_offset = header.base_offset + header.last_offset_delta
+            if header.attributes & CONTROL_BIT or last_offset < result.offset:
                 continue
             opened = b""  # nothing of a batch is held after its end
             if page.is_full:
                 yield page.taken(at)
             kind: Literal["LogAppendTime", "CreateTime"] = (
-                "LogAppendTime" if batch.header.is_append_time else "CreateTime"
+                "LogAppendTime" if header.attributes & APPEND_TIME_BIT else "CreateTime"
             )
             try:
                 opened = open_batch(batch)
-                for stored in iter_opened(batch.header, opened, result.offset):
+                for stored in iter_opened(header, opened, result.offset):
                     if self.wanted is not None and not self.wanted.matches(stored.headers):
                         at = stored.offset + 1
                         continue
-                    page.add(_fetched(stored, kind, batch.header.crc, show))
+                    page.add(_fetched(stored, kind, header.crc, show))
                     at = stored.offset + 1
                     del stored
-                    if page.is_full and at <= batch.last_offset:
+                    if page.is_full and at <= last_offset:
                         yield page.taken(at, opened)
             except CorruptBatch as error:
                 at = max(at, batch.base_offset)
                 if self.skips_undecodable:
-                    page.skipped.append(bodies.SkippedRange(at, batch.last_offset + 1))
+                    page.skipped.append(bodies.SkippedRange(at, last_offset + 1))
                     continue
                 if page.records:
                     yield page.taken(at)
@@ -145,7 +148,7 @@ def _fetched(
     show: Callable[[bytes, int], Shown],
 ) -> bodies.FetchedRecord:
     value, encoding = ABSENT if stored.value is None else show(stored.value, stored.offset)
-    key, key_encoding = key_in_json(stored.key)
+    key, key_encoding = NO_KEY if stored.key is None else key_in_json(stored.key)
     headers, tags, raw = headers_in_json(stored.headers) if stored.headers else ({}, [], UNSET)
     return bodies.FetchedRecord(
         offset=stored.offset,

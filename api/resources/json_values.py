@@ -26,10 +26,14 @@ Shown = tuple[msgspec.Raw, bodies.Encoding]
 ABSENT: Shown = (msgspec.Raw(b"null"), "utf8")
 
 
-def key_in_json(key: bytes | None) -> tuple[str | None, Literal["base64"] | UnsetType]:
+ShownKey = tuple[str | None, Literal["base64"] | UnsetType]
+NO_KEY: ShownKey = (None, UNSET)
+
+
+def key_in_json(key: bytes | None) -> ShownKey:
     """A key as a string, and its encoding if not UTF-8."""
     if key is None:
-        return None, UNSET
+        return NO_KEY
     try:
         return key.decode(), UNSET
     except UnicodeDecodeError:
@@ -98,9 +102,7 @@ def _joined(parts: Iterable[bytes]) -> msgspec.Raw:
 
 
 def _grows(value: bytes) -> bool:
-    """True for long text that JSON escapes would make much longer."""
-    if len(value) <= ESCAPED_BYTES_MAX:
-        return False
+    """True for text that JSON escapes would make much longer."""
     steps = range(0, len(value), STEP_BYTES)
     return (
         sum(len(value[at : at + STEP_BYTES].translate(None, _ESCAPED)) for at in steps) < len(value) * 7 // 8
@@ -108,7 +110,7 @@ def _grows(value: bytes) -> bool:
 
 
 def _as_utf8(value: bytes, offset: int) -> Shown:
-    if _grows(value):
+    if len(value) > ESCAPED_BYTES_MAX and _grows(value):
         raise _not_in("text without many escapes in JSON", offset)
     try:
         return _as_string(value.decode())
@@ -131,7 +133,7 @@ def as_it_looks(value: bytes, _offset: int) -> Shown:
 
     Long text with many control characters is base64, too: each takes six bytes in JSON.
     """
-    if _grows(value):
+    if len(value) > ESCAPED_BYTES_MAX and _grows(value):
         return _as_base64(value, 0)
     try:
         text = value.decode()

@@ -31,7 +31,7 @@ from raftlog.wire.limits import KEYED_RECORDS_MAX
 async def produce_to_partition(call: Call) -> web.StreamResponse:
     """Records or batches for one partition."""
     topic, target = call.partition()
-    if (other := redirect_to_leader(call, target)) is not None:
+    if "route" in call.query and (other := redirect_to_leader(call, target)) is not None:
         return other
     if parameters.media_type_of(call.request) == media_types.BATCH:
         return await produce_batches(call, target)

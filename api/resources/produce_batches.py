@@ -20,7 +20,8 @@ from raftlog.wire import bodies, headers
 async def produce_batches(call: Call, target: TopicPartition) -> web.Response:
     """Append the batches of the body. Raises ``InvalidRequest`` and the errors of an append."""
     acks, timeout_ms, call.capped, producer = call.from_head(batch_terms)
-    with call.admission.bodies.hold(client_of(call.request), 0) as held:
+    client = client_of(call.request)
+    with call.admission.bodies.hold(client, 0) as held:
         body = await read_body(call.request, held, call.services.limits)
         if not body:
             raise InvalidRequest("the body is empty; send at least one batch", field="body")
@@ -30,7 +31,7 @@ async def produce_batches(call: Call, target: TopicPartition) -> web.Response:
             acks=acks,
             timeout_ms=timeout_ms,
             transactional_id=None if producer is None else _transaction_of(producer, body),
-            client=client_of(call.request),
+            client=client,
         )
     if acks.kind is AcksKind.NONE:
         return json_response(bodies.Accepted(receipt.record_count), 202)

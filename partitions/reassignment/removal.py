@@ -77,7 +77,7 @@ class PartitionRemover:
 
     async def _look(self, topic: TopicInfo, partition: PartitionInfo) -> None:
         replica = self._replicas.get((topic.name, partition.partition))
-        if replica is None or not replica.leads(partition.group_id):
+        if replica is None or replica.led(partition.group_id) is None:
             return
         try:
             if replica.must_settle_seal:

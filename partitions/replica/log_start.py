@@ -14,7 +14,7 @@ import struct
 from typing import Final
 
 from raftlog.errors import InvariantViolated
-from raftlog.records.batch import Batch
+from raftlog.records.batch import CONTROL_BIT, Batch
 from raftlog.records.control import log_start_in
 from raftlog.types import Index, Offset
 
@@ -32,8 +32,8 @@ class LogStart:
     def apply(self, entry: Batch) -> None:
         """Take in one committed batch."""
         header = entry.header
-        if not header.is_control:  # nearly always
-            self.newest_record = Index(header.last_offset)
+        if not header.attributes & CONTROL_BIT:  # nearly always
+            self.newest_record = Index(header.base_offset + header.last_offset_delta)
             return
         found = log_start_in(entry)
         if found is not None:

@@ -368,9 +368,8 @@ class Reads:
                 if isinstance(error, LogCorrupt | OSError):
                     raise serving.damaged(error) from error
                 raise
-            serving.check_serves()  # a thread may have taken its time
-            if serving.group.term == term:  # what it knew of the log start, it still knows
-                return found
+            if serving.check_serves().term == term:  # what it knew of the log start, it still knows
+                return found  # though a thread may have taken its time
 
     async def _reached(self, min_offset: Offset, deadline: float) -> None:
         """Return once all records below an offset are known to be committed; raise if that takes too long."""

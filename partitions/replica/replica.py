@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from operator import attrgetter
 
 from partitions.replica.acks import Placed, acknowledged, check_count, check_in_transaction
 from partitions.replica.archiving import Archiving
@@ -57,7 +57,10 @@ from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.control import Archived, Marker, Seal, marker_batch
 from raftlog.records.reader import read_records
-from raftlog.types import GroupId, Index, NodeId, Offset, Term, TopicPartition
+from raftlog.types import Index, NodeId, Offset, Term, TopicPartition
+
+_HEADER = attrgetter("header")
+_PRODUCER_ID = attrgetter("header.producer_id")
 
 
 class PartitionReplica:
@@ -94,6 +97,7 @@ class PartitionReplica:
         self._hear = hear
         self._held_back = HeldBack(clock)
         self._serving = Serving(target)
+        self.led = self._serving.led
         self._checking = asyncio.Lock()  # first come, first served
         self._reads = Reads(self._serving, self.machine)
         self._bounded_reads = BoundedReads(self._serving, self.machine, self._reads.waiters)
@@ -116,10 +120,6 @@ class PartitionReplica:
     def leader(self) -> NodeId | None:
         """The leader as far as this replica knows; None too until a group has been attached."""
         return self._serving.leader
-
-    def leads(self, group_id: GroupId) -> bool:
-        """Whether this is a replica of that Raft group, and leads it in its own eyes."""
-        return self._serving.leads(group_id)
 
     @property
     def high_watermark(self) -> Offset:
@@ -222,10 +222,11 @@ class PartitionReplica:
         timeout_ms: int,
         transactional_id: str | None = None,
         client: str = "",
+        led: RaftGroup[None] | None = None,
     ) -> AppendReceipt:
         """Append all batches of a body, or none, and return once ``acks`` is reached.
 
-        ``client`` is the address to which new producers belong.
+        ``client`` is the address to which new producers belong, ``led`` what the method ``led`` returns now.
         Raises with nothing written: ``InvalidRequest`` and its kinds, ``TopicNotFound``, ``NotLeader``,
         ``NoLeader``, ``NotEnoughReplicas``, ``OutOfOrderSequence``, ``ProducerFenced``, ``Overloaded``,
         ``QuotaExceeded``, ``StorageFull``, ``PartitionDecommissioned``, and in a transaction what
@@ -236,7 +237,7 @@ class PartitionReplica:
         if transactional_id is not None:
             check_in_transaction(acks)
         self._check_of_users("write to another")
-        group = self._serving.check_leads()
+        group = led or self._serving.check_leads()
         placed: Placed | None = None
         while placed is None:
             rules = self._rules
@@ -253,7 +254,7 @@ class PartitionReplica:
                         raise
                     what = "a part is stored already, and the rest is refused"
                     raise CommitUnknown(f"{what}: {refusal}") from refusal
-        durability = await acknowledged(group, placed, acks, partial(self._in_sync, group), deadline)
+        durability = await acknowledged(group, placed, acks, self.in_sync, deadline)
         if not placed.in_one_run:
             raise CommitUnknown(
                 "all is stored, but a change of leader stands in its midst: read where",
@@ -287,7 +288,7 @@ class PartitionReplica:
         else:
             async with self._checking:  # none overtakes another that takes longer to check
                 await self._rules.check_records(batches)
-        if transactional_id is not None or max([batch.header.producer_id for batch in batches]) >= 0:
+        if transactional_id is not None or max(map(_PRODUCER_ID, batches)) >= 0:
             await self._serving.ready(deadline)
             await self._admit(batches, client, deadline)
             await self._join(batches, transactional_id, deadline)
@@ -481,7 +482,7 @@ class PartitionReplica:
 
     def in_sync(self) -> frozenset[NodeId]:
         """The replicas that keep up, the leader among them; empty unless this is the leader."""
-        return self._in_sync(self.group)
+        return self.group.in_sync(self._rules.lag_records_max, self._rules.lag_ms_max)
 
     @property
     def lacks_replicas(self) -> bool:
@@ -489,11 +490,8 @@ class PartitionReplica:
         serving = self._serving
         return serving.is_attached and serving.group.is_leader and len(self.in_sync()) < len(self.replicas)
 
-    def _in_sync(self, group: RaftGroup[None]) -> frozenset[NodeId]:
-        return group.in_sync(self._rules.lag_records_max, self._rules.lag_ms_max)
-
     async def _admit(self, batches: Sequence[Batch], client: str, deadline: float) -> None:
-        unknown = self._in_flight.unknown(batch.header for batch in batches)
+        unknown = self._in_flight.unknown(map(_HEADER, batches))
         if unknown and self._admission is not None:
             left_s = deadline - asyncio.get_running_loop().time()
             await self._admission.admit(unknown, left_s * 1000, client)
@@ -501,7 +499,7 @@ class PartitionReplica:
 
     async def _join(self, batches: Sequence[Batch], transactional_id: str | None, deadline: float) -> None:
         """Let the transaction of these batches join, if they have one and it has not."""
-        headers = [batch.header for batch in batches]
+        headers = [*map(_HEADER, batches)]
         transaction = self._participant.transaction_of(headers, transactional_id)
         if transaction is None:
             return
@@ -517,7 +515,7 @@ class PartitionReplica:
 
     def _place(self, group: RaftGroup[None], batches: Sequence[Batch]) -> Placed:
         """Judge the sequences and append, in one go: no other request may come in between."""
-        headers = [batch.header for batch in batches]
+        headers = [*map(_HEADER, batches)]
         known = self._in_flight.check(headers)
         if isinstance(known, Known):
             return self._placed_before(known)
@@ -587,7 +585,8 @@ class PartitionReplica:
             raise InvalidRequest(f"topic {self.target.topic} is the system's own; {else_}", field="topic")
 
     def _check_health(self, group: RaftGroup[None]) -> None:
-        healthy, wanted = len(self._in_sync(group)), self._rules.in_sync_min
+        healthy = len(group.keeping_up(self._rules.lag_records_max, self._rules.lag_ms_max))
+        wanted = self._rules.in_sync_min
         if healthy < wanted:
             raise NotEnoughReplicas(
                 f"{healthy} of {len(self.replicas)} replicas of {self.target} are in sync, "

@@ -33,6 +33,7 @@ class Sealing:
         self._wanted = OPEN  # as the metadata here says
         self._writable = serving.target.partition  # partitions of the topic that take records
         self._proposal: Proposal[None] | None = None
+        self._knows_earlier = False  # all seals of earlier leaders, in this leader epoch
 
     def want(self, seal: Seal, writable: int) -> None:
         """The metadata is newer."""
@@ -51,7 +52,7 @@ class Sealing:
         open once its log says so: behind a seal no batch may be on its way.
         """
         is_sealed = self._state.newest.is_sealed or (self._is_newer and self._wanted.is_sealed)
-        if is_sealed or self._is_being_written or not self._knows_all:
+        if is_sealed or self._is_being_written or not (self._knows_earlier or self._knows_all()):
             target = self._serving.target
             writable = min(self._writable, target.partition)
             raise PartitionDecommissioned(
@@ -88,6 +89,7 @@ class Sealing:
     def new_epoch(self) -> None:
         """Only the log knows what becomes of what was proposed."""
         self._proposal = None
+        self._knows_earlier = False
 
     @property
     def _is_newer(self) -> bool:
@@ -97,10 +99,13 @@ class Sealing:
     def _is_being_written(self) -> bool:
         return self._proposal is not None and not self._proposal.outcome.done()
 
-    @property
     def _knows_all(self) -> bool:
-        """Whether no entry that this leader has not applied yet can be a seal."""
+        """Whether no entry that this leader has not applied yet can be a seal.
+
+        A leader that is ready stays so in its epoch: only it writes entries, so the answer is kept.
+        """
         if self._serving.is_ready:
+            self._knows_earlier = True
             return True
         rest = self._serving.group.unapplied
         return rest is not None and all(seal_in(batch) is None for batch in rest)

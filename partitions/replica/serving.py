@@ -49,10 +49,11 @@ class Serving:
         """The leader, as far as it is known here."""
         return None if self._group is None else self._group.leader
 
-    def leads(self, group_id: GroupId) -> bool:
-        """Whether its group is this one, and led from here as far as it knows."""
+    def led(self, group_id: GroupId) -> RaftGroup[None] | None:
+        """The group with this id, if ``check_leads`` would return that group; otherwise None."""
         group = self._group
-        return group is not None and group.is_leader and group.group_id == group_id
+        is_led = group is not None and group.group_id == group_id and not self.is_deleted and group.is_leader
+        return group if is_led else None
 
     @property
     def is_ready(self) -> bool:

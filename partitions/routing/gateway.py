@@ -56,6 +56,7 @@ from raftlog.errors import (
     TopicNotFound,
 )
 from raftlog.node.deadline import deadline_in, ms_until
+from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.leader_search import (
     PATIENCE_S,
     UNANSWERED,
@@ -156,11 +157,16 @@ class Gateway:
             answer, _ = await self.relay.call(node, rpc.APPEND, head, buffers, timeout_ms=left_ms + GRACE_MS)
             return decode_body(answer, AppendReceipt)
 
-        def ask_here(replica: PartitionReplica) -> Awaitable[AppendReceipt]:
+        def ask_here(replica: PartitionReplica, led: RaftGroup[None]) -> Awaitable[AppendReceipt]:
             nonlocal is_repeated
             is_repeated = True
             return replica.append(
-                buffers, acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id, client=client
+                buffers,
+                acks=acks,
+                timeout_ms=timeout_ms,
+                transactional_id=transactional_id,
+                client=client,
+                led=led,
             )
 
         def is_repeatable() -> bool:
@@ -234,7 +240,7 @@ class Gateway:
             )
             return decode_body(answer, rpc.Fetched).with_data(data)
 
-        def ask_here(replica: PartitionReplica) -> Awaitable[FetchResult]:
+        def ask_here(replica: PartitionReplica, _: RaftGroup[None]) -> Awaitable[FetchResult]:
             return replica.fetch(
                 replace(request, wait_ms=ms_until(end, at_least=0)) if request.wait_ms else request
             )
@@ -318,7 +324,7 @@ class Gateway:
         ask: Ask[Answer],
         deadline: float,
         is_repeatable: Callable[[], bool] | None,
-        ask_here: Callable[[PartitionReplica], Awaitable[Answer]] | None = None,
+        ask_here: Callable[[PartitionReplica, RaftGroup[None]], Awaitable[Answer]] | None = None,
     ) -> Answer:
         """Ask the leader of a partition; see ``LeaderSearch.ask``.
 
@@ -329,10 +335,11 @@ class Gateway:
         info = topics.partition_here(target) or await topics.partition(target)
         refused: Refused | None = None
         replica = self.local.replicas.get((target.topic, target.partition))
-        if ask_here is not None and replica is not None and replica.leads(info.group_id):
+        led = None if ask_here is None or replica is None else replica.led(info.group_id)
+        if ask_here is not None and replica is not None and led is not None:
             asked_at = asyncio.get_running_loop().time()
             try:
-                return await ask_here(replica)
+                return await ask_here(replica, led)
             except UNANSWERED as refusal:
                 refused = Refused(self._node_id, asked_at, refusal)
             except MISSING:

@@ -25,14 +25,15 @@ class Appends:
 
     def send(self, now: int, heartbeat_round: int) -> None:
         """Send each peer what is due, as far as its appends in flight allow."""
-        settings = self._member.settings
+        settings, log_end = self._member.settings, self._member.terms.last_index
         in_flight_max = settings.appends_in_flight_max
         for peer, progress in self._peers.progress.items():
-            last = self.last_for(peer)
             if progress.probe_is_due and self._replicate(peer, progress, Index(progress.next_index - 1), now):
                 progress.probe_sent(now)
-            if progress.may_send(last, in_flight_max) and self._replicate(peer, progress, last, now):
-                progress.sent(last, now)
+            if progress.next_index <= log_end:
+                last = self.last_for(peer)
+                if progress.may_send(last, in_flight_max) and self._replicate(peer, progress, last, now):
+                    progress.sent(last, now)
             if settings.announces_commits:
                 self._announce_commit(peer, progress, heartbeat_round)
 
@@ -42,7 +43,10 @@ class Appends:
         return (
             progress.probe_is_due
             or settings.announces_commits
-            or progress.may_send(self.last_for(peer), settings.appends_in_flight_max)
+            or (
+                progress.next_index <= self._member.terms.last_index
+                and progress.may_send(self.last_for(peer), settings.appends_in_flight_max)
+            )
         )
 
     def last_for(self, peer: NodeId) -> Index:

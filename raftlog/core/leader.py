@@ -234,12 +234,13 @@ class Leader(RoleState):
 
     def receive_append_reply(self, sender: NodeId, reply: AppendReply) -> Role | None:
         """Learn up to where a follower's log is equal, or where to probe next."""
-        progress = self._peers.heard(sender, reply.rejoining, self._now, self._round + 1)
+        progress, last_index = self._peers.progress.get(sender), self._member.terms.last_index
         if progress is None:
             return None
+        progress.heard(reply.rejoining, self._now, self._round + 1, last_index)
         change = None
         if reply.accepted:
-            if reply.match_index > self._member.terms.last_index:
+            if reply.match_index > last_index:
                 return None
             if progress.accepted(reply.match_index, self._now):
                 self._mark_active()
@@ -261,10 +262,10 @@ class Leader(RoleState):
 
     def receive_heartbeat_reply(self, sender: NodeId, reply: HeartbeatReply) -> None:
         """Learn which round a follower has echoed, and probe if it has stalled."""
-        now = self._now
-        progress = self._peers.heard(sender, reply.rejoining, now, self._round + 1)
+        now, progress = self._now, self._peers.progress.get(sender)
         if progress is None:
             return
+        progress.heard(reply.rejoining, now, self._round + 1, self._member.terms.last_index)
         if progress.echoed(reply.round) and self._reads:
             self._confirm_reads()
         if self._peers.any_rejoins:

@@ -53,17 +53,6 @@ class Peers:
             if peer in nodes and progress.is_heard and not progress.rejoining
         }
 
-    def heard(self, peer: NodeId, rejoining: int, now: int, next_round: int) -> Progress | None:
-        """Note a reply and its incarnation; return the peer's progress, None if it is no member.
-
-        The log of a replica that rejoins may end before what it had acknowledged, so it is probed again.
-        """
-        progress = self.progress.get(peer)
-        if progress is None:
-            return None
-        progress.heard(rejoining, now, next_round, self._member.terms.last_index)
-        return progress
-
     @property
     def rejoining(self) -> dict[NodeId, frozenset[NodeId]]:
         """Peers that rejoin, each with the voters that have not confirmed this leader for it."""

@@ -77,7 +77,10 @@ class Progress:
     # Contact
 
     def heard(self, rejoining: int, now: int, next_round: int, last: Index) -> None:
-        """A reply of this incarnation has come; a log that rejoins may end before what it acknowledged."""
+        """A reply of this incarnation has come.
+
+        The log of a replica that rejoins may end before what it had acknowledged, so it is probed again.
+        """
         if rejoining and rejoining != self.rejoining:
             self._rejoin(next_round, Index(last + 1))
         self.rejoining = rejoining

@@ -46,7 +46,7 @@ class Raft(Member):
         """Start as a follower in the restored term; ``rng`` draws election timeouts and incarnations."""
         super().__init__(settings, restored, rng)
         self._become(Follower(self, None))
-        self._told = self._role_now()
+        self._told = (self.role, self.term, self._role.leader)
         # Each handler takes exactly the type that is its key.
         self._steps: dict[type[Input], Callable[[Any], None]] = {
             inputs.Tick: self._tick,
@@ -93,7 +93,7 @@ class Raft(Member):
         if not self.has_news:
             return None
         self._role.gather()
-        now = self._role_now()
+        now = (self.role, self.term, self._role.leader)
         if now == self._told:
             return self.gathered(None)
         self._told = now
@@ -123,10 +123,6 @@ class Raft(Member):
     def membership_at(self, index: Index) -> Membership:
         """The membership in force at ``index``: a snapshot there must keep it."""
         return self.memberships.at(index)
-
-    def quorum_since(self, index: Index) -> int:
-        """The minimum number of voters that hold the entry committed at ``index``; see ``Memberships``."""
-        return self.memberships.quorum_since(index)
 
     @property
     def leader(self) -> NodeId | None:
@@ -338,9 +334,6 @@ class Raft(Member):
 
     def _become(self, state: RoleState) -> None:
         self._role, self.role = state, state.role
-
-    def _role_now(self) -> tuple[Role, Term, NodeId | None]:
-        return (self.role, self.term, self._role.leader)
 
     def _unquiesce(self, event: Input) -> bool:
         """Restart the timers of a quiescent member, unless the input changes nothing for it."""

@@ -73,7 +73,7 @@ class ClusterTime:
         wall_ms, own = self._clock.wall_ms(), self._own
         if own is None or own.reading.time_ms == UNKNOWN_MS:
             return wall_ms
-        expected_ms = _advanced(own.reading.time_ms, own.at_s, self.monotonic())
+        expected_ms = own.reading.time_ms + round((self.monotonic() - own.at_s) * 1000)
         if abs(wall_ms - expected_ms) <= self._bounds.jump_ms_max:
             return wall_ms
         return expected_ms

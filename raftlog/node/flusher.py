@@ -84,12 +84,16 @@ class Flusher:
             while self._dirty:
                 owners, self._dirty = self._dirty, {}
                 taken: list[tuple[Flushed, DiskWork | None]] = []
+                syncs: list[DiskWork] = []
                 for owner in owners:
                     if owner in self._beside:
                         self._beside[owner] = True
-                    elif not self._is_set_aside(owner, work := owner.begin_sync()):
+                    elif isinstance(work := owner.begin_sync(), LogChange) and work.is_long:
+                        self._set_aside(owner, work)
+                    else:
                         taken.append((owner, work))
-                syncs = [sync for _, sync in taken if sync is not None]
+                        if work is not None:
+                            syncs.append(work)
                 if syncs:
                     self._began_s = asyncio.get_running_loop().time()
                     self._run_syncs(syncs, partial(self._round_ended, taken))
@@ -137,15 +141,12 @@ class Flusher:
             self._on_fatal(error)
         self._wake_idlers()
 
-    def _is_set_aside(self, owner: Flushed, work: DiskWork | None) -> bool:
-        """Whether it takes long, and runs beside the rounds."""
-        if not (isinstance(work, LogChange) and work.is_long):
-            return False
+    def _set_aside(self, owner: Flushed, work: LogChange) -> None:
+        """Run a change that takes long beside the rounds."""
         self._beside[owner] = False
         task = asyncio.get_running_loop().create_task(self._run_beside(owner, work))
         self._long.add(task)
         task.add_done_callback(self._long_ended)
-        return True
 
     async def _run_beside(self, owner: Flushed, work: DiskWork) -> None:
         async with self._long_places:

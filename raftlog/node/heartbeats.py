@@ -21,27 +21,27 @@ class Heartbeats:
         self._transport = transport
         self._heartbeats: dict[NodeId, list[tuple[GroupId, Heartbeat]]] = {}
         self._replies: dict[NodeId, list[tuple[GroupId, HeartbeatReply]]] = {}
-
-    @property
-    def are_due(self) -> bool:
-        """Whether any wait."""
-        return bool(self._heartbeats or self._replies)
+        self.are_due = False  # whether any wait
 
     def add(self, group: GroupId, to: NodeId, heartbeat: Heartbeat) -> None:
         """Put a heartbeat into the next frame for this peer."""
         self._heartbeats.setdefault(to, []).append((group, heartbeat))
+        self.are_due = True
 
     def add_reply(self, group: GroupId, to: NodeId, reply: HeartbeatReply) -> None:
         """Put a reply into the next frame of replies for this peer."""
         self._replies.setdefault(to, []).append((group, reply))
+        self.are_due = True
 
     def greet(self, peers: Iterable[NodeId]) -> None:
         """Each of these gets a frame, if only an empty one: it says that this broker runs."""
         for peer in peers:
             self._heartbeats.setdefault(peer, [])
+            self.are_due = True
 
     def send(self, clock: Callable[[], ClockReading], *, declines_leadership: bool) -> None:
         """Let all leave; the clock is read only if heartbeats are among them."""
+        self.are_due = False
         if self._heartbeats:
             heartbeats, self._heartbeats = self._heartbeats, {}
             reading = clock()

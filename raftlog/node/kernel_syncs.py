@@ -33,7 +33,10 @@ class KernelSyncs:
             self._loop = loop
             loop.add_reader(self._aio.eventfd, self._aio.deliver)
         this_round = _MixedRound(len(works), ended)
-        others = [number for number, work in enumerate(works) if not self._is_begun(work, number, this_round)]
+        others = []
+        for number, work in enumerate(works):
+            if not self._is_begun(work, number, this_round):
+                others.append(number)
         if others:
             self._threads([works[number] for number in others], partial(this_round.others_ended, others))
 

@@ -83,10 +83,13 @@ class PeerWatch:
 
     def heard(self, peer: NodeId) -> bool:
         """A frame has come from it; whether it was unreachable before."""
-        before, self._heard[peer] = self._heard.get(peer), self.ticks
+        ticks, before = self.ticks, self._heard.get(peer)
+        if before == ticks:  # nearly always
+            return False
+        self._heard[peer] = ticks
         if before is None:
             return True
-        self._note_gap(peer, self.ticks - before)
+        self._note_gap(peer, ticks - before)
         return False
 
     def fell_silent(self, peer: NodeId) -> None:

@@ -44,6 +44,7 @@ NO_TIMESTAMP = -1
 NO_EPOCH = -1  # of a leader, before there is one
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+pack_header = _HEADER.pack  # the 61 bytes of the fields of ``BatchHeader``
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _ATTRIBUTES = struct.Struct(">h")
@@ -366,14 +367,9 @@ def unstamped(data: Buffer) -> Buffer:
 def encode_batch(header: BatchHeader, body: Buffer) -> bytes:
     """A batch of these fields and this encoded body; computes its length and checksum."""
     length = HEADER_BYTES - BATCH_OVERHEAD + len(body)
-    unsigned = pack_header(header._replace(batch_length=length))
+    unsigned = pack_header(*header._replace(batch_length=length))
     crc = crc32c(body, crc32c(unsigned[CHECKSUM_START:]), _NEVER_RELEASE_GIL)
     return b"".join((unsigned[:17], _CHECKSUM.pack(crc), unsigned[CHECKSUM_START:], body))
-
-
-def pack_header(header: Sequence[int]) -> bytes:
-    """The 61 bytes of these fields, in the order of ``BatchHeader``."""
-    return _HEADER.pack(*header)
 
 
 def checksum(data: Buffer) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, repeat, tee
 from operator import attrgetter, lt
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecord, DefaultRecordBatch
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from raftlog.errors import CorruptBatch, InvalidRecord
 from raftlog.records.batch import (
+    BATCH_OVERHEAD,
     CODEC_MASK,
     HEADER_BYTES,
     NO_TIMESTAMP,
@@ -150,20 +151,41 @@ def iter_records(batch: Batch, first: int = 0) -> Iterator[StoredRecord]:
 
 
 def open_batch(batch: Batch, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """The batch without compression, for ``iter_opened``. Raises ``CorruptBatch``."""
-    return _readable(batch.header, _body(batch, decompressed_bytes_max))
+    """The batch without compression and with the sentinel at its end, for ``iter_opened``.
+
+    Raises ``CorruptBatch``, also for a count that is not plausible.
+    """
+    header = batch.header
+    body: Buffer = memoryview(batch.data)[HEADER_BYTES:]
+    if len(batch.data) != header.batch_length + BATCH_OVERHEAD:
+        raise CorruptBatch(
+            f"batch_length: says {header.size_bytes} bytes in all, there are {len(batch.data)}"
+        )
+    if len(body) > 0 and header.attributes & CODEC_MASK:  # compaction leaves headers without a body
+        body = decompress(header.codec, body, bytes_max=decompressed_bytes_max)
+    if header.record_count > min(RECORD_COUNT_MAX, len(body) // _RECORD_BYTES_MIN):
+        raise CorruptBatch(f"record_count: {header.record_count} records do not fit into {len(body)} bytes")
+    header_bytes = len(body) - _RECORD_BYTES_MIN * header.record_count  # at most
+    if header_bytes > _HEADER_BYTES_MIN * _HEADERS_MAX and _header_count(body) > _HEADERS_MAX:
+        raise CorruptBatch(f"records: they have more than {_HEADERS_MAX} headers; send fewer per batch")
+    attributes = header.attributes & ~CODEC_MASK
+    # Twice as fast as ``_replace``, which counts where batches are small.
+    head = pack_header(*header[:5], attributes, *header[6:12], header.record_count + 1)
+    return b"".join((head, body, _SENTINEL))
 
 
 def iter_opened(header: BatchHeader, opened: bytes, first: int = 0) -> Iterator[StoredRecord]:
     """``iter_records`` for the result of ``open_batch``."""
-    previous = header.base_offset - 1
+    previous, last = header.base_offset - 1, header.base_offset + header.last_offset_delta
     following = range(header.record_count, -1, -1)  # the number of following records, including the sentinel
     try:
         for record, left in zip(DefaultRecordBatch(opened), following, strict=True):
             if not left:
-                _check_sentinel(header, _fields(record))
+                _check_sentinel(header, record)
                 return
-            previous = _checked_offset(header, previous, record.offset)
+            if not previous < record.offset <= last:
+                _refuse_offset(header, previous, record.offset)
+            previous = record.offset
             if previous >= first:
                 yield _fields(record)
     except _UNREADABLE as error:
@@ -196,7 +218,7 @@ def check_records(batch: Batch, *, requires_keys: bool = False) -> int:
     except MemoryError:
         _check_lengths(opened)
         raise
-    _check_sentinel(header, _fields(sentinel))
+    _check_sentinel(header, sentinel)
     offsets = [offset for offset, _ in found] if requires_keys else found
     if offsets != list(range(header.base_offset, header.last_offset + 1)):
         raise CorruptBatch(f"records: their offsets must count from 0 to {header.last_offset_delta}")
@@ -272,32 +294,6 @@ def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
 
 def _corrupt(error: Exception) -> CorruptBatch:
     return CorruptBatch(f"records: {str(error).removeprefix(_PREFIX)}")
-
-
-def _body(batch: Batch, decompressed_bytes_max: int) -> Buffer:
-    """The encoded records, with plausible counts. Raises ``CorruptBatch``."""
-    header = batch.header
-    body: Buffer = memoryview(batch.data)[HEADER_BYTES:]
-    if len(body) + HEADER_BYTES != header.size_bytes:
-        raise CorruptBatch(
-            f"batch_length: says {header.size_bytes} bytes in all, there are {len(batch.data)}"
-        )
-    if len(body) > 0:  # compaction leaves headers without a body, whatever their codec
-        body = decompress(header.codec, body, bytes_max=decompressed_bytes_max)
-    if header.record_count > min(RECORD_COUNT_MAX, len(body) // _RECORD_BYTES_MIN):
-        raise CorruptBatch(f"record_count: {header.record_count} records do not fit into {len(body)} bytes")
-    header_bytes = len(body) - _RECORD_BYTES_MIN * header.record_count  # at most
-    if header_bytes > _HEADER_BYTES_MIN * _HEADERS_MAX and _header_count(body) > _HEADERS_MAX:
-        raise CorruptBatch(f"records: they have more than {_HEADERS_MAX} headers; send fewer per batch")
-    return body
-
-
-def _readable(header: BatchHeader, body: Buffer) -> bytes:
-    """The batch again, without compression and with the sentinel at its end."""
-    attributes = header.attributes & ~CODEC_MASK
-    # Twice as fast as ``_replace``, which counts where batches are small.
-    head = pack_header((*header[:5], attributes, *header[6:12], header.record_count + 1))
-    return b"".join((head, body, _SENTINEL))
 
 
 def _body_of(opened: bytes) -> memoryview:
@@ -391,14 +387,13 @@ def _check_sentinel(header: BatchHeader, record: Row) -> None:
 def _check_offsets(header: BatchHeader, offsets: Sequence[int]) -> None:
     ends = (header.base_offset - 1, *offsets, header.last_offset + 1)
     if not all(map(lt, ends, islice(ends, 1, None))):
-        previous = header.base_offset - 1
-        for offset in offsets:
-            previous = _checked_offset(header, previous, offset)
+        for previous, offset in zip(ends, offsets, strict=False):
+            if not previous < offset <= header.last_offset:
+                _refuse_offset(header, previous, offset)
 
 
-def _checked_offset(header: BatchHeader, previous: int, offset: int) -> int:
+def _refuse_offset(header: BatchHeader, previous: int, offset: int) -> NoReturn:
+    """Raise the error for an offset that is not between the previous one and the end of the batch."""
     if offset <= previous:
         raise CorruptBatch(f"records: offset {offset} follows {previous}")
-    if offset > header.last_offset:
-        raise CorruptBatch(f"records: offset {offset} is above the batch's last, {header.last_offset}")
-    return offset
+    raise CorruptBatch(f"records: offset {offset} is above the batch's last, {header.last_offset}")

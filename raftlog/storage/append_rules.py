@@ -21,4 +21,4 @@ def require_follows(
             trouble = f"epoch {header.leader_epoch} before the hard state, which is {hard_state}"
         if trouble:
             raise InvariantViolated(f"{directory}: {trouble}")
-        expected, epoch = header.last_offset + 1, header.leader_epoch
+        expected, epoch = header.base_offset + header.last_offset_delta + 1, header.leader_epoch

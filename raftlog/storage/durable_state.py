@@ -50,13 +50,13 @@ class DurableState:
 
     __slots__ = (
         "_directory",
-        "_dirty",
         "_durable",
         "_filesystem",
         "_lock",
         "_sequence",
         "durable_hard_state",
         "generation",
+        "is_dirty",
         "state",
     )
 
@@ -70,7 +70,7 @@ class DurableState:
         self._directory = directory
         self._durable = durable  # the slot that the next write must leave alone
         self._sequence = sequence
-        self._dirty = False
+        self.is_dirty = False  # whether ``flush`` has something to write
         self._lock = threading.Lock()
 
     @classmethod
@@ -126,15 +126,10 @@ class DurableState:
         for number, at in enumerate(order, 1):  # the one that counts is overwritten last
             filesystem.replace_file(f"{directory}/{SLOT_NAMES[at]}", encode_slot(sequence + number, state))
 
-    @property
-    def is_dirty(self) -> bool:
-        """Whether ``flush`` has something to write."""
-        return self._dirty
-
     def set_hard_state(self, hard_state: HardState) -> None:
         """Change it in memory; ``flush`` makes it durable."""
         self.state.hard_state = hard_state
-        self._dirty = True
+        self.is_dirty = True
 
     def set_log_start(self, log_start: Index, before: Term, end_up_to: Callable[[Index], DurableEnd]) -> None:
         """Move the log start, durably, before the files below it go."""
@@ -142,7 +137,7 @@ class DurableState:
             self.state.log_start = log_start
             self.state.before = before
             self.state.durable_end = end_up_to(self.state.durable_index)
-            self._dirty = False
+            self.is_dirty = False
             self._write(sync=True)
 
     def restart(self, log_start: Index, durable_end: DurableEnd) -> None:
@@ -153,7 +148,7 @@ class DurableState:
             self.state.before = durable_end.last.term
             self.state.durable_end = durable_end
             self.state.commit_index = durable_end.index
-            self._dirty = False
+            self.is_dirty = False
             self._write(sync=True)
 
     def flush(self) -> bool:
@@ -161,7 +156,7 @@ class DurableState:
 
         Whether it was not: the other slot should then get it too, so that a lost one takes no vote along.
         """
-        was_dirty = self._dirty
+        was_dirty = self.is_dirty
         if was_dirty:
             self.save()
         return was_dirty
@@ -169,7 +164,7 @@ class DurableState:
     def save(self) -> None:
         """Make all values durable. Returns when they are."""
         with self._lock:
-            self._dirty = False
+            self.is_dirty = False
             self._write(sync=True)
 
     def save_twice(self) -> None:
@@ -184,7 +179,7 @@ class DurableState:
             if self.state.durable_index > durable_end.index:
                 self.state.durable_end = durable_end
                 self.state.commit_index = min(self.state.commit_index, durable_end.index)
-                self._dirty = False
+                self.is_dirty = False
                 self._write(sync=True)
 
     def raise_durable_end(
@@ -222,7 +217,7 @@ class DurableState:
             finally:
                 file.close()
         except OSError:
-            self._dirty = True  # or else a vote would pass for saved
+            self.is_dirty = True  # or else a vote would pass for saved
             raise
 
 

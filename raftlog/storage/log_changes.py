@@ -80,11 +80,11 @@ class LogChanges(LogReads):
 
     def cut(self, first_removed: Index) -> None:
         """Forget this entry and all after it; the disk does so with ``cut_change``."""
-        if first_removed > self._last:
+        if first_removed > self.last_index:
             return
-        if first_removed < self._first:
+        if first_removed < self.first_index:
             raise InvariantViolated(
-                f"{self._directory}: cut at {first_removed} below the log start {self._first}"
+                f"{self._directory}: cut at {first_removed} below the log start {self.first_index}"
             )
         segment = self._segments[self._segments.position_of(first_removed)]
         file = segment.open_to_cut()
@@ -95,7 +95,7 @@ class LogChanges(LogReads):
         self._forget_syncs(first_removed - 1)
         self._epochs.truncate_suffix(first_removed)
         self._members.truncate_suffix(first_removed)
-        self._last = first_removed - 1
+        self.last_index = Index(first_removed - 1)
 
     def cut_change(self) -> LogChange | None:
         """The work that ``cut`` has left for the disk: a power loss must not undo a cut."""
@@ -180,7 +180,7 @@ class LogChanges(LogReads):
             self._epochs.truncate_prefix(start)
             self._members.truncate_prefix(start)
             self._names_changed = True
-            self._first = start
+            self.first_index = start
 
         return self._change(run, finish)
 
@@ -247,7 +247,7 @@ class LogChanges(LogReads):
         new start: whatever a crash leaves of them is removed on opening. Until the slot says where the log
         begins, it is the old log, whole.
         """
-        if self._last >= snapshot.index:
+        if self.last_index >= snapshot.index:
             place = self._segments[self._segments.position_of(snapshot.index)]
             self.cut(Index(place.locate(place.open_file(), snapshot.index).base))
         return after(self.cut_change(), partial(self._install, snapshot, membership, state))
@@ -271,7 +271,7 @@ class LogChanges(LogReads):
             self._resync_fully(segment, files)
             self._epochs.clear()
             self._members.truncate_prefix(start)
-            self._first, self._last, self._durable = start, snapshot.index, snapshot.index
+            self.first_index, self.last_index, self._durable = start, snapshot.index, snapshot.index
             self._commit = max(self._commit, snapshot.index)
 
         return self._change(run, finish)
@@ -280,7 +280,7 @@ class LogChanges(LogReads):
         """Go on in this segment; those before it are of no use any more."""
         self._removable += [*self._segments.closed, self._active]
         self._active.close_file()
-        self._forget_syncs(self._first - 1)
+        self._forget_syncs(self.first_index - 1)
         self._segments, self._active = SegmentList([segment]), segment
         self._unsynced, self._epochs_due, self._names_changed = files, False, True
         self._active_since_ms = self._birth_of_active()
@@ -303,7 +303,7 @@ class LogChanges(LogReads):
         return LogChange(run, partial(ended, finish), partial(ended, give_up), is_long=is_long)
 
     def _durable_end(self, last: int) -> DurableEnd:
-        return self._epochs.durable_end(self._first, self._state.state.before, last)
+        return self._epochs.durable_end(self.first_index, self._state.state.before, last)
 
     def _birth_of_active(self) -> int:
         """When its age began: now, or when its newest batch was stored if it has been there before."""

@@ -32,20 +32,10 @@ class LogReads:
         self._epochs: Epochs = opened.epochs
         self._members: LogMembers = opened.members
         self._segments = SegmentList(opened.segments)
-        self._first: int = max(opened.state.state.log_start, opened.segments[0].base)
-        self._last: int = self._segments.active.last
-        self._durable = self._last
-        self._commit: int = min(opened.state.state.commit_index, self._last)
-
-    @property
-    def first_index(self) -> Index:
-        """The log start offset."""
-        return Index(self._first)
-
-    @property
-    def last_index(self) -> Index:
-        """``first_index - 1`` when the log is empty."""
-        return Index(self._last)
+        self.first_index = Index(max(opened.state.state.log_start, opened.segments[0].base))
+        self.last_index = Index(self._segments.active.last)  # ``first_index - 1`` when the log is empty
+        self._durable: int = self.last_index
+        self._commit: int = min(opened.state.state.commit_index, self.last_index)
 
     @property
     def durable_index(self) -> Index:
@@ -95,7 +85,7 @@ class LogReads:
 
     def restored(self, membership: Membership) -> Restored:
         """The state found on opening, after the torn tail was cut off."""
-        before = EntryId(self._state.state.before, Index(self._first - 1))
+        before = EntryId(self._state.state.before, Index(self.first_index - 1))
         base = self._members.base(self.first_index)
         return Restored(
             hard_state=self._state.state.hard_state,
@@ -103,7 +93,7 @@ class LogReads:
             memberships=self._members.in_log(),
             terms=self.terms(),
             snapshot=before,
-            last=EntryId(self.term_at(Index(self._last)), Index(self._last)),
+            last=EntryId(self.term_at(Index(self.last_index)), Index(self.last_index)),
             commit_hint=Index(self._commit),
         )
 
@@ -114,7 +104,7 @@ class LogReads:
 
     def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
         """The places of these batches from memory, or None; see ``ReadableLog.recent``."""
-        if not self._first <= first <= last <= self._last:
+        if not self.first_index <= first <= last <= self.last_index:
             return None
         return self._segments.recent(first, last, bytes_max, self._epochs.entries(first))
 
@@ -125,35 +115,37 @@ class LogReads:
 
     def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
         """For one reader on another thread; see ``ReadableLog.part_at_time``."""
-        part = self._segments.part_at_time(timestamp_ms, max(first, self._first))
+        part = self._segments.part_at_time(timestamp_ms, max(first, self.first_index))
         return None if part is None else self._part(part)
 
     def _require(self, first: int, last: int) -> None:
-        if not self._first <= first <= last <= self._last:
+        if not self.first_index <= first <= last <= self.last_index:
             raise OffsetOutOfRange(
-                f"{first}..{last} is not within {self._first}..{self._last}",
-                start=self._first,
-                end=self._last + 1,
+                f"{first}..{last} is not within {self.first_index}..{self.last_index}",
+                start=self.first_index,
+                end=self.last_index + 1,
             )
 
     def _part(self, part: SegmentList) -> LogPart:
-        first = Index(max(part[0].base, self._first))
+        first = Index(max(part[0].base, self.first_index))
         return SegmentsPart(self._segments, part, first, self._epochs.entries(first))
 
     def term_at(self, index: Index) -> Term:
         """The term of an entry of the log, or of the entry just before the log."""
-        if index == self._first - 1:
+        if index == self.first_index - 1:
             return self._state.state.before
-        term = self._epochs.term_at(index) if self._first <= index <= self._last else None
+        term = self._epochs.term_at(index) if self.first_index <= index <= self.last_index else None
         if term is None:
             raise OffsetOutOfRange(
-                f"{index} is not within {self._first}..{self._last}", start=self._first, end=self._last + 1
+                f"{index} is not within {self.first_index}..{self.last_index}",
+                start=self.first_index,
+                end=self.last_index + 1,
             )
         return Term(term)
 
     def terms(self) -> tuple[EntryId, ...]:
         """The first entry of each term in the log, oldest first."""
-        return self._epochs.entries(self._first) if self._last >= self._first else ()
+        return self._epochs.entries(self.first_index) if self.last_index >= self.first_index else ()
 
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
         """The newest sound state of an entry that the log holds; ``LogCorrupt`` if damage left no state."""
@@ -161,7 +153,9 @@ class LogReads:
 
     def holds(self, entry: EntryId) -> bool:
         """Whether this entry stands in the log, or just before it."""
-        return self._first - 1 <= entry.index <= self._last and self.term_at(entry.index) == entry.term
+        return (
+            self.first_index - 1 <= entry.index <= self.last_index and self.term_at(entry.index) == entry.term
+        )
 
 
 class SegmentsPart:

@@ -21,7 +21,7 @@ from raftlog.core.ready import HardState
 from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.records.batch import CONTROL_BIT, Batch
 from raftlog.storage.append_rules import require_follows
-from raftlog.storage.filesystem import Buffer, Filesystem, is_disk_full
+from raftlog.storage.filesystem import Buffer, File, Filesystem, is_disk_full
 from raftlog.storage.log_changes import LogChanges, LogSettings
 from raftlog.storage.log_storage import LogChange, Sync, after, carry_out
 from raftlog.storage.log_sync import LogSync
@@ -85,12 +85,18 @@ class SegmentedLog(LogChanges):
     def store_initial_membership(self, membership: Membership) -> None:
         """Keep the membership before the first entry, unless one is kept; durable with the next sync."""
         if self._members.base(self.first_index) is None:
-            self._members.keep_base(self.first_index, MembershipEntry(Index(self._first - 1), membership))
+            self._members.keep_base(
+                self.first_index, MembershipEntry(Index(self.first_index - 1), membership)
+            )
 
     def append(self, batches: Sequence[Batch]) -> None:
         """Put batches at the end; they are readable at once."""
         require_follows(
-            self._directory, batches, self._last + 1, self._epochs.last_term, self._state.state.hard_state
+            self._directory,
+            batches,
+            self.last_index + 1,
+            self._epochs.last_term,
+            self._state.state.hard_state,
         )
         if self.is_changing:
             raise InvariantViolated(f"{self._directory}: an append while a change waits for the disk")
@@ -126,7 +132,7 @@ class SegmentedLog(LogChanges):
             active.note(header, dated_ms)
             if header.attributes & CONTROL_BIT and (membership := membership_in(batch)) is not None:
                 self._members.note(header.base_offset, membership)
-        self._last = active.last
+        self.last_index = Index(active.last)
         return at
 
     def roll_if_due(self) -> bool:
@@ -146,7 +152,7 @@ class SegmentedLog(LogChanges):
 
     def _roll(self) -> None:
         interval = self._settings.index_interval_bytes
-        segment = Segment(self._filesystem, self._directory, self._last + 1, interval)
+        segment = Segment(self._filesystem, self._directory, self.last_index + 1, interval)
         segment.create()
         self._active.close()
         self._segments.push(segment)
@@ -187,8 +193,11 @@ class SegmentedLog(LogChanges):
             return None
         notes_end, self._may_note_end = self._may_note_end, False
         self.owes_end = not notes_end
+        files, names_changed = dict[File, None](), self._names_changed
         # One that is under way may come to its end behind this one, which must not count its part unseen.
-        files = dict.fromkeys([file for sync in self._syncs for file in sync.files])
+        for under_way in self._syncs:
+            files |= dict.fromkeys(under_way.files)
+            names_changed |= under_way.names_changed
         sync = LogSync(
             self._filesystem,
             self._directory,
@@ -197,10 +206,10 @@ class SegmentedLog(LogChanges):
             self.states,
             self._failure,
             [*(files | dict.fromkeys(self._unsynced))],
-            self._durable_end(self._last),
+            self._durable_end(self.last_index),
             self.first_index,
             Index(self._commit),
-            names_changed=self._names_changed or any(sync.names_changed for sync in self._syncs),
+            names_changed=names_changed,
             notes_end=notes_end,
             epochs=self._encode_epochs() if self._epochs_due else None,
         )
@@ -251,7 +260,7 @@ class SegmentedLog(LogChanges):
             return None
         self._names_changed |= self._epochs_due
         self.take_sync()
-        syncs, durable_end, state = tuple(self._syncs), self._durable_end(self._last), self._state
+        syncs, durable_end, state = tuple(self._syncs), self._durable_end(self.last_index), self._state
         at = None if checkpoint is None else EntryId(self.term_at(checkpoint[0]), checkpoint[0])
 
         def run() -> None:

@@ -1,6 +1,7 @@
 """The acts whose costs are counted, on three real brokers.
 
-``python -m tests.helpers.costed_brokers ACT`` prints the calls of the leader and of a follower by function.
+``python -m tests.helpers.costed_brokers ACT`` prints the calls of the leader and of a follower by function,
+and the number of files that these are in.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from chaos.cluster import Cluster
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire import media_types
-from tests.helpers.costs import MeteredProcess, TracedProcess, least_costs
+from tests.helpers.costs import MeteredProcess, TracedProcess, least_costs, own_files
 from tests.helpers.real_cluster import create_topic
 
 TOPIC: Final = "orders"
@@ -50,7 +51,9 @@ class CostedBrokers:
         self.acts: Mapping[str, Callable[[], bytes]] = {
             "produce": lambda: self._ask("POST", f"{_RECORDS}?acks=every", _PRODUCE, small),
             "produce 256 KiB": lambda: self._ask("POST", f"{_RECORDS}?acks=every", _PRODUCE, large),
+            "quorum produce": lambda: self._ask("POST", f"{_RECORDS}?acks=quorum", _PRODUCE, small),
             "JSON produce": lambda: self._ask("POST", f"/v1/topics/{TOPIC}/records", _JSON, _ORDER),
+            "delayed produce": lambda: self._ask("POST", f"{_RECORDS}?delay=1h", _JSON, _ORDER),
             "fetch": lambda: self._ask("GET", f"{_RECORDS}?offset=0&max_bytes=1", _FETCH),
         }
 
@@ -58,24 +61,45 @@ class CostedBrokers:
         """``leader`` or ``follower`` of the partition."""
         return "leader" if broker == self._leader else "follower"
 
-    def polls(self) -> Callable[[], object]:
-        """One poll of a member that is alone in its group, whose coordinator leads the partition, too.
+    def act(self, name: str) -> Callable[[], object]:
+        """What is counted, ready to be done again and again."""
+        match name:
+            case "group poll":
+                return self._polls(1)
+            case "poll of 45 records":
+                return self._polls(45)
+            case "offset commit":
+                return self._commits()
+        return self.acts[name]
 
-        Each gives the same record, the newest one.
+    def _polls(self, records: int) -> Callable[[], object]:
+        """One poll of a member. Each gives the same records, the newest ones, each in a batch of its own."""
+        offsets = [json.loads(self.acts["JSON produce"]())["records"][0]["offset"] for _ in range(records)]
+        path, generation = self._joined()
+        place = {"topic": TOPIC, "partition": 0, "offset": offsets[0]}
+        body = json.dumps({"generation": generation, "positions": [place], "limit": records, "wait": 0})
+        return lambda: self._ask("POST", f"{path}/members/one:poll", _JSON, body.encode())
+
+    def _commits(self) -> Callable[[], object]:
+        """One commit of the same offset, by a member."""
+        offset = json.loads(self.acts["produce"]())["base_offset"]
+        path, generation = self._joined()
+        offsets = [{"topic": TOPIC, "partition": 0, "offset": offset}]
+        body = json.dumps({"member_id": "one", "generation": generation, "offsets": offsets})
+        return lambda: self._ask("PUT", f"{path}/offsets", _JSON, body.encode())
+
+    def _joined(self) -> tuple[str, int]:
+        """The path and generation of a group whose coordinator leads the partition, too.
+
+        Its only member is named ``one``.
         """
-        newest = json.loads(self.acts["produce"]())["base_offset"]
         wanted: dict[str, object] = {"topics": [TOPIC], "limit": 1, "wait": "5s"}
         for group in map("readers-{}".format, count()):
-            path = f"/v1/groups/{group}/members/one:poll"
-            joined = json.loads(self._ask("POST", path, _JSON, json.dumps(wanted).encode()))
+            path = f"/v1/groups/{group}"
+            answer = self._ask("POST", f"{path}/members/one:poll", _JSON, json.dumps(wanted).encode())
             if self._coordinates(group):
-                return self._poll(path, joined["generation"], newest)
+                return path, int(json.loads(answer)["generation"])
         raise AssertionError("the numbers are over")
-
-    def _poll(self, path: str, generation: int, offset: int) -> Callable[[], object]:
-        place = {"topic": TOPIC, "partition": 0, "offset": offset}
-        body = json.dumps({"generation": generation, "positions": [place], "limit": 1, "wait": 0})
-        return lambda: self._ask("POST", path, _JSON, body.encode())
 
     def _coordinates(self, group: str) -> bool:
         found = json.loads(self._ask("GET", f"/v1/groups/{group}/coordinator", {}))
@@ -85,7 +109,7 @@ class CostedBrokers:
         self.connection.request(method, path, body=body, headers=dict(headers))
         answer = self.connection.getresponse()
         text = answer.read()
-        assert answer.status == 200, (answer.status, text)
+        assert answer.status in (200, 204), (answer.status, text)
         return text
 
 
@@ -111,11 +135,12 @@ def main() -> None:
         processes = {broker: MeteredProcess(Path(directory), broker) for broker in (1, 2, 3)}
         with costed_brokers(Path(directory), processes) as brokers:
             brokers.acts["produce"]()  # a fetch returns it
-            do_it = brokers.polls() if act == "poll" else brokers.acts[act]
+            do_it = brokers.act(act)
             meters = {broker: one.begin_by_function for broker, one in processes.items()}
             costs = least_costs(meters, do_it, attempts=30)
             for broker, calls in costs.items():
-                sys.stdout.write(f"broker {broker}, {brokers.role(broker)}: {sum(calls.values())} calls\n")
+                total, files = sum(calls.values()), len(own_files(calls))
+                sys.stdout.write(f"broker {broker}, {brokers.role(broker)}: {total} calls, {files} files\n")
                 for name, number in sorted(calls.items()):
                     if number:
                         sys.stdout.write(f"{number:6d}  {name}\n")

@@ -27,6 +27,8 @@ PAUSE_S: Final = 0.05  # at most; a random one, so that no periodic timer fires 
 IDLE_S: Final = 0.02  # in which followers end what an answer did not wait for
 ROUND_ATTEMPTS: Final = 5
 ROUNDS: Final = 5  # of heartbeats, in one attempt
+_OWN: Final = f"{Path(__file__).parents[2]}/"
+_INSTALLED: Final = "/site-packages/"
 
 Counts = Mapping[str, int]
 Meters = Mapping[int, Callable[[], Callable[[], Counts]]]
@@ -71,6 +73,12 @@ def _least(attempts: Sequence[Counts]) -> Counts:
     return {name: min(counts.get(name, 0) for counts in attempts) for name in names}
 
 
+def own_files(calls: Counts) -> frozenset[str]:
+    """The files of this project with a function that was called."""
+    files = {name.partition(":")[0] for name, count in calls.items() if count}
+    return frozenset(file for file in files if file.startswith(_OWN) and _INSTALLED not in file)
+
+
 class MeteredProcess:
     """A broker below ``metered``: its command, and its meter."""
 
@@ -79,9 +87,14 @@ class MeteredProcess:
         self.command = (sys.executable, "-P", str(metered.__file__), self._path)
 
     def begin(self) -> Callable[[], Counts]:
-        """The counts since now, when they are asked for."""
-        before = self._counts()
-        return lambda: {name: count - before[name] for name, count in self._counts().items()}
+        """The counts since now, and ``files``: how many files of this project ran."""
+        calls_since, before = self.begin_by_function(), self._counts()
+
+        def counts_since() -> Counts:
+            counts = {name: count - before[name] for name, count in self._counts().items()}
+            return {**counts, "files": len(own_files(calls_since()))}
+
+        return counts_since
 
     def begin_by_function(self) -> Callable[[], Counts]:
         """The calls of each function since now, when they are asked for."""

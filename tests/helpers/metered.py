@@ -1,7 +1,7 @@
 """``metered.py SOCKET python … serve ARG …`` runs ``raftlog serve`` in this process and counts what it costs.
 
 Decides: what counts. Each query on the socket is answered with the counts since the process began, as JSON.
-``FUNCTIONS`` asks for the calls of each function. ``COUNTS`` asks for:
+``FUNCTIONS`` asks for the calls of each function, without those of ``TIMERS``. ``COUNTS`` asks for:
 
 - ``calls``: Python functions that were called or resumed, in all threads, but for what ``TIMERS`` call;
 - ``rounds``: rounds of heartbeats that began, and ``round_calls``: the calls within ``BEATS``;
@@ -89,8 +89,9 @@ class Meter:
 
     def _functions(self) -> dict[str, int]:
         named: Counter[str] = Counter()
-        for (code, _), count in self._calls.copy().items():
-            named[f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}"] += count
+        for (code, root), count in self._calls.copy().items():
+            if root not in TIMERS:
+                named[f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}"] += count
         return named
 
 

@@ -445,8 +445,8 @@ LOGS = (
         "a heartbeat round begun before a rejoin confirms the leader",
         "I45",
         "raftlog.core.leader:Leader.receive_append_reply",
-        "self._peers.heard(sender, reply.rejoining, self._now, self._round + 1)",
-        "self._peers.heard(sender, reply.rejoining, self._now, self._round)",
+        "progress.heard(reply.rejoining, self._now, self._round + 1, last_index)",
+        "progress.heard(reply.rejoining, self._now, self._round, last_index)",
         seen_by=(
             "tests/properties/test_rejoins.py::"
             "test_no_incarnation_counts_again_while_a_vote_that_it_forgot_may_decide[4]"

@@ -182,7 +182,7 @@ def _ends(good: int, bits: int, *, is_signed: bool) -> list[int]:
 
 def _headed(header: BatchHeader, whole: bytes, field: str) -> bytes:
     """The batch with another header; its checksum is right, unless that is the field."""
-    data = bytearray(pack_header(header) + whole[_HEADER_BYTES:])
+    data = bytearray(pack_header(*header) + whole[_HEADER_BYTES:])
     if field != "crc":
         _CRC.pack_into(data, _CRC_AT, checksum(data))
     return bytes(data)

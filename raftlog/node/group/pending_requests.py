@@ -45,7 +45,9 @@ class Proposal(Generic[Reply]):
         self.first = first
         self.last = Index(header.base_offset + header.last_offset_delta)
         self.term = term
-        self.size_bytes = sum([len(batch.data) for batch in batches])
+        self.size_bytes = 0
+        for batch in batches:
+            self.size_bytes += len(batch.data)
         self.is_applied = False  # its last batch is committed and applied
         self._reply: Reply | None = None
         self._is_lost = False

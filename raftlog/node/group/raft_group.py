@@ -155,8 +155,9 @@ class RaftGroup(LeaderRequests[Reply]):
         """
         if not self.is_leader:
             raise self._not_leader()
-        bytes_max = self.frame_limits.batch_bytes_max
+        bytes_max, count = self.frame_limits.batch_bytes_max, len(batches)
         for batch in batches:
+            count += batch.header.last_offset_delta
             if len(batch.data) > bytes_max:
                 raise RecordTooLarge(
                     f"a batch has {len(batch.data)} bytes, more than a message between brokers carries; send "
@@ -167,10 +168,9 @@ class RaftGroup(LeaderRequests[Reply]):
         if not (frees_room or self.has_room):
             raise StorageFull("the leader's disk is full; free space or retry later", retry_after_ms=1000)
         core = self._core
-        first = following = Index(core.last_index + 1)
-        count = sum([batch.header.last_offset_delta for batch in batches]) + len(batches)
+        first = following = Index(core.terms.last_index + 1)
         self._step(Propose(None, count))
-        if core.last_index < first + count - 1:
+        if core.terms.last_index < first + count - 1:
             raise NotLeader("this broker is transferring its leadership; retry", leader=None)
         term = core.term
         stamped: list[Batch] = []
@@ -305,7 +305,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self._keep(synced.messages)
             self._step(HardStateSaved(synced.hard_state))
         self.drain()
-        self._waits.durable(self._core.durable_index)
+        self._waits.durable(self._core.writes.durable_index)
         self._note_commit_index()
         if self._transfer.whole is not None:
             self._install()
@@ -425,7 +425,7 @@ class RaftGroup(LeaderRequests[Reply]):
             if last >= before:
                 self._step(LogTruncatedPrefix(EntryId(self.log.term_at(last), last)))
 
-        return self._applier.prefix_change(first_kept, self._core.durable_index).then(forgotten)
+        return self._applier.prefix_change(first_kept, self._core.writes.durable_index).then(forgotten)
 
     def _install(self) -> None:
         """Have a snapshot that has come replace the log, if it is news; while a write is open, after it."""
@@ -458,9 +458,9 @@ class RaftGroup(LeaderRequests[Reply]):
         commit_index = Index(min(self._core.commit_index, self.log.last_index))
         self._apply_slice(commit_index)
         self._note_commit_index()
-        if self.is_ready or not self._has_backlog:
+        if not self._has_backlog or self.is_ready:
             self._waits.ready()
-        self._listener.commit_advanced(min(commit_index, self.applied_index))
+        self._listener.commit_advanced(min(commit_index, self._recent.applied_index))
 
     def _apply_slice(self, commit_index: Index) -> None:
         try:
@@ -483,7 +483,7 @@ class RaftGroup(LeaderRequests[Reply]):
 
     def _note_commit_index(self) -> None:
         """Never beyond what is durable here: a hint must not vouch for entries that a power loss may swap."""
-        durable_index = self._core.durable_index
+        durable_index = self._core.writes.durable_index
         self.log.note_commit_index(Index(min(self._core.commit_index, durable_index)))
         if self._applier.is_checkpoint_due:
             self._change(partial(self._applier.checkpoint_change, durable_index))

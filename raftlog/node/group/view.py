@@ -106,7 +106,7 @@ class GroupView:
 
     def quorum_since(self, index: Index) -> int:
         """The minimum number of voters that hold the entry committed at ``index`` in any later membership."""
-        return self._core.quorum_since(index)
+        return self._core.memberships.quorum_since(index)
 
     @property
     def is_membership_committed(self) -> bool:
@@ -138,9 +138,10 @@ class GroupView:
 
     def replicas_holding(self, index: Index) -> int:
         """The number of voters known to have fsynced all entries up to ``index``; 0 unless leader."""
-        voters = self._core.membership.voters
-        match_index = self._core.match_index
-        return len([node for node, match in match_index.items() if match >= index and node in voters])
+        voters, count = self._core.membership.voters, 0
+        for node, match in self._core.match_index.items():
+            count += match >= index and node in voters
+        return count
 
     def successor(self, candidates: Iterable[NodeId]) -> NodeId | None:
         """The candidate that is furthest, to lead after this leader; None elsewhere."""
@@ -151,8 +152,10 @@ class GroupView:
 
     def in_sync(self, lag_records_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
         """Voters that keep up, as the leader sees it; empty elsewhere."""
-        if not self.is_leader:
-            return frozenset()
+        return self.keeping_up(lag_records_max, lag_ms_max) if self.is_leader else frozenset()
+
+    def keeping_up(self, lag_records_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
+        """Voters that keep up; for callers that know that this replica leads."""
         if self._core.is_quiescent:
             return self._core.membership.voters - self._core.unreachable
         return self._health.in_sync(self._core, lag_records_max, lag_ms_max)

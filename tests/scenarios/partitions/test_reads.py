@@ -137,13 +137,13 @@ async def test_losing_leadership_ends_a_long_poll(cluster: PartitionCluster) -> 
     parked = asyncio.create_task(replica.fetch(FetchRequest(position=Start.LATEST, wait_ms=60_000)))
     await eventually(lambda: replica.parked == 1)
     group_id = replica.group.group_id
-    assert [broker for broker in cluster if broker.orders.leads(group_id)] == [leader]
-    assert not replica.leads(GroupId("another"))
+    assert [broker for broker in cluster if broker.orders.led(group_id)] == [leader]
+    assert not replica.led(GroupId("another"))
     cluster.network.isolate(leader.node_id)
     with pytest.raises(NotLeader):
         await parked
     assert replica.parked == 0
-    assert not replica.leads(group_id)
+    assert not replica.led(group_id)
 
 
 @in_virtual_time_with(PartitionCluster)
