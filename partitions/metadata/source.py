@@ -1,4 +1,4 @@
-"""The metadata as the parts of a broker see it that follow it. Nothing is decided here."""
+"""Port to the metadata for the parts of a broker that follow it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from partitions.metadata.image import MetadataImage
 
 
 class MetadataSource(Protocol):
-    """The part of ``metadata.service.Controller`` that is needed here."""
+    """The methods of ``metadata.service.Controller`` that followers of the metadata use."""
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata here."""
+        """The newest metadata of this broker."""
 
     def subscribe(self, listener: Callable[[MetadataImage], None]) -> None:
         """Call ``listener`` with every new image."""
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
-        """Metadata that holds everything acknowledged before this call."""
+        """Metadata with all changes acknowledged before this call."""
