@@ -476,7 +476,7 @@ async def test_a_call_whose_answers_are_lost_is_repeated_and_then_in_doubt(clust
     for broker in cluster:
         for call in CALLS:
             broker.host.calls.serve(call.service, handler_of(call.request, lose))
-    lost = f"whether {ORDERS} took the records is not known: lost"
+    lost = f"it is unknown whether {ORDERS} stored the records: lost"
     for calling, doubt in (
         (gateway.mark(ORDERS, ENDED, timeout_ms=500), lost),
         (

@@ -434,7 +434,7 @@ async def test_nothing_is_balanced_while_a_broker_is_missing_or_drained(cluster:
     before = rows(cluster)
     await asyncio.sleep(4 * AFTER_S)
     assert rows(cluster) == before
-    with pytest.raises(Conflict, match=r"brokers \[3\] are not alive, draining"):
+    with pytest.raises(Conflict, match=r"brokers \[3\] are down, draining"):
         await cluster.any.controller.propose_plan(5000)
     await cluster.any.controller.change_broker(DrainBroker(NodeId(3), False), 5000)
     await eventually(lambda: is_even(cluster), within_s=120)

@@ -301,7 +301,7 @@ async def test_another_broker_joins_under_another_id_after_a_removal(cluster: Co
     await cluster.registered()
     await leave(cluster, FOUR)
     await forget(cluster, FOUR)
-    with pytest.raises(Conflict, match="the id 4 is that of a broker that was removed"):
+    with pytest.raises(Conflict, match="the id 4 belonged to a broker that was removed"):
         await cluster.admit(4, admission="b" * 32, replaces=True)
     await cluster.join(5)
     await cluster.registered()

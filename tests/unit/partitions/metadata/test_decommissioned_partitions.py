@@ -136,7 +136,7 @@ def test_a_request_that_comes_late_does_not_undo_a_later_one() -> None:
     after, reply = apply_command(ended, command, ended.version + 1)
     assert after is ended
     assert isinstance(reply, PreconditionFailed)
-    assert "4, of which 4 take records" in str(reply)
+    assert "4, of which 4 accept records" in str(reply)
 
 
 # requirement: F5

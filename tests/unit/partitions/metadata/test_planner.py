@@ -352,7 +352,7 @@ def test_the_last_replica_cannot_be_removed() -> None:
 def test_a_target_with_fewer_replicas_than_a_produce_needs_is_refused() -> None:
     image, _ = applied(create("orders", (1, 2, 3), min_insync_replicas=3), to=cluster(brokers=9))
     with pytest.raises(
-        InvalidRequest, match=r"min\.insync\.replicas of orders is 3.*name 3 at least"
+        InvalidRequest, match=r"min\.insync\.replicas of orders is 3.*name at least 3"
     ) as refused:
         planned_move(moved(remove=1), image)
     assert refused.value.details["field"] == "replicas"
@@ -371,7 +371,7 @@ def test_new_replicas_go_to_living_brokers_that_are_not_drained() -> None:
     with pytest.raises(Conflict, match="broker 4 is not alive"):
         planned_move(moved(add=4), fenced(4))
     drained, _ = applied(DrainBroker(NodeId(4)), to=BEFORE)
-    with pytest.raises(Conflict, match="drained"):
+    with pytest.raises(Conflict, match="draining"):
         planned_move(moved(add=4), drained)
     # A dead or drained one that holds a replica may stay for the time being, or leave.
     assert planned_move(moved(1, 2, 3, 4), fenced(3)).replicas == nodes(1, 2, 3, 4)
