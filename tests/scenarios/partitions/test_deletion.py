@@ -169,7 +169,7 @@ async def test_a_broker_says_that_it_has_no_replica_only_by_confirmed_metadata()
         for node in nodes:
             await cluster.stop(node)
         alone = await cluster.start(nodes[0])
-        with pytest.raises(InvalidRequest, match="it is not known yet"):
+        with pytest.raises(InvalidRequest, match="does not know yet"):
             alone.manager.directory_of(GroupId(held + 1))
         for node in nodes[1:]:
             await cluster.start(node)
