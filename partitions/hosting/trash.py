@@ -60,7 +60,7 @@ class Trash:
         self._sizes: dict[str, int] = {}
 
     def put(self, folder: str, why: str) -> None:
-        """Move a folder of the data directory to the trash durably. Waits for the disk, raises ``OSError``."""
+        """Move a folder to the trash durably. Waits for the disk. Raises ``OSError``."""
         if not self._filesystem.exists(folder):
             return
         number = self._clock.wall_ms()
