@@ -61,7 +61,7 @@ def test_an_opening_without_a_name_fences(count: int) -> None:
     replies = [opened(coordinator, "") for _ in range(count)]
     assert replies[0] == replies[1] == Opened(producer_id=7, epoch=0), "the repetition of a broker"
     coordinator.ask(Join(transaction=Handle("copy", 7, 0), partitions=(("orders", 0),)))
-    assert opened(coordinator, "") == Opened(producer_id=7, epoch=2), "the transaction is aborted"
+    assert opened(coordinator, "") == Opened(producer_id=7, epoch=2), "its transaction is aborted"
 
 
 def test_a_caller_that_has_gone_takes_no_other_with_it() -> None:
