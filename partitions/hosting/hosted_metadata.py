@@ -95,13 +95,11 @@ class HostedMetadata:
 
 
 def image_ahead(log: AppliedLog) -> MetadataImage:
-    """The metadata as they will be if all is committed that stands in the log here.
+    """Apply the whole local log, including its uncommitted part, and return the image.
 
-    A broker that starts knows only of a part of its log that it is committed, and may need votes to learn
-    more: of brokers whose addresses stand in the rest. So addresses count as memberships do, from the moment
-    that they stand in the log. Nothing else may be done by this image.
-
-    Waits for the disk. Raises ``LogCorrupt`` and ``OSError``.
+    A starting broker knows only a part of its log to be committed. To learn more it may need votes of brokers
+    whose addresses are in the uncommitted part. So addresses count as soon as they are in the log, as
+    memberships do. Use this image for addresses only. Waits for the disk. Raises ``LogCorrupt``, ``OSError``.
     """
     machine = MetadataMachine()
     index, state = log.load_checkpoint() or (Index(-1), b"")
