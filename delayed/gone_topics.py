@@ -103,4 +103,4 @@ class GoneTopics:
 
 
 def _reason(topic: str) -> str:
-    return f"topic {topic} was deleted"
+    return f"the topic {topic} was deleted"
