@@ -139,7 +139,7 @@ class DelayedState:
         return [_HEAD.pack(SNAPSHOT_VERSION, len(head)), head, *self.waiting.columns()]
 
     def restore(self, snapshot: bytes) -> None:
-        """Replace the state by that of a snapshot; empty bytes stand for the initial state.
+        """Replace the state by the state in ``snapshot``; empty bytes stand for the initial state.
 
         Raises ``ValueError``.
         """

@@ -16,7 +16,7 @@ Name = tuple[str, str]  # group and topic
 
 
 class End(NamedTuple):
-    """How the newest delivery of a job ended: the job was given back, or became a dead letter."""
+    """End of a job's newest delivery: the job was given back, or became a dead letter."""
 
     lease: bytes
     how: Literal["given back", "dead"]

@@ -56,7 +56,7 @@ def check_in_transaction(acks: Acks) -> None:
 
 
 def check_count(acks: Acks, replication_factor: int) -> None:
-    """Raise ``InvalidRequest`` for a number of replicas below 1 or above that of the partition."""
+    """Raise ``InvalidRequest`` for a number of replicas below 1 or above the replication factor."""
     if not 1 <= acks.count <= replication_factor:
         raise InvalidRequest(
             f"acks is {acks.count}, but the partition has {counted(replication_factor, 'replica')}; "
