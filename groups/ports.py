@@ -52,7 +52,7 @@ class Topics(Protocol):
         """The readable offsets of a partition. Raises ``RaftlogError``."""
 
     async def extents(self, places: Collection[Place]) -> Extents:
-        """The readable offsets of these partitions, including those of an archive below the log start."""
+        """The readable offsets of these partitions, including an archive below the log start."""
 
     async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
         """Offset and timestamp in milliseconds of the first committed record at or after an offset.

@@ -76,7 +76,7 @@ class PartitionInfo:
 
     @property
     def possible_replicas(self) -> frozenset[NodeId]:
-        """The brokers that may have a replica, including those of replaced targets.
+        """The brokers that may have a replica, including brokers of replaced targets.
 
         A leader may have reached a target that was replaced later, without having reported it yet.
         """

@@ -97,7 +97,7 @@ def new_partitions(
     placement: tuple[tuple[NodeId, ...], ...],
     removed: tuple[RemovedPartition, ...] = (),
 ) -> tuple[PartitionInfo, ...]:
-    """Make partitions from number ``first`` on; their offsets continue those of removed partitions."""
+    """Make partitions from number ``first`` on; their offsets continue after removed ones."""
     former = {each.partition: each for each in removed}
     made: list[PartitionInfo] = []
     for number, row in enumerate(placement):
