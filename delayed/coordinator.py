@@ -1,7 +1,7 @@
-"""The coordinator of one partition of ``__delayed``: requests, and batches to targets.
+"""Coordinator of one partition of ``__delayed``: handles requests, and moves batches to targets.
 
-Decides: when a move is tried again, and which errors of a target are for good. Leaves to others: what is
-written and answered (``decisions``), reading and appending (the port ``Delivery``).
+Decides: when a move is retried, and which errors of a target are permanent. Leaves to others: the records and
+answers (``decisions``), reading and appending (the port ``Delivery``).
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Delivery(Protocol):
     """Reads accepted messages, and appends them to their targets."""
 
     async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
-        """The messages at these offsets of a partition of ``__delayed``, in this order.
+        """Read the messages at these offsets of a partition of ``__delayed``, in this order.
 
         Raises ``RaftlogError``.
         """
 
     def begin(self, partition: int, *, is_led: bool) -> None:
-        """A partition of ``__delayed`` has a new epoch: messages that were read before may be others."""
+        """Begin a leader epoch of a partition of ``__delayed``; messages read before become invalid."""
 
     async def append(
         self,
@@ -64,27 +64,27 @@ class Delivery(Protocol):
         sequence: int,
         timeout_ms: int,
     ) -> None:
-        """Return once the target has committed the messages as one batch; a duplicate counts, too.
+        """Return once the target has committed the messages as one batch, now or before.
 
-        Raises ``RaftlogError``, ``TopicNotFound`` and ``PartitionNotFound`` only if the partition is known
-        to be gone, and ``PartitionDecommissioned`` if it has not taken them and never will.
+        Raises ``RaftlogError``; ``TopicNotFound`` and ``PartitionNotFound`` only if the partition surely was
+        deleted; ``PartitionDecommissioned`` if it has not stored the messages and never will.
         """
 
     def targets_of(self, lane: LaneKey, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The new target partition of each message, when the partition of the lane takes no records."""
+        """The new target partition of each message, if the lane's partition refuses records."""
 
     async def new_producer_id(self, timeout_ms: int) -> int:
         """Allocate a producer id. Raises ``RaftlogError``."""
 
     async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
-        """The lanes whose partition did not exist at a time after this call. Raises ``RaftlogError``."""
+        """The lanes whose partitions did not exist at some time after this call. Raises ``RaftlogError``."""
 
     async def deleted(self, topics: Collection[TopicKey]) -> Set[TopicKey]:
-        """The topics that did not exist at a time after this call. Raises ``RaftlogError``."""
+        """The topics that did not exist at some time after this call. Raises ``RaftlogError``."""
 
 
 class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
-    """One partition. It is the derived state of its replica."""
+    """Coordinator of the delayed messages of one partition; the derived state of its replica."""
 
     reads = READS
 
@@ -101,7 +101,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         room: MoveRoom,
         frame_limits: FrameLimits = FRAME_LIMITS,
     ) -> None:
-        """``room`` is shared with the other coordinators of the broker."""
+        """All coordinators of the broker share ``room``."""
         self.state = DelayedState()
         super().__init__(name, clock, record_of, self.state, frame_limits)
         self.tally = Tally()
@@ -112,29 +112,29 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self._batch_bytes_max = batch_bytes_max
         self._room = room
 
-    # What the replica tells.
+    # Callbacks of the replica.
 
     def leads(self, log: CoordinatorLog | None) -> None:
-        """Start or end the coordination of the partition; see ``Coordinator.leads``."""
+        """Start or end the coordination of the partition, as ``Coordinator.leads`` says."""
         self._delivery.begin(self._partition, is_led=log is not None)
         super().leads(log)
 
     def topic_deleted(self) -> None:
-        """A topic was deleted: look at once whether it has messages or schedules here."""
+        """Check now whether deleted topics have messages or schedules here."""
         if (decisions := self.decisions) is not None:
             self.step(lambda: decisions.look_for_topics(self._now_ms(), self._clock.wall_ms()))
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
-        """Answer a request; see ``Coordinator.ask``.
+        """Answer a request, as ``Coordinator.ask`` says.
 
-        Messages are described with the offsets at which they are committed. A message that has
-        got another time may be delivered before the answer.
+        Descriptions of messages have their committed offsets. A rescheduled message may be delivered before
+        the answer.
         """
         reply = await super().ask(request, timeout_ms)
         if not isinstance(reply, Found):
             return reply
         if isinstance(request, Reschedule) and was_delivered(self.state, request.id):
-            raise DelayedAlreadyDelivered("the message got another time, and was delivered meanwhile")
+            raise DelayedAlreadyDelivered("the message was rescheduled, and has been delivered since")
         replace = msgspec.structs.replace
         return Found(
             tuple(
@@ -147,7 +147,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     # Hooks of the coordinator.
 
     def begin(self, now_ms: int, before: Decisions | None) -> Decisions:
-        """With the messages as they are committed. What is on its way then is sent again."""
+        """Begin decisions with the committed state; batches in delivery are sent again."""
         return Decisions(
             self.state,
             now_ms=now_ms,
@@ -161,13 +161,13 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         )
 
     def step(self, work: Callable[[], object], request_id: RequestId | None = None) -> None:
-        """Do some work; see ``Coordinator.step``. While brokers do not agree on a time, nothing is due."""
+        """Run a step, as ``Coordinator.step`` says. While the brokers do not agree on a time, none is due."""
         if self.decisions is not None:
             self.decisions.is_time_known = self._clock.is_known
         super().step(work, request_id)
 
     def perform(self, effect: Effect) -> None:
-        """Move a batch, or sweep, beside everything else."""
+        """Move a batch, or sweep, in the background."""
         assert self.decisions is not None
         if isinstance(effect, Sweep):
             self.do_beside(self._sweep(effect, self.decisions))
@@ -181,7 +181,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     async def _sweep(self, sweep: Sweep, decisions: Decisions) -> None:
         gone = await self.tried(self._delivery.gone(sweep.lanes), "a sweep of lanes")
         if isinstance(gone, RaftlogError):
-            _log.info("%s: lanes are looked at later: %s", self._name, gone)
+            _log.info("%s: cannot check lanes now, will retry: %s", self._name, gone)
             return
         if gone and decisions is self.decisions:
             decisions.gone(sweep, sorted(gone))
@@ -190,14 +190,14 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     async def _sweep_topics(self, sweep: SweepTopics, decisions: Decisions) -> None:
         gone = await self.tried(self._delivery.deleted(sweep.topics), "a sweep of topics")
         if isinstance(gone, RaftlogError):
-            _log.info("%s: topics are looked at later: %s", self._name, gone)
+            _log.info("%s: cannot check topics now, will retry: %s", self._name, gone)
             return
         if decisions is self.decisions:
             decisions.topics_gone(sorted(gone), self._now_ms(), self._clock.wall_ms())
             self.carry_out()
 
     async def _carry(self, move: Move, decisions: Decisions) -> None:
-        """Repeat a move until the outcome is known. Its records are committed, so their offsets are, too."""
+        """Repeat a move until its outcome is known. Its messages are committed, so offsets are final."""
         waiting = [self.state.waiting[id_] for id_ in move.batch.ids]
         size_bytes = sum(one.size_bytes for one in waiting)
         offsets = [one.offset for one in waiting]
@@ -210,7 +210,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     async def _try(
         self, move: Move, offsets: Sequence[int], size_bytes: int, decisions: Decisions, *, is_repeated: bool
     ) -> bool:
-        """False if the move is to be tried again, also after an error that nobody has thought of."""
+        """Try a move once; return False if it must be retried, also after an unexpected error."""
 
         async def attempt() -> tuple[RaftlogError | Redirected | None, int | None]:
             async with self._room.held(size_bytes, is_repeated=is_repeated):
@@ -222,12 +222,12 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         what = f"a batch for {move.lane}"
         outcome = await self.tried(attempt(), what)
         if isinstance(outcome, RaftlogError):
-            _log.warning("%s: %s is tried again: %s", self._name, what, outcome)
+            _log.warning("%s: cannot move %s, will retry: %s", self._name, what, outcome)
             return False
         return self._report(move, decisions, *outcome)
 
     async def _attempt(self, move: Move, offsets: Sequence[int]) -> RaftlogError | Redirected | None:
-        """Send a batch; the error of the target, a redirection, or None. Raises if the read has failed."""
+        """Send a batch; return the target's error, a redirection, or None. Raises if the read fails."""
         messages = await self._delivery.read(self._partition, offsets, MOVE_MS)
         try:
             await self._delivery.append(
@@ -251,7 +251,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         failure: RaftlogError | Redirected | None,
         new_producer_id: int | None,
     ) -> bool:
-        """Tell the decisions, unless they are over; false if the move is to be tried again."""
+        """Report an outcome to the decisions, unless they ended; return False if the move must be retried."""
         if decisions is not self.decisions:
             return True
         now_ms, wall_ms = self._now_ms(), self._clock.wall_ms()
@@ -274,7 +274,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
                     new_producer_id=new_producer_id,
                 )
             case _:
-                _log.info("%s: a batch for %s is tried again: %s", self._name, move.lane, failure)
+                _log.info("%s: cannot move a batch for %s, will retry: %s", self._name, move.lane, failure)
                 return False
         self.carry_out()
         return True

@@ -1,10 +1,10 @@
 """The instants of a cron expression in a time zone.
 
 Decides: which expressions and zones are accepted, and which of many instants count. Leaves to others: the
-fields of an expression and its days with a clock change (the library ``cronsim``, which does as the cron of
-Debian), and when an instant fires (``scheduling``).
+fields of an expression and days with a clock change (the library ``cronsim``, which follows Debian's cron),
+and when an instant fires (``scheduling``).
 
-An expression has five fields, so no two instants are within a minute.
+An expression has five fields, so two instants are at least a minute apart.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from raftlog.wire.limits import CRON_CHARACTERS_MAX
 
 FIELDS: Final = 5
 _ZONE_CHARACTERS_MAX: Final = 64
-_LOCAL: Final = ("localtime", "posixrules")  # what a machine calls its own
+_LOCAL: Final = ("localtime", "posixrules")  # names of a machine's local zone, which differs between brokers
 _MINUTE_MS: Final = 60_000
-_WRONG: Final = (CronSimError, ValueError, TypeError, AssertionError)  # of the library, for odd expressions
+_WRONG: Final = (CronSimError, ValueError, TypeError, AssertionError)  # that the library raises
 
 
 def check(cron: str, time_zone: str, now_ms: int) -> None:
-    """Raises ``InvalidRequest`` for what is no expression, or no zone, or never fires.
+    """Raise ``InvalidRequest`` for an invalid expression or zone, or an expression that never fires.
 
-    Raises ``Overloaded`` where a zone cannot be read for now, as all functions here.
+    Like all functions here it raises ``Overloaded`` if the file of a zone cannot be read now.
     """
     _zone(time_zone)
     if next_ms(cron, time_zone, now_ms) is None:
         raise InvalidRequest(
-            f"cron is {cron!r}, which has no instant in the next 50 years; send one that fires", field="cron"
+            f"cron is {cron!r}, which does not fire in the next 50 years; send another", field="cron"
         )
 
 
-@lru_cache(maxsize=4_096)  # a rare instant takes a millisecond, and a list asks for 100 again and again
+@lru_cache(maxsize=4_096)  # a rare instant takes a millisecond, and lists repeat up to 100 calls
 def next_ms(cron: str, time_zone: str, after_ms: int) -> int | None:
-    """The first instant after a time, or None. Raises ``InvalidRequest`` and ``Overloaded``."""
+    """The first instant after a time in milliseconds, or None. Raises ``InvalidRequest``, ``Overloaded``."""
     return next(_instants(cron, time_zone, after_ms), None)
 
 
 def newest(cron: str, time_zone: str, after_ms: int, until_ms: int, count_max: int) -> list[int]:
-    """The newest instants after one time and until another, in order.
+    """The newest instants in ``(after_ms, until_ms]``, up to ``count_max``, sorted.
 
-    It looks at ever longer times before the end, so it does not matter how many instants there are. Raises as
-    ``next_ms``.
+    The search extends backwards from the end, so its cost does not depend on the number of instants. Raises
+    as ``next_ms``.
     """
     reach_ms = max(1, count_max) * _MINUTE_MS
     while True:
@@ -67,13 +67,13 @@ def newest(cron: str, time_zone: str, after_ms: int, until_ms: int, count_max: i
 
 
 def _instants(cron: str, time_zone: str, after_ms: int) -> Iterator[int]:
-    """The instants after a time. The library may repeat an hour that the clock repeats."""
+    """The instants after a time, without the repeated hour that the library may give at a clock change."""
     newest_ms = after_ms
     try:
         begin = datetime.fromtimestamp(after_ms // _MINUTE_MS * 60, _zone(time_zone))
         if len(cron) > CRON_CHARACTERS_MAX:
             raise ValueError(f"more than {CRON_CHARACTERS_MAX} characters")
-        if len(cron.split()) != FIELDS:  # the library knows seconds, too
+        if len(cron.split()) != FIELDS:  # the library also accepts seconds
             raise ValueError(f"not {FIELDS} fields")
         for instant in CronSim(cron, begin):
             instant_ms = int(instant.timestamp()) * 1000
@@ -91,13 +91,13 @@ def _instants(cron: str, time_zone: str, after_ms: int) -> Iterator[int]:
 
 
 def _zone(name: str) -> tzinfo:
-    """Raises ``InvalidRequest`` for what is no zone."""
+    """The time zone of a name. Raises ``InvalidRequest`` for an unknown name, and ``Overloaded``."""
     if name == "UTC":
         return UTC
     if name not in _LOCAL and len(name) <= _ZONE_CHARACTERS_MAX and name.isascii():
         try:
             return ZoneInfo(name)
-        except (OSError, MemoryError) as error:  # its file is a folder, or cannot be opened
+        except (OSError, MemoryError) as error:  # the file is a folder, or cannot be opened
             refuse_exhausted(error, f"the time zone {name} cannot be read")
         except (ValueError, KeyError):  # ``ZoneInfoNotFoundError``
             pass

@@ -1,13 +1,14 @@
-"""The coordinator of all delayed messages of one partition of ``__delayed``, without IO.
+"""Decisions of the coordinator of all delayed messages of one partition of ``__delayed``, without IO.
 
-Requests and time go in; records, answers and batches to move come out, in order. Each leaves once all records
-before it are committed.
+The inputs are requests and time; the outputs are records, answers and batches to move, in order. Each is sent
+once all earlier records are committed.
 
-Decides: whether a request is refused, or comes too late. Leaves to others: which batches move (``lanes``),
+Decides: whether a request is refused, or is too late. Leaves to others: which batches move (``lanes``),
 when schedules fire (``scheduling``), reading and appending (``coordinator``).
 
-A message is due once the wall clock of this coordinator has reached its time, and a delay is counted by that
-clock. While brokers agree on no time, nothing is due, and requests that need the time of now are refused.
+A message is due once the wall clock of this coordinator has reached its time, and delays are measured by that
+clock. While the brokers do not agree on a time, no message is due, and requests that need the present time
+are refused.
 """
 
 from __future__ import annotations
@@ -64,24 +65,24 @@ from raftlog.errors import (
 from raftlog.hosting.budget import RECHECK_MS, Budget
 from raftlog.hosting.decisions import RequestId
 
-RETRY_AFTER_MS: Final = (1_000, 3_600_000)  # the shortest, and the longest: an hour
-LOOK_MS: Final = (1_000, 10_000)  # between two looks for what frees room, which take milliseconds
+RETRY_AFTER_MS: Final = (1_000, 3_600_000)  # the shortest and the longest retry time
+LOOK_MS: Final = (1_000, 10_000)  # shortest and longest pause between two searches, which take milliseconds
 BYTES_MAX: Final = 1 << 30  # of one partition
 DUE_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 
 
 class Counts(NamedTuple):
-    """Messages that are not in their topics. Those that are ``due`` are not counted as ``pending``."""
+    """Numbers of messages that are not in their topics; ``due`` messages do not count as ``pending``."""
 
     pending: int
     due: int
     failed: int
-    oldest_ms: int | None  # the earliest time of those that are due
-    size_bytes: int  # of all of them on disk
+    oldest_ms: int | None  # the earliest time of due messages
+    size_bytes: int  # of all these messages on disk
 
 
 class Decisions:
-    """``state`` is what the partition's records add up to when this broker begins to lead it."""
+    """Decisions of one leader about all delayed messages of a partition, from ``state`` at its beginning."""
 
     def __init__(
         self,
@@ -96,23 +97,23 @@ class Decisions:
         is_time_known: bool = True,
         has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``has_room`` says whether the disk has more than its reserve."""
+        """``has_room`` says whether the disk has room outside its reserve."""
         tally = tally or Tally()
         self._draft = Draft(state.copy(), now_ms, wall_ms, has_room, is_time_known)
         self._budget = Budget(
             "pending delayed messages",
             pending_max,
-            "wait until some are delivered, cancel some, or raise delayed.pending_max",
+            "wait until some messages are delivered, cancel some, or raise delayed.pending_max",
         )
         self._failed_budget = Budget(
-            "failed delayed messages", pending_max, "cancel some, or raise delayed.pending_max"
+            "failed delayed messages", pending_max, "cancel some messages, or raise delayed.pending_max"
         )
         self._bytes_budget = Budget(
             "bytes of delayed messages",
             pending_bytes_max,
-            "send smaller ones, cancel some, wait for deliveries, or raise delayed.pending_bytes_max",
+            "send smaller messages, cancel some, wait for deliveries, or raise delayed.pending_bytes_max",
         )
-        # By topic without room, and for all without room: when some is freed, and until when that is known.
+        # By topic (None: all topics): the time at which room is freed, and until when that value is valid.
         self._frees_ms: dict[str | None, tuple[int, int]] = {}
         self._lanes = Lanes(self._draft, batch_bytes_max, tally)
         self._schedules = Scheduling(self._draft, tally, self._has_room, self._lanes.add)
@@ -121,7 +122,7 @@ class Decisions:
 
     @property
     def is_time_known(self) -> bool:
-        """Whether brokers agree on a time. While they do not, nothing is due: late is better than early."""
+        """Whether the brokers agree on a time. While they do not, no message is due: late beats early."""
         return self._draft.is_time_known
 
     @is_time_known.setter
@@ -134,27 +135,27 @@ class Decisions:
         return self._draft.state
 
     def counts(self) -> Counts:
-        """For metrics: it looks at messages that are due only."""
+        """The numbers of messages, for metrics; the cost depends on due messages only."""
         due, failed = self._lanes.due_count, len(self.state.failed)
         pending = max(0, len(self.state.waiting) - failed - due)
         return Counts(pending, due, failed, self._lanes.oldest_due_ms(), self.state.sizes.total)
 
     def take(self) -> list[Output]:
-        """Take all outputs since the last call; see ``raftlog.hosting.decisions.Decisions``."""
+        """Take the answers, records and effects since the last call, in order."""
         return self._draft.take()
 
     def next_deadline_ms(self) -> int:
-        """When the next message is due; soon enough to notice a clock that jumps."""
+        """The latest time for the next ``tick``, early enough to notice a jump of the clock."""
         if not self.is_time_known:
             return self._draft.now_ms + UNKNOWN_TIME_MS
         parts = (self._lanes, self._schedules, self._gone_topics)
         return min(part.deadline_ms() for part in parts)
 
     def forget(self, request_id: RequestId, request: Request) -> None:
-        """Do nothing: no request waits here."""
+        """Do nothing: requests never wait here."""
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
-        """Answered now; a refusal is an answer, too."""
+        """Handle and answer a request; a refusal is an answer, too."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         try:
             reply = self._reply_to(request)
@@ -165,12 +166,12 @@ class Decisions:
         self._collect()
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """Move what is due."""
+        """Move due messages, and fire due schedules."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._collect()
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Do nothing: no state here ends by its age."""
+        """Do nothing: no row here expires by its age."""
 
     def _collect(self) -> None:
         self._gone_topics.collect()
@@ -181,7 +182,7 @@ class Decisions:
     # Outcomes of effects.
 
     def delivered(self, move: Move, now_ms: int, wall_ms: int) -> None:
-        """Note that a batch was delivered; see ``Lanes.delivered``."""
+        """Note a delivered batch (``Lanes.delivered``)."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._lanes.delivered(move)
 
@@ -195,13 +196,13 @@ class Decisions:
         wall_ms: int,
         new_producer_id: int | None = None,
     ) -> None:
-        """Note a refused batch; see ``Lanes.refused``. A schedule whose message has failed ends."""
+        """Note a refused batch (``Lanes.refused``). A schedule with a failed message ends."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         failed = self._lanes.refused(move, reason, is_gone=is_gone, new_producer_id=new_producer_id)
         self._schedules.failed(failed, reason)
 
     def out_of_order(self, move: Move, now_ms: int, wall_ms: int, new_producer_id: int | None = None) -> None:
-        """Send a batch again in a new epoch; see ``Lanes.out_of_order``."""
+        """Send a batch again in a new epoch (``Lanes.out_of_order``)."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._lanes.out_of_order(move, new_producer_id)
 
@@ -213,22 +214,22 @@ class Decisions:
         wall_ms: int,
         new_producer_id: int | None = None,
     ) -> None:
-        """Move the messages of a batch to other partitions; see ``Lanes.redirected``."""
+        """Move the messages of a batch to other partitions (``Lanes.redirected``)."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._lanes.redirected(move, partitions, new_producer_id)
         self._collect()
 
     def gone(self, sweep: Sweep, lanes: Iterable[LaneKey]) -> None:
-        """Delete the lanes of partitions that are gone; see ``Lanes.gone``."""
+        """Delete the lanes of deleted partitions (``Lanes.gone``)."""
         self._lanes.gone(sweep, lanes)
 
     def look_for_topics(self, now_ms: int, wall_ms: int) -> None:
-        """A topic was deleted: see ``GoneTopics.look``."""
+        """Ask which topics were deleted (``GoneTopics.look``)."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._gone_topics.look()
 
     def topics_gone(self, topics: Iterable[TopicKey], now_ms: int, wall_ms: int) -> None:
-        """End messages and schedules of deleted topics; see ``GoneTopics.gone``."""
+        """End messages and schedules of deleted topics (``GoneTopics.gone``)."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._gone_topics.gone(topics)
         self._collect()
@@ -263,7 +264,7 @@ class Decisions:
             return NeedsProducerId()
         for message in request.messages:
             before = state.waiting.find(message.id) or state.recent.get(message.id)
-            if before is not None:  # an equal request was carried out
+            if before is not None:  # a repeated request
                 due.append(before.due_ms)
                 continue
             due.append(self._due_ms(message.when, request.delay_ms_max))
@@ -318,8 +319,8 @@ class Decisions:
         field = "deliver_at" if when.delay_ms < 0 else "delay"
         if delay_ms_max >= 0 and due_ms - self._draft.wall_ms > delay_ms_max:
             raise InvalidRequest(
-                f"{field} is {due_ms - self._draft.wall_ms} ms from now, and the topic keeps records less "
-                f"long: send at most {delay_ms_max} ms, or raise retention.ms",
+                f"{field} is {due_ms - self._draft.wall_ms} ms from now, longer than the topic keeps "
+                f"records: send at most {delay_ms_max} ms, or raise retention.ms",
                 field=field,
             )
         if due_ms > DUE_MS_MAX:
@@ -330,21 +331,21 @@ class Decisions:
         if id_ in self.state.waiting:
             return
         if was_delivered(self.state, id_):
-            raise DelayedAlreadyDelivered("the message was delivered already")
+            raise DelayedAlreadyDelivered("the message was already delivered")
         raise DelayedNotFound(
-            "no such delayed message is pending: it was cancelled, or delivered more than 10 minutes ago, or "
+            "the delayed message is not pending: it was cancelled, or delivered more than 10 minutes ago, or "
             "never accepted"
         )
 
     def _check_open(self, id_: bytes) -> None:
         self._check_waits(id_)
         if self._lanes.is_moving(id_):
-            raise DelayedAlreadyDelivered("the message is being delivered; it is too late to change it")
+            raise DelayedAlreadyDelivered("the message is being delivered; it can no longer be changed")
 
     def _check_room(self, topic: str, count: int, size_bytes: int) -> None:
-        """Raise ``QuotaExceeded`` or ``Overloaded`` if there may not be so many more.
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if there is no room for more messages.
 
-        Failed messages hold back none, until there are as many of them.
+        Failed messages have a separate limit of equal size.
         """
         for budget, used, more in (
             (self._budget, self.state.open, count),
@@ -357,9 +358,9 @@ class Decisions:
             self._failed_budget.check(self.state.failures, "topic", topic, min(count, 1), RECHECK_MS)
 
     def _retry_after_ms(self, topic: str | None) -> int:
-        """The milliseconds until the next message of this topic, or of any for None, is due.
+        """The milliseconds until the next message of a topic (None: of any) is due.
 
-        Where all have failed, those until somebody may look again.
+        If all messages have failed, the milliseconds until a retry makes sense.
         """
         now_ms, (shortest_ms, longest_ms) = self._draft.now_ms, RETRY_AFTER_MS
         known = {key: each for key, each in self._frees_ms.items() if now_ms < each[1]}

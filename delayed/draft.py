@@ -1,4 +1,4 @@
-"""Decisions of one epoch of a leader, in order, and the state to which they lead."""
+"""Collects the outputs of the decisions of one leader epoch, and the state after them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from raftlog.errors import Overloaded, StorageFull
 from raftlog.hosting.decisions import Answer, Write
 from raftlog.hosting.outputs import Outputs
 
-LOOK_MS: Final = 1_000  # a wall clock that jumps is noticed after this time
-UNKNOWN_TIME_MS: Final = 1_000  # before the clock is looked at again
+LOOK_MS: Final = 1_000  # maximum time until a jump of the wall clock is noticed
+UNKNOWN_TIME_MS: Final = 1_000  # pause between two checks of an unknown time
 IDLE_MS: Final = 600_000
 
 Done = Move | Sweep | SweepTopics
@@ -24,42 +24,42 @@ Output = Answer[Reply] | Write[Row] | Done
 
 @dataclass(slots=True)
 class Draft(Outputs[Reply, Row, Done]):
-    """``state`` belongs to the draft: it runs ahead of what is committed."""
+    """Collects outputs. ``state`` includes written records that are not committed yet."""
 
     state: DelayedState
     now_ms: int
     wall_ms: int
     has_room: Callable[[], bool] = lambda: True  # on the disk, above the reserve
-    is_time_known: bool = True  # whether brokers agree on a time, which ``wall_ms`` is then near
+    is_time_known: bool = True  # whether the brokers agree on a time, so that ``wall_ms`` is close to it
 
     def check_time(self) -> None:
-        """Raise ``Overloaded`` while brokers agree on no time: from ``wall_ms`` no delay is counted."""
+        """Raise ``Overloaded`` while the brokers do not agree on a time: ``wall_ms`` is unreliable."""
         if not self.is_time_known:
             raise Overloaded(
-                "the brokers agree on no time yet, so no delay can be counted from now; retry, or see to the "
+                "the brokers do not agree on a time yet, so delays cannot be measured; retry, or check the "
                 "clocks of the brokers",
                 retry_after_ms=UNKNOWN_TIME_MS,
             )
 
     def check_disk(self) -> None:
-        """Raise ``StorageFull`` while the disk has no room for what frees none."""
+        """Raise ``StorageFull`` while the disk has no room outside its reserve."""
         if not self.has_room():
             raise StorageFull("the leader's disk is full; free space or retry later", retry_after_ms=1000)
 
     def write(self, *rows: Row, frees_room: bool = False) -> None:
-        """Write records, in one batch. Without a new message they may use the reserve of a full disk.
+        """Write records in one batch. Records without a new message may use the reserve of a full disk.
 
-        Messages leave by such records, and ``check_disk`` has refused what a request would add.
+        Such records remove messages, or ``check_disk`` has already refused their request.
         """
         frees_room = frees_room or not any(isinstance(row.value, Message) for row in rows)
         Outputs.write(self, *rows, frees_room=frees_room)
 
     def put(self, row: Row) -> None:
-        """Apply a row to the state; see ``Outputs.put``."""
+        """Apply a row to the state."""
         self.state.put(row, self.wall_ms)
 
     def leaving(self, id_: bytes, outcome: Outcome) -> list[Row]:
-        """The records with which a message leaves."""
+        """Make the rows that remove a message with this outcome."""
         due_ms = self.state.waiting.due_of(id_)
         assert due_ms is not None, "a message leaves once"
         rows = [Row(MessageKey(id_), None, outcome, due_ms)]
@@ -68,11 +68,11 @@ class Draft(Outputs[Reply, Row, Done]):
         return rows
 
     def change_of(self, id_: bytes, *, failed: str = "") -> Change:
-        """A change record with the time and the target of a message that waits."""
+        """Make a change record with the present time and target of a message."""
         one = self.state.waiting[id_]
         return Change(one.due_ms, failed, one.partition)
 
 
 def wait_ms(left_ms: int | None) -> int:
-    """The milliseconds to wait for a wall clock time; ``left_ms`` is None without such a time."""
+    """The milliseconds until the next check of the wall clock; ``left_ms`` is None if no time is awaited."""
     return IDLE_MS if left_ms is None else min(LOOK_MS, max(0, left_ms))

@@ -1,8 +1,8 @@
-"""Which messages are due next.
+"""Orders messages by their due times.
 
-A new leader takes in the messages that wait a slice at a time, so that its broker does other work between
-two slices. Until it has all of them none is due: they leave in the order of their times. When most entries of
-the heap are stale, as their messages have left or have another time, the heap is rebuilt in the same way.
+A new leader reads the pending messages in slices, so that its broker does other work between two slices. No
+message is due before all are read, since messages leave in the order of their times. When most entries of the
+heap are stale, because their messages have left or have another time, the heap is rebuilt in this way, too.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 from delayed.pending import SHARDS
 from delayed.state import DelayedState
 
-STALE_MIN: Final = 1_000  # stale entries of the heap, before it is rebuilt
-SLICE: Final = 1_024  # messages at a time, and the rest of a shard: a few milliseconds
-LOOKED_AT_MAX: Final = 1_000  # messages that are looked at for the first one of a topic
+STALE_MIN: Final = 1_000  # stale entries of the heap before it is rebuilt
+SLICE: Final = 1_024  # messages of one slice, beside the rest of a shard; a slice takes a few milliseconds
+LOOKED_AT_MAX: Final = 1_000  # messages that a search for the first message of a topic examines
 
 
 class DueTimes:
-    """A heap of the times of messages, with stale entries of messages that left or have another time."""
+    """A heap of due times, with stale entries of messages that have left or have another time."""
 
     def __init__(self, state: DelayedState) -> None:
         self._state = state
@@ -28,11 +28,11 @@ class DueTimes:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it knows all messages."""
+        """Whether all messages have been read."""
         return not self._unread
 
     def read_some(self) -> None:
-        """Take in one more slice."""
+        """Read one more slice of the pending messages."""
         waiting, failed, count = self._state.waiting, self._state.failed, 0
         while self._unread and count < SLICE:
             times = waiting.times_of(self._unread.pop())
@@ -42,21 +42,21 @@ class DueTimes:
                     heapq.heappush(self._heap, time)
 
     def add(self, due_ms: int, id_: bytes) -> None:
-        """A message that waits, or another time of one."""
+        """Add the time of a new or rescheduled message."""
         if self.is_complete and len(self._heap) > 2 * len(self._state.waiting) + STALE_MIN:
             self._heap.clear()
             self._unread = list(range(SHARDS))
         heapq.heappush(self._heap, (due_ms, id_))
 
     def next_ms(self) -> int | None:
-        """The earliest time."""
+        """The earliest time in milliseconds, which may be stale; None without one."""
         return self._heap[0][0] if self._heap else None
 
     def first_ms(self, topic: str | None) -> int | None:
         """The earliest time of the messages of one topic, or of all topics, without failed messages.
 
-        Where many others are due before, it is the time of one of those. None if there is no message, and
-        until all are known.
+        If many other messages are due before, the result is the time of one of them. None without a message,
+        and until all messages have been read.
         """
         waiting, failed, heap, first_ms = self._state.waiting, self._state.failed, self._heap, None
         nearest = [(heap[0], 0)] if heap and self.is_complete else []
@@ -74,7 +74,7 @@ class DueTimes:
         return first_ms
 
     def take(self, wall_ms: int) -> list[bytes]:
-        """Take up to a slice of the messages whose times have come, in the order of their times."""
+        """Take up to a slice of the due messages, in the order of their times."""
         taken: list[bytes] = []
         while self._heap and self._heap[0][0] <= wall_ms and len(taken) < SLICE:
             due_ms, id_ = heapq.heappop(self._heap)

@@ -1,10 +1,11 @@
-"""Messages and schedules whose topic was deleted fail at once, and leave within a minute: they take no room.
+"""Ends messages and schedules of deleted topics: they fail at once, and are deleted within a minute.
 
-The coordinator asks the controller which topics are gone, once in a while and when its broker hears of a
-deletion. What belongs to those fails, with the reason; what they still have after ``SWEEP_MS`` is dropped.
-Schedules know the id of their topic: one that was created again does not keep those of the earlier one.
-Messages count by the name: while one is sent to a topic that was created again, what is left of the earlier
-topic stays, and fails when it is due. That a schedule fires proves nothing.
+The coordinator asks the controller which topics were deleted, periodically and when its broker learns of a
+deletion. Messages and schedules of deleted topics fail with a reason; after ``SWEEP_MS`` they are deleted.
+Schedules have the id of their topic, so a topic that is created again does not keep earlier schedules.
+Messages are found by the topic's name: if a message is sent to a topic that was created again, messages of
+the earlier topic stay, and fail when they are due. A message fired by a schedule does not prevent the
+deletion.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from delayed.records import ChangeKey, Outcome, Row
 from delayed.scheduling import Scheduling
 from delayed.values import SweepTopics, TopicKey
 
-SWEEP_MS: Final = 20_000  # so often topics are asked for, and so long a reason can be read at least
-DROPPED_MAX: Final = 400  # at a time: with their changes they are one batch of records
-PAUSE_MS: Final = 10  # after so many, in which they are appended
+SWEEP_MS: Final = 20_000  # interval of the questions, and minimum time for which a reason can be read
+DROPPED_MAX: Final = 400  # messages of one step, which with their changes fit into one batch of records
+PAUSE_MS: Final = 10  # after such a step, to append its records
 
 
 class GoneTopics:
@@ -31,20 +32,20 @@ class GoneTopics:
         self._is_moving = is_moving
         self._sweep_ms = draft.now_ms + SWEEP_MS
         self._asked: set[TopicKey] = set()  # topics that the controller is asked about
-        self._seen = dict[TopicKey, int]()  # those that were gone in the last answer, and since when
-        self._failing: dict[str, bytes] = {}  # names, and the id up to which their messages have failed
-        self._leaving: dict[str, bytes] = {}  # names, and the id up to which their messages have left
+        self._seen = dict[TopicKey, int]()  # deleted topics of the last answer, and since when
+        self._failing: dict[str, bytes] = {}  # by topic name: the id up to which its messages have failed
+        self._leaving: dict[str, bytes] = {}  # by topic name: the id up to which its messages were deleted
         self._rests_until_ms = draft.now_ms
 
     def deadline_ms(self) -> int:
-        """When ``collect`` has something to do."""
+        """The latest time for the next ``collect``, in milliseconds."""
         if self._failing or self._leaving:
             return self._rests_until_ms
         state = self._draft.state
         return self._sweep_ms if len(state.waiting) or state.schedules else self._draft.now_ms + IDLE_MS
 
     def collect(self) -> None:
-        """Ask about all topics once in a while, and end some messages of deleted topics."""
+        """Ask about all topics if that is due, and end some messages of deleted topics."""
         now_ms = self._draft.now_ms
         if now_ms >= self._sweep_ms:
             self.look()
@@ -62,14 +63,14 @@ class GoneTopics:
             self._draft.perform(SweepTopics(frozenset(self._asked)))
 
     def added(self, topic: str) -> None:
-        """The topic has a message that was accepted after the controller was asked."""
+        """Keep the messages of a topic: a message was accepted after the controller was asked."""
         self._asked.discard(TopicKey(topic))
         self._seen.pop(TopicKey(topic), None)
         self._failing.pop(topic, None)
         self._leaving.pop(topic, None)
 
     def gone(self, topics: Iterable[TopicKey]) -> None:
-        """The controller did not know these topics at a time after it was asked."""
+        """End messages and schedules of topics that the controller did not have after the question."""
         now_ms = self._draft.now_ms
         self._seen = {topic: self._seen.get(topic, now_ms) for topic in self._asked.intersection(topics)}
         for topic, since_ms in self._seen.items():

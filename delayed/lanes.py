@@ -1,9 +1,9 @@
-"""The ways to the target partitions: what is due, and which batch goes next.
+"""Lanes to the target partitions: the due messages, and the next batch of each lane.
 
-A lane has one batch on its way at most. Which messages are in it, and its sequence, is committed before it
-is sent; a successor sends the same batch again, and the target recognises the duplicate.
+A lane has at most one batch in delivery. Its messages and its sequence are committed before it is sent, so a
+new leader sends an equal batch again, and the target recognises the duplicate.
 
-Decides: what a batch contains, and what follows from its outcome. Leaves to others: requests (``decisions``),
+Decides: the messages of a batch, and the effect of its outcome. Leaves to others: requests (``decisions``),
 reading and appending (``coordinator``).
 """
 
@@ -24,7 +24,7 @@ from delayed.tally import Tally
 from delayed.values import BytesMax, Move, Sweep
 from raftlog.records.batch import SEQUENCE_MAX
 
-MOVE_COUNT_MAX: Final = 400  # their tombstones and the lane are one batch of records
+MOVE_COUNT_MAX: Final = 400  # so that their tombstones and the lane fit into one batch of records
 MOVE_BYTES_MAX: Final = 512 << 10
 SWEEP_MS: Final = IDLE_MS
 ROWS_MAX: Final = 500  # of one batch
@@ -39,7 +39,7 @@ class Lanes:
         self._batch_bytes_max = batch_bytes_max
         self._tally = tally
         self._due = DueTimes(self._state)
-        self._ready: dict[LaneKey, deque[bytes]] = {}  # due, and not on their way yet
+        self._ready: dict[LaneKey, deque[bytes]] = {}  # due messages that are not in delivery yet
         self._moving = {id_ for lane in self._state.lanes.values() for id_ in lane.ids}
         self._sweep_ms = draft.now_ms + SWEEP_MS
         for key, lane in sorted(each for each in self._state.lanes.items() if each[1].ids):
@@ -47,33 +47,33 @@ class Lanes:
 
     @property
     def due_count(self) -> int:
-        """Messages whose time has come, and that are not delivered."""
+        """The number of due messages that are not delivered yet."""
         return len(self._moving) + sum(map(len, self._ready.values()))
 
     def oldest_due_ms(self) -> int | None:
-        """The earliest time of the messages in all lanes, each of which is in the order of time."""
+        """The earliest time of due messages in milliseconds; None without one. Lanes are sorted by time."""
         firsts = [lane.ids[0] for lane in self._state.lanes.values() if lane.ids]
         firsts += (ready[0] for ready in self._ready.values())
         times = map(self._state.waiting.due_of, firsts)
         return min((due_ms for due_ms in times if due_ms is not None), default=None)
 
     def first_due_ms(self, topic: str | None) -> int | None:
-        """The earliest time of the messages of one topic, or of all, without failed ones (``DueTimes``)."""
+        """The earliest time of the messages of one topic, or of all, without failed ones."""
         sent = (key for key, lane in self._state.lanes.items() if lane.ids)
         if any(topic in (None, key.topic) for key in chain(self._ready, sent)):
             return self._draft.wall_ms
         return self._due.first_ms(topic)
 
     def add(self, id_: bytes) -> None:
-        """A message waits from now on, or has got another time."""
+        """Add a new or rescheduled message."""
         self._due.add(self._state.waiting[id_].due_ms, id_)
 
     def is_moving(self, id_: bytes) -> bool:
-        """Whether it is too late to change a message."""
+        """Whether a message is in delivery, so that it cannot be changed."""
         return id_ in self._moving
 
     def deadline_ms(self) -> int:
-        """When ``collect`` has something to do; soon enough to notice a clock that jumps."""
+        """The latest time for the next ``collect``, early enough to notice a jump of the clock."""
         draft, next_ms = self._draft, self._due.next_ms()
         if not self._due.is_complete:
             return draft.now_ms
@@ -99,7 +99,7 @@ class Lanes:
     # Outcomes of a move.
 
     def delivered(self, move: Move) -> None:
-        """The target has the batch: the messages leave, and the next batch of the lane may go."""
+        """Remove the messages of a delivered batch, and send the lane's next batch."""
         rows: list[Row] = []
         for id_ in move.batch.ids:
             leaving = self._draft.leaving(id_, Outcome.DELIVERED)
@@ -114,10 +114,10 @@ class Lanes:
     def refused(
         self, move: Move, reason: str, *, is_gone: bool, new_producer_id: int | None
     ) -> tuple[bytes, ...]:
-        """The target will never take this batch. Its messages fail; of several, each is tried alone.
+        """Handle a batch that the target will never store: try each message alone, then fail it.
 
-        ``is_gone``: there is no such partition. Then nothing of the lane is left. ``new_producer_id`` is for
-        the epochs after the last one. Gives the messages that have failed.
+        ``is_gone``: the partition was deleted; all messages of the batch fail, and the lane is deleted.
+        ``new_producer_id`` is for epochs after the last one. Returns the failed messages.
         """
         ids = move.batch.ids
         if len(ids) > 1 and not is_gone:
@@ -131,11 +131,11 @@ class Lanes:
         return ids
 
     def out_of_order(self, move: Move, new_producer_id: int | None) -> None:
-        """The target has lost what it knew of this lane, and not taken the batch: begin a new epoch."""
+        """Send the batch again in a new epoch: the target has lost the lane's producer state."""
         self._resend(move, move.batch.ids, (), new_producer_id)
 
     def redirected(self, move: Move, partitions: Sequence[int], new_producer_id: int | None) -> None:
-        """The target takes no records any more, and has not taken the batch: each message gets another."""
+        """Give each message another target partition: the decommissioned target has refused the batch."""
         ids = move.batch.ids
         rows = [
             Row(ChangeKey(id_), replace(self._draft.change_of(id_), partition=partition))
@@ -148,9 +148,9 @@ class Lanes:
         self._start(move.lane)
 
     def gone(self, sweep: Sweep, gone: Iterable[LaneKey]) -> None:
-        """The partitions of these lanes of a sweep did not exist at a time after its begin.
+        """Delete lanes whose partitions did not exist at some time after the begin of a sweep.
 
-        A lane that was used since then may lead to another partition of that name, so it stays.
+        A lane that was used since the begin may lead to a new partition of that name, so it stays.
         """
         rows = [Row(key, None) for key in gone if self._state.lanes.get(key) is sweep.lanes[key]]
         for first in range(0, len(rows), ROWS_MAX):
@@ -165,14 +165,14 @@ class Lanes:
         self._draft.write(Row(move.lane, lane))
         self._move(move.lane, lane)
 
-    # What goes next.
+    # The next batch.
 
     def _is_due(self, id_: bytes, one: Waiting) -> bool:
         is_open = id_ not in self._moving and id_ not in self._state.failed
         return is_open and one.due_ms <= self._draft.wall_ms
 
     def _start(self, key: LaneKey) -> None:
-        """Send the next batch of an idle lane. What was cancelled or has another time by now is left out."""
+        """Send the next batch of an idle lane, without messages that were cancelled or rescheduled."""
         ready, before = self._ready.get(key), self._state.lanes.get(key) or Lane(0, 0)
         if not ready or before.ids:
             return
@@ -180,7 +180,7 @@ class Lanes:
         ids, size_bytes = dict[bytes, None](), 0
         while ready and len(ids) < MOVE_COUNT_MAX:
             one = self._state.waiting.find(ready[0])
-            if one is not None and one.due_ms > self._draft.wall_ms:  # the clock went back, or another time
+            if one is not None and one.due_ms > self._draft.wall_ms:  # the clock went back, or a new time
                 self._due.add(one.due_ms, ready[0])
             elif one is not None and self._is_due(ready[0], one):
                 size_bytes += one.size_bytes
@@ -202,7 +202,7 @@ class Lanes:
         self._draft.perform(Move(key, lane, producer_id))
 
     def _sweep(self) -> None:
-        """Lanes of deleted topics would add up for ever."""
+        """Ask about the partitions of idle lanes, so that lanes of deleted topics are deleted."""
         if self._draft.now_ms < self._sweep_ms:
             return
         self._sweep_ms = self._draft.now_ms + SWEEP_MS
@@ -212,7 +212,7 @@ class Lanes:
 
 
 def _next_epoch(move: Move, ids: tuple[bytes, ...], new_producer_id: int | None) -> Lane:
-    """No epoch comes twice: the target would take the batch for the one that it has."""
+    """The lane in its next epoch; epochs are never reused, since the target would see a duplicate."""
     if not move.is_last_epoch:
         return Lane(move.batch.epoch + 1, 0, ids, move.batch.producer_id)
     assert new_producer_id is not None

@@ -1,14 +1,15 @@
-"""The messages of one partition of ``__delayed`` that have not left, in columns.
+"""The pending messages of one partition of ``__delayed``, stored in columns.
 
-A message takes a row in a few arrays, and its id a place in a dict. So a snapshot of a million messages is a
-copy of some arrays, and needs no object of each.
+A message uses a row in a few arrays, and an entry of its id in a dict. So a snapshot of a million messages is
+a copy of some arrays, without an object for each message.
 
-The messages are in 256 shards, by the first byte of their ids, which are random. A copy shares the shards and
-takes its own of each when it first changes it: a new leader copies nothing at once. Meanwhile the original
-may only change what the copy has changed before, as a log does that the copy writes.
+The messages are in 256 shards, by the first byte of their ids, which are random. A copy shares the shards,
+and copies a shard when it first changes it, so a new leader begins without copying. Meanwhile the original
+may only change messages that the copy has changed before, as it does by applying records that the copy
+writes.
 
-Rows are in the order in which the messages came, and a target is stored by its digest. So a snapshot has the
-same bytes on every replica, also where compaction has left out messages that came and went.
+Rows are in the order in which the messages arrived, and a target is stored by its digest. So snapshots have
+equal bytes on every replica, even if compaction has removed messages that arrived and left.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Target = tuple[str, int]  # topic and partition
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A message that has not left. Its record is at ``offset``."""
+    """A pending message. Its record is at ``offset``."""
 
     due_ms: int
     offset: int
@@ -40,20 +41,20 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class _Shard:
-    """Rows of columns, in the order in which they came."""
+    """Columns of the messages of one shard, in the order in which the messages arrived."""
 
     __slots__ = ("changed", "due", "ids", "number", "numbers", "offset", "size", "target", "topics")
 
     def __init__(self) -> None:
-        self.number: dict[bytes, int] = {}  # of each message
-        self.numbers = array("Q")  # of each row, which rise
+        self.number: dict[bytes, int] = {}  # number of each message
+        self.numbers = array("Q")  # number of each row, rising
         self.ids = bytearray()
         self.due = array("q")
         self.offset = array("q")
         self.size = array("I")
         self.target = array("Q")
         self.changed = bytearray()  # whether the message has a record of a change
-        self.topics = Counter[str]()  # how many messages each topic has here
+        self.topics = Counter[str]()  # messages by topic
 
     def copy(self) -> _Shard:
         copied = _Shard()
@@ -80,13 +81,13 @@ class _Shard:
         self.topics[one.topic] += 1
 
     def left(self, topic: str) -> None:
-        """Count a message of this topic that is pending no more."""
+        """Count a message of a topic that was removed."""
         self.topics[topic] -= 1
         if not self.topics[topic]:
             del self.topics[topic]
 
     def remove(self, id_: bytes) -> int:
-        """The target of the message."""
+        """Remove a message, and return the digest of its target."""
         row = self.row_of(id_)
         del self.number[id_]
         del self.ids[row * ID_BYTES : (row + 1) * ID_BYTES]
@@ -103,14 +104,14 @@ _EMPTY: Final = _Shard()
 
 
 class Pending(Mapping[bytes, Waiting]):
-    """By id."""
+    """Pending messages by id."""
 
     def __init__(self) -> None:
         self._shards = [_EMPTY] * SHARDS
-        self._is_own = bytearray(SHARDS)  # a shard of others is copied before its first change
+        self._is_own = bytearray(SHARDS)  # whether a shard is not shared; others are copied before a change
         self._targets: dict[int, Target] = {}  # by digest
         self._digests: dict[Target, int] = {}
-        self._counts: dict[int, int] = {}  # of the messages of each target
+        self._counts: dict[int, int] = {}  # number of messages by target
         self._count = 0
 
     def copy(self) -> Pending:
@@ -142,11 +143,11 @@ class Pending(Mapping[bytes, Waiting]):
         return Waiting(shard.due[row], shard.offset[row], shard.size[row], topic, partition)
 
     def find(self, id_: bytes) -> Waiting | None:
-        """One message, if it has not left."""
+        """A pending message, or None."""
         return self[id_] if id_ in self._shards[id_[0]].number else None
 
     def due_of(self, id_: bytes) -> int | None:
-        """The time of one message, if it has not left."""
+        """The due time of a pending message in milliseconds, or None."""
         shard = self._shards[id_[0]]
         return shard.due[shard.row_of(id_)] if id_ in shard.number else None
 
@@ -161,9 +162,9 @@ class Pending(Mapping[bytes, Waiting]):
         return list(zip(found.due, found.number, strict=True))
 
     def behind(self, after: bytes, topic: str | None, count_max: int) -> list[bytes]:
-        """Return up to ``count_max`` ids behind ``after``, in order; of one topic, or of all.
+        """Return up to ``count_max`` sorted ids after ``after``, of one topic or of all.
 
-        Looks at shards that have messages of the topic, and at no more of them than it needs.
+        Reads only as many shards with messages of the topic as it needs.
         """
         wanted = {digest for digest, target in self._targets.items() if topic in (None, target[0])}
         found: list[bytes] = []
@@ -178,13 +179,13 @@ class Pending(Mapping[bytes, Waiting]):
     # Changes.
 
     def put(self, id_: bytes, one: Waiting) -> None:
-        """A message waits from now on, and has no change."""
+        """Add a pending message without a change record."""
         self.remove(id_)
         self._own(id_[0]).add(id_, one, self._count_in((one.topic, one.partition)))
         self._count += 1
 
     def change(self, id_: bytes, due_ms: int, partition: int = -1) -> None:
-        """A record of its own gives a message another time, and another partition unless that is -1."""
+        """Apply a change record: another time, and another partition unless that is -1."""
         shard = self._own(id_[0])
         row = shard.row_of(id_)
         shard.due[row], shard.changed[row] = due_ms, True
@@ -195,7 +196,7 @@ class Pending(Mapping[bytes, Waiting]):
             self._count_out(before)
 
     def remove(self, id_: bytes) -> None:
-        """A message has left, if it was here."""
+        """Remove a message if it is pending."""
         if id_ not in self._shards[id_[0]].number:
             return
         shard = self._own(id_[0])
@@ -205,13 +206,13 @@ class Pending(Mapping[bytes, Waiting]):
         self._count -= 1
 
     def _count_in(self, target: Target) -> int:
-        """The digest of the target of one more message."""
+        """Count one more message of a target, and return the target's digest."""
         digest = self._digest_of(target)
         self._counts[digest] = self._counts.get(digest, 0) + 1
         return digest
 
     def _count_out(self, digest: int) -> None:
-        """One message less has this target."""
+        """Count one message less of a target."""
         self._counts[digest] -= 1
         if not self._counts[digest]:
             del self._counts[digest]
@@ -238,11 +239,11 @@ class Pending(Mapping[bytes, Waiting]):
 
     @property
     def targets(self) -> list[tuple[int, Target]]:
-        """With their digests, in order."""
+        """The targets with their digests, sorted by digest."""
         return sorted(self._targets.items())
 
     def counted(self) -> Iterator[tuple[Target, int]]:
-        """Each target with the number of its messages."""
+        """Numbers of messages by target."""
         return ((target, self._counts[digest]) for digest, target in self._targets.items())
 
     def sizes(self) -> Counter[str]:
@@ -255,7 +256,7 @@ class Pending(Mapping[bytes, Waiting]):
 
     @property
     def counts(self) -> list[int]:
-        """The messages of each shard."""
+        """The number of messages of each shard."""
         return [len(shard.number) for shard in self._shards]
 
     def columns(self) -> list[bytearray | array[int]]:
@@ -266,7 +267,7 @@ class Pending(Mapping[bytes, Waiting]):
     def restored(
         cls, targets: Sequence[tuple[int, Target]], counts: Sequence[int], data: memoryview
     ) -> Pending:
-        """From a snapshot. Raises ``ValueError`` if the parts do not fit."""
+        """Restore the messages of a snapshot. Raises ``ValueError`` for inconsistent parts."""
         found, at = cls(), 0
         found._targets = dict(targets)
         found._digests = {target: digest for digest, target in targets}
@@ -290,7 +291,7 @@ class Pending(Mapping[bytes, Waiting]):
             shard.number = {ids[ID_BYTES * row : ID_BYTES * (row + 1)]: row for row in range(count)}
             per_target.update(shard.target)
         if at != len(data) or set(per_target) != set(found._targets):
-            raise ValueError("a snapshot of delayed messages has columns that do not fit")
+            raise ValueError("a snapshot of delayed messages has inconsistent columns")
         for shard in found._shards:
             if shard.number:
                 shard.topics.update(found._targets[target][0] for target in shard.target)

@@ -1,7 +1,7 @@
-"""How messages and schedules left, for as long as a request about them may be repeated.
+"""Outcomes of messages and schedules that have left, kept while a request about them may be repeated.
 
-The oldest ones are forgotten first. Their order is in a queue beside the dict: a dict looks for its first key
-behind all those that were deleted, which takes longer than all else that a replica does for a message.
+The oldest outcomes are forgotten first. A queue beside the dict has their order, since finding the first key
+of a dict after many deletions would cost more than all other work for a message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from delayed.records import Outcome
 
 RECENT_MS: Final = 600_000
-"""For so long it is remembered how a message left: longer than any request may be repeated."""
+"""Time for which the outcome of a message is kept: longer than any request may be repeated."""
 
 RECENT_MAX: Final = 100_000
 
@@ -29,7 +29,7 @@ class Left(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Recent(Mapping[bytes, Left]):
-    """By id, in the order in which they left."""
+    """Outcomes by id, in the order in which the messages left."""
 
     def __init__(self, rows: Iterable[tuple[bytes, Left]] = ()) -> None:
         self._left = dict(rows)
@@ -54,17 +54,17 @@ class Recent(Mapping[bytes, Left]):
         return copied
 
     def rows(self) -> list[tuple[bytes, Left]]:
-        """All ids with how they left, in their order."""
+        """All ids with their outcomes, in the order in which they left."""
         return list(self._left.items())
 
     def remember(self, id_: bytes, left: Left) -> None:
-        """Remember that a message has left; a repetition keeps the place of the first call."""
+        """Remember the outcome of a message; a repeated call keeps the place of the first call."""
         if id_ not in self._left:
             self._order.append(id_)
         self._left[id_] = left
 
     def forget_before(self, at_ms: int) -> None:
-        """Forget what left so long before this time, and what is too much."""
+        """Forget outcomes older than ``RECENT_MS`` at a time, and the oldest above ``RECENT_MAX``."""
         left, order = self._left, self._order
         while order and (len(order) > RECENT_MAX or left[order[0]].at_ms + RECENT_MS <= at_ms):
             del left[order.popleft()]

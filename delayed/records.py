@@ -1,10 +1,9 @@
-"""The records of the topic ``__delayed``: the contract with its readers.
+"""Records of the topic ``__delayed``: the contract with its readers.
 
-Keys and values are msgpack as in all internal topics (``raftlog.hosting.keyed_records``). The newest record
-of each key is the whole state. A message keeps its record, and so its offset, until it leaves: a change of
-its time is a record of its own. The tombstone of a message says in headers how it left and when it was due,
-since compaction may leave out the message. A schedule is written again when it fires, in one batch with its
-message.
+Keys and values are msgpack, as in all internal topics (``raftlog.hosting.keyed_records``). The newest records
+of all keys are the whole state. A message keeps its record, and so its offset, until it leaves: a change of
+its time is a separate record. The headers of a message's tombstone have its outcome and due time, since
+compaction may remove the message. A schedule is written again when it fires, in one batch with its message.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class ChangeKey(msgspec.Struct, frozen=True, array_like=True, tag="change"):
 
 
 class LaneKey(msgspec.Struct, frozen=True, array_like=True, tag="lane", order=True):
-    """The way to one target partition."""
+    """One target partition."""
 
     topic: str
     partition: int
@@ -60,7 +59,7 @@ class ProducerKey(msgspec.Struct, frozen=True, array_like=True, tag="producer"):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A message as it was accepted; ``topic_id`` tells a topic from a later one of the same name."""
+    """An accepted message; ``topic_id`` distinguishes the topic from a later topic of its name."""
 
     topic: str
     topic_id: str
@@ -74,15 +73,15 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def record(self) -> Record:
-        """The record that the target receives."""
+        """The record to append to the target."""
         return Record(self.value, self.key, self.headers, self.timestamp_ms)
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The newest time of a message; ``failed`` says why it cannot be delivered, until it has another time.
+    """The newest time of a message; ``failed`` is the reason why it cannot be delivered, until rescheduled.
 
-    ``partition`` is its target, which may be another than the one with which it was accepted; -1: that one.
-    Each change repeats it, since compaction keeps the newest one only.
+    ``partition`` is its present target; -1: the target with which it was accepted. Each change repeats the
+    target, since compaction keeps only the newest change.
     """
 
     due_ms: int
@@ -91,9 +90,9 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``ids`` are on their way as one batch with this epoch and sequence; without any, the lane is idle.
+    """State of a lane: ``ids`` are in delivery as one batch with this epoch and sequence; idle if empty.
 
-    ``producer_id`` is set once the epochs of the partition's own producer are used up.
+    ``producer_id`` is set once all epochs of the partition's first producer id are used.
     """
 
     epoch: int
@@ -113,8 +112,8 @@ class Missed(enum.StrEnum):
 class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A message for each instant of a cron expression.
 
-    Instants up to ``after_ms`` have fired, or never will; ``fired_ms`` is the newest that has. ``failed``
-    says why the schedule has ended: its messages cannot be delivered.
+    Instants up to ``after_ms`` have fired, or never will; ``fired_ms`` is the newest fired instant.
+    ``failed`` is the reason why the schedule has ended, because its messages cannot be delivered.
     """
 
     topic: str
@@ -134,12 +133,12 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def is_active(self) -> bool:
-        """Whether it fires."""
+        """Whether the schedule fires: it is neither paused nor failed."""
         return not self.is_paused and not self.failed
 
 
 class Producer(msgspec.Struct, frozen=True):
-    """Allocated with the first message."""
+    """The producer id of a partition, allocated with its first message."""
 
     producer_id: int
 
@@ -159,16 +158,16 @@ KINDS: Final = KeyedRecords[Key, Value](
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One record to write; ``outcome`` for the tombstone of a message or of a schedule."""
+    """One record to write; ``outcome`` is set for the tombstone of a message or schedule."""
 
     key: Key
     value: Value | None
     outcome: Outcome | None = None
-    due_ms: int = -1  # when a message that leaves was due
+    due_ms: int = -1  # due time of a message that leaves
 
 
 def record_of(row: Row) -> Record:
-    """The record of a row."""
+    """Encode a row as a record."""
     record = KINDS.record_of(row.key, row.value)
     if row.outcome is None:
         return record

@@ -1,6 +1,6 @@
-"""The requests to the coordinators of delayed messages, and their replies. Nothing is decided here.
+"""Requests to the coordinators of delayed messages, and their replies.
 
-Every request may be repeated: messages have ids that the broker of the request has chosen.
+Every request may be repeated: the broker of a request chooses the ids of its messages.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ ScheduleState = Literal["active", "paused", "failed"]
 
 
 class When(msgspec.Struct, frozen=True, array_like=True):
-    """Either a delay from now on, by the coordinator's clock, or a time. Negative: not given."""
+    """A delay by the coordinator's clock, or a time, in milliseconds; the other one is negative."""
 
     delay_ms: int = -1
     at_ms: int = -1
 
 
 class NewMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A message to be accepted."""
+    """A message to accept."""
 
     id: bytes
     partition: int
@@ -36,7 +36,7 @@ class NewMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Add(msgspec.Struct, tag="add", frozen=True, kw_only=True):
-    """Accept messages for one topic, all or none. The reply is ``NeedsProducerId`` where one is missing.
+    """Accept messages for one topic, all or none. The reply is ``NeedsProducerId`` if none is known.
 
     ``delay_ms_max`` is the retention of the topic, or -1.
     """
@@ -49,7 +49,7 @@ class Add(msgspec.Struct, tag="add", frozen=True, kw_only=True):
 
 
 class Reschedule(msgspec.Struct, tag="reschedule", frozen=True, kw_only=True):
-    """Give a pending message, or one that has failed, another time."""
+    """Give a pending or failed message another time."""
 
     id: bytes
     when: When
@@ -57,7 +57,7 @@ class Reschedule(msgspec.Struct, tag="reschedule", frozen=True, kw_only=True):
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True, kw_only=True):
-    """Drop a pending message, or one that has failed."""
+    """Cancel a pending or failed message."""
 
     id: bytes
 
@@ -69,7 +69,7 @@ class Read(msgspec.Struct, tag="read", frozen=True, kw_only=True):
 
 
 class ReadMany(msgspec.Struct, tag="list", frozen=True, kw_only=True):
-    """Read up to ``count_max`` messages behind an id, in the order of their ids; of one topic, or of all."""
+    """Read up to ``count_max`` messages after an id, sorted by id; of one topic, or of all."""
 
     topic: str | None
     after: bytes
@@ -77,10 +77,10 @@ class ReadMany(msgspec.Struct, tag="list", frozen=True, kw_only=True):
 
 
 class CreateSchedule(msgspec.Struct, tag="create-schedule", frozen=True, kw_only=True):
-    """Begin a schedule; again with the same contents is the same. ``NeedsProducerId`` as for ``Add``.
+    """Create a schedule; repeating the request with equal contents changes nothing. Replies like ``Add``.
 
-    The times of ``schedule`` are set by the coordinator. Its partition is a part of the contents if
-    ``names_partition``: else a broker has chosen it, by the partitions that the topic had.
+    The coordinator sets the times of ``schedule``. Its partition belongs to the contents if
+    ``names_partition``; else a broker has chosen it among the topic's partitions.
     """
 
     id: str
@@ -90,14 +90,14 @@ class CreateSchedule(msgspec.Struct, tag="create-schedule", frozen=True, kw_only
 
 
 class PauseSchedule(msgspec.Struct, tag="pause-schedule", frozen=True, kw_only=True):
-    """Stop a schedule, or have it go on from now, also one that has failed."""
+    """Pause a schedule, or resume it (also a failed one) from now on."""
 
     id: str
     is_paused: bool
 
 
 class DeleteSchedule(msgspec.Struct, tag="delete-schedule", frozen=True, kw_only=True):
-    """End a schedule. Messages that it has fired stay."""
+    """Delete a schedule. Its fired messages stay."""
 
     id: str
 
@@ -109,7 +109,7 @@ class ReadSchedule(msgspec.Struct, tag="schedule", frozen=True, kw_only=True):
 
 
 class ReadSchedules(msgspec.Struct, tag="schedules", frozen=True, kw_only=True):
-    """Read up to ``count_max`` schedules behind an id, in the order of their ids; of one topic, or of all."""
+    """Read up to ``count_max`` schedules after an id, sorted by id; of one topic, or of all."""
 
     topic: str | None
     after: str
@@ -120,14 +120,14 @@ ScheduleRequest = CreateSchedule | PauseSchedule | DeleteSchedule | ReadSchedule
 
 
 class ReadMoving(msgspec.Struct, tag="moving", frozen=True, kw_only=True):
-    """Whether messages are on their way to a partition; the reply is ``Moving``."""
+    """Ask whether messages are in delivery to a partition; the reply is ``Moving``."""
 
     topic: str
     partition: int
 
 
 class CountTopic(msgspec.Struct, tag="count", frozen=True, kw_only=True):
-    """A request for the numbers of messages and schedules of a topic; the reply is ``Counted``."""
+    """Count the messages and schedules of a topic; the reply is ``Counted``."""
 
     topic: str
     topic_id: str
@@ -141,7 +141,7 @@ READS: Final = (Read, ReadMany, ReadMoving, CountTopic, ReadSchedule, ReadSchedu
 
 
 class Added(msgspec.Struct, tag="added", frozen=True):
-    """When each message is due, in order."""
+    """The due time of each message in milliseconds, in the order of the request."""
 
     due_ms: tuple[int, ...]
 
@@ -155,7 +155,7 @@ class Done(msgspec.Struct, tag="done", frozen=True):
 
 
 class Described(msgspec.Struct, frozen=True):
-    """One message that waits."""
+    """Description of one pending or failed message."""
 
     id: bytes
     waiting: Waiting
@@ -164,13 +164,13 @@ class Described(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, tag="found", frozen=True):
-    """By id."""
+    """Descriptions of messages, sorted by id."""
 
     messages: tuple[Described, ...]
 
 
 class DescribedSchedule(msgspec.Struct, frozen=True):
-    """One schedule; ``next_ms`` is None unless it fires again."""
+    """Description of one schedule; ``next_ms`` is None unless it fires again."""
 
     id: str
     schedule: Schedule
@@ -179,19 +179,19 @@ class DescribedSchedule(msgspec.Struct, frozen=True):
 
 
 class FoundSchedules(msgspec.Struct, tag="found-schedules", frozen=True):
-    """By id."""
+    """Descriptions of schedules, sorted by id."""
 
     schedules: tuple[DescribedSchedule, ...]
 
 
 class Moving(msgspec.Struct, tag="is-moving", frozen=True):
-    """While a batch is on its way, nobody but its partition knows whether it has arrived."""
+    """Whether a batch is in delivery; only its target partition knows whether it has arrived."""
 
     is_moving: bool
 
 
 class Counted(msgspec.Struct, tag="counted", frozen=True):
-    """Pending and failed messages, and schedules."""
+    """Numbers of pending and failed messages, and of schedules."""
 
     pending: int
     failed: int

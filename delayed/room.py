@@ -1,7 +1,7 @@
-"""The memory that batches on their way to their targets may take on one broker.
+"""Limits the memory of batches in delivery on one broker.
 
-Decides: who waits. Batches that were refused before share a room of their own, so that targets without a
-leader hold back one another, and nobody else.
+Decides: which batches wait. Repeated batches share a separate room, so that targets without a leader do not
+delay deliveries to other targets.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ ROOM_BYTES: Final = 32 << 20  # of messages; each of the two rooms
 
 
 class MoveRoom:
-    """Shared by all coordinators of a broker."""
+    """Room for batches in delivery, shared by all coordinators of a broker."""
 
     def __init__(self, bytes_max: int = ROOM_BYTES) -> None:
         self._first, self._again = _Room(bytes_max), _Room(bytes_max)
 
     @asynccontextmanager
     async def held(self, size_bytes: int, *, is_repeated: bool) -> AsyncIterator[None]:
-        """Wait for room, in order, and hold it. A batch that is larger than the room goes alone."""
+        """Wait for room in the order of the calls, and hold it. A batch larger than the room goes alone."""
         room = self._again if is_repeated else self._first
         size_bytes = min(size_bytes, room.bytes_max)
         await room.take(size_bytes)
@@ -36,7 +36,7 @@ class _Room:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._free = bytes_max
-        self._turn = asyncio.Lock()  # who holds it is the next to get room
+        self._turn = asyncio.Lock()  # its holder gets room next
         self._freed = asyncio.Event()
 
     async def take(self, size_bytes: int) -> None:

@@ -1,10 +1,10 @@
-"""The schedules of one partition of ``__delayed``, without IO: requests about them, and when they fire.
+"""The schedules of one partition of ``__delayed``, without IO: handles requests about them, and fires them.
 
-A schedule fires by writing its message and its own progress in one batch. So an instant has one message,
-whatever leaders do, and the message is delivered once as any other. Its id follows from the schedule and the
-instant.
+A schedule fires by writing its message and its progress in one batch. So each instant has one message, even
+after changes of leader, and the message is delivered once like any other. Its id follows from the schedule
+and the instant.
 
-Decides: which instants fire, and which are missed. Leaves to others: instants (``cron``), how messages get to
+Decides: which instants fire, and which are missed. Leaves to others: instants (``cron``), moving messages to
 their topics (``lanes``).
 """
 
@@ -54,12 +54,12 @@ from raftlog.hosting.budget import SHARE
 from raftlog.hosting.deadlines import Deadlines
 
 SCHEDULES_MAX: Final = 1_000  # of one partition of ``__delayed``
-LATE_MS_MAX: Final = 60_000  # an instant that is later is missed
-MISSED_MAX: Final = 100  # so many of them fire at most
-LOOK_MAX: Final = 25  # schedules at a time: some milliseconds
-FIRED_BYTES_MAX: Final = 1 << 20  # at a time, and one schedule more
-PAUSE_MS: Final = 100  # after so many bytes, in which they are appended
-AGAIN_MS: Final = 1_000  # when there is no room for another message, or a time zone cannot be read for now
+LATE_MS_MAX: Final = 60_000  # an instant that is later than this is missed
+MISSED_MAX: Final = 100  # maximum missed instants that fire
+LOOK_MAX: Final = 25  # schedules of one step, which takes some milliseconds
+FIRED_BYTES_MAX: Final = 1 << 20  # of one step, which may exceed it by one schedule
+PAUSE_MS: Final = 100  # after such a step, to append its records
+AGAIN_MS: Final = 1_000  # retry time without room for a message, or if a time zone cannot be read now
 SCHEDULE_HEADER: Final = "raftlog.schedule"
 INSTANT_HEADER: Final = "raftlog.scheduled_at"
 _PREFIX_BYTES: Final = 6
@@ -72,28 +72,28 @@ class Scheduling:
     def __init__(
         self, draft: Draft, tally: Tally, has_room: Callable[[str, int], bool], add: Callable[[bytes], None]
     ) -> None:
-        """``has_room`` takes a topic and bytes, ``add`` the ids of messages that wait from now on."""
+        """``has_room`` gets a topic and bytes, ``add`` the ids of new pending messages."""
         self._draft = draft
         self._state = draft.state
         self._tally = tally
         self._has_room = has_room
         self._add = add
-        self._due = Deadlines[str]()  # when to look at a schedule again
-        self._fired_bytes = 0  # by this ``collect``
+        self._due = Deadlines[str]()  # time of the next check of each schedule
+        self._fired_bytes = 0  # by the present ``collect``
         self._rests_until_ms = draft.now_ms
         self._names = {_prefix(name): name for name in self._state.schedules}
         for name, schedule in self._state.schedules.items():
             self._look_at(name, schedule.after_ms)
 
     def deadline_ms(self) -> int:
-        """When ``collect`` has something to do; soon enough to notice a clock that jumps."""
+        """The latest time for the next ``collect``, early enough to notice a jump of the clock."""
         draft = self._draft
         next_ms = self._due.next_ms()
         at_ms = draft.now_ms + wait_ms(None if next_ms is None else next_ms - draft.wall_ms)
         return max(at_ms, self._rests_until_ms)
 
     def collect(self) -> None:
-        """Fire what is due, of some schedules."""
+        """Fire due instants of up to ``LOOK_MAX`` schedules."""
         if self._draft.now_ms < self._rests_until_ms:
             return
         self._fired_bytes = 0
@@ -103,27 +103,27 @@ class Scheduling:
                 return
             try:
                 self._fire(name, self._state.schedules[name])
-            except Overloaded as lack:  # nothing of the schedule is written
-                _log.warning("the schedule %s fires later: %s", name, lack)
+            except Overloaded as lack:  # no record of the schedule is written
+                _log.warning("schedule %s cannot fire now, will retry: %s", name, lack)
                 self._look_at(name, self._draft.wall_ms + AGAIN_MS)
             if self._fired_bytes >= FIRED_BYTES_MAX:
                 self._rests_until_ms = self._draft.now_ms + PAUSE_MS
                 return
 
     def failed(self, ids: Iterable[bytes], reason: str) -> None:
-        """Messages cannot be delivered: their schedules end."""
+        """End the schedules of messages that cannot be delivered."""
         for name in dict.fromkeys(self._names.get(id_[:_PREFIX_BYTES]) for id_ in ids):
             if name is not None and self._state.schedules[name].is_active:
                 self._put(name, replace(self._state.schedules[name], failed=reason))
 
     def fail_of(self, topic: TopicKey, reason: str) -> None:
-        """The topic is gone: its schedules end, paused ones too."""
+        """Fail the schedules of a deleted topic, including paused ones."""
         for name in self._of(topic):
             if not self._state.schedules[name].failed:
                 self._put(name, replace(self._state.schedules[name], failed=reason))
 
     def drop_of(self, topic: TopicKey) -> None:
-        """The topic is gone: its schedules are deleted."""
+        """Delete the schedules of a deleted topic."""
         for name in self._of(topic):
             self._delete(name)
 
@@ -136,7 +136,7 @@ class Scheduling:
         return [name for name, each in schedules if (each.topic, each.topic_id) == topic]
 
     def reply_to(self, request: ScheduleRequest) -> Reply:
-        """Raises what is refused."""
+        """Carry out a request and return its reply. Raises its refusal."""
         match request:
             case CreateSchedule():
                 return self._create(request)
@@ -158,10 +158,10 @@ class Scheduling:
         before = self._state.schedules.get(name)
         if before is not None:
             if not is_same(before, request):
-                raise Conflict(f"there is another schedule {name}: delete it first, or choose another id")
+                raise Conflict(f"another schedule has the id {name}: choose another id, or first delete it")
             return FoundSchedules((self._described(name, before),))
         if self._names.get(_prefix(name)) is not None:
-            raise Conflict(f"the id {name} is too similar to that of another schedule; choose another id")
+            raise Conflict(f"the id {name} collides with the id of another schedule; choose another id")
         if len(self._state.schedules) >= SCHEDULES_MAX:
             raise Conflict(
                 f"this partition of __delayed has {SCHEDULES_MAX} schedules; delete one, or choose another id"
@@ -187,9 +187,9 @@ class Scheduling:
         if request.is_paused != before.is_paused or (before.failed and not request.is_paused):
             if not request.is_paused:
                 self._draft.check_time()
-            after_ms = max(self._draft.wall_ms, before.fired_ms)  # what passed in the pause never fires
+            after_ms = max(self._draft.wall_ms, before.fired_ms)  # instants during the pause never fire
             schedule = replace(before, is_paused=request.is_paused, failed="", after_ms=after_ms)
-        described = self._described(request.id, schedule)  # may be refused: nothing is written then
+        described = self._described(request.id, schedule)  # may raise, so it precedes the write
         if schedule != before:
             self._draft.check_disk()
             self._put(request.id, schedule)
@@ -244,12 +244,13 @@ class Scheduling:
     def _fire(self, name: str, schedule: Schedule) -> None:
         """Write a message for each instant that fires, with the progress of the schedule.
 
-        Raises ``Overloaded`` before anything is written.
+        Raises ``Overloaded`` before any record is written.
         """
         first_ms = _next_ms(schedule)
         if first_ms is None and schedule.is_active:
             _log.error(
-                "the schedule %s cannot fire here: its time zone is unknown, or its last year over", name
+                "schedule %s cannot fire: its time zone is unknown here, or it has no further instant",
+                name,
             )
         if first_ms is None or first_ms > self._draft.wall_ms:
             self._look_at(name, first_ms)
@@ -284,7 +285,9 @@ class Scheduling:
         kept = {Missed.SKIP: [], Missed.ONCE: missed[-1:], Missed.ALL: missed[-MISSED_MAX:]}[schedule.missed]
         if len(kept) < len(missed) or first_ms < due[0]:
             self._tally.missed += 1
-            _log.warning("%s has missed instants since %d; %d of them fire now", name, first_ms, len(kept))
+            _log.warning(
+                "schedule %s has missed instants since %d; %d of them fire now", name, first_ms, len(kept)
+            )
         return [*kept, *in_time], due[-1]
 
 
@@ -298,12 +301,12 @@ def _next_ms(schedule: Schedule) -> int | None:
 
 
 def headers_of(name: str, instant_ms: int) -> tuple[tuple[str, bytes], ...]:
-    """The headers of the record of an instant, beside the headers of the schedule."""
+    """The headers that an instant's record has in addition to the headers of its schedule."""
     return (SCHEDULE_HEADER, name.encode()), (INSTANT_HEADER, str(instant_ms).encode())
 
 
 def _prefix(name: str) -> bytes:
-    """The first bytes of the ids of the messages of a schedule."""
+    """The first bytes of the ids of a schedule's messages."""
     return sha256(name.encode()).digest()[:_PREFIX_BYTES]
 
 
@@ -312,7 +315,7 @@ def _id_of(name: str, instant_ms: int) -> bytes:
 
 
 def is_same(schedule: Schedule, request: CreateSchedule) -> bool:
-    """Whether a request has asked for this schedule."""
+    """Whether a request asks for a schedule with equal contents."""
     wanted = request.schedule
     if request.names_partition and schedule.partition != wanted.partition:
         return False
@@ -320,12 +323,12 @@ def is_same(schedule: Schedule, request: CreateSchedule) -> bool:
 
 
 def _contents(schedule: Schedule) -> Schedule:
-    """The schedule without its partition and its progress."""
+    """The schedule without its partition and progress."""
     return replace(schedule, partition=-1, created_ms=0, after_ms=0, fired_ms=-1, is_paused=False, failed="")
 
 
 def _message(name: str, schedule: Schedule, instant_ms: int, wall_ms: int) -> Message:
-    """The record of an instant."""
+    """Make the message of an instant."""
     return Message(
         topic=schedule.topic,
         topic_id=schedule.topic_id,

@@ -1,7 +1,7 @@
-"""Any delayed message from any broker: its coordinator here, or one hop to the broker that coordinates it.
+"""Access to any delayed message from any broker: calls the local coordinator, or the coordinator's broker.
 
-Decides: the texts of ids, which partition of ``__delayed`` takes them, when the topic is created, and when
-a producer id is allocated. Leaves to others: the replies (``coordinator``), finding the coordinator
+Decides: the texts of ids, the partition of ``__delayed`` of a message, when the topic is created, and when a
+producer id is allocated. Leaves to others: the replies (``coordinator``), finding the coordinator
 (``raftlog.hosting.coordinator_service``).
 """
 
@@ -53,7 +53,7 @@ PARTITION_DIGITS: Final = 4
 
 
 class MessageId(NamedTuple):
-    """The partition and the id of a message. Its text is what clients see, and sorts alike."""
+    """Partition and id of a message. Clients see its text, which sorts equally."""
 
     partition: int
     id: bytes
@@ -63,7 +63,7 @@ class MessageId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> MessageId:
-        """Parse a message id that ``str`` has written. Raises ``DelayedNotFound`` for every other text."""
+        """Parse a message id in the form of ``str``. Raises ``DelayedNotFound`` for any other text."""
         try:
             data = bytes.fromhex(text)
         except ValueError:
@@ -76,11 +76,11 @@ class MessageId(NamedTuple):
         return found
 
 
-NAME: Final = "delayed messages"  # for people
+NAME: Final = "delayed messages"  # in error texts
 
 
 class DelayedService:
-    """All delayed messages, as one broker reaches them. It offers its own coordinators to the others."""
+    """One broker's access to all delayed messages; it also offers its own coordinators to other brokers."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class DelayedService:
     async def add(self, request: Add, spread: int, timeout_ms: int) -> tuple[int, Added]:
         """Accept messages, all or none, in one partition of ``__delayed``, which is created if it is missing.
 
-        ``spread`` selects the partition, which is a part of the reply. Raises what the coordinator refuses,
+        ``spread`` selects the partition, which the call returns. Raises the coordinator's refusals,
         ``NoLeader``, and ``CommitUnknown``.
         """
         deadline = deadline_in(timeout_ms)
@@ -111,7 +111,7 @@ class DelayedService:
         return partition, reply
 
     async def read(self, which: MessageId, timeout_ms: int) -> Described:
-        """One message that waits. Raises ``DelayedNotFound`` and ``DelayedAlreadyDelivered``."""
+        """Describe one pending or failed message. Raises ``DelayedNotFound``, ``DelayedAlreadyDelivered``."""
         return _only(await self._ask_about(which, Read(id=which.id), timeout_ms))
 
     async def reschedule(
@@ -122,13 +122,13 @@ class DelayedService:
         return _only(await self._ask_about(which, request, timeout_ms))
 
     async def cancel(self, which: MessageId, timeout_ms: int) -> None:
-        """Return once the message is cancelled for good. Raises as ``read``."""
+        """Cancel a message; return once that is committed. Raises as ``read``."""
         await self._ask_about(which, Cancel(id=which.id), timeout_ms)
 
     async def list_some(
         self, topic: str | None, after: MessageId | None, count_max: int, timeout_ms: int
     ) -> list[tuple[MessageId, Described]]:
-        """Read up to ``count_max`` messages behind ``after``, in order of id. Raises ``NoLeader``."""
+        """Read up to ``count_max`` messages after ``after``, sorted by id. Raises ``NoLeader``."""
         found: list[tuple[MessageId, Described]] = []
         count = await self._coordinators.confirmed_count(timeout_ms) or 0
         begin = MessageId(0, b"") if after is None else after
@@ -143,13 +143,13 @@ class DelayedService:
         return found
 
     async def message(self, which: MessageId, found: Described, timeout_ms: int) -> Message:
-        """A message that was described. Raises ``DelayedNotFound`` if it has left since."""
+        """Read the content of a described message. Raises ``DelayedNotFound`` if it has left since."""
         offset = found.waiting.offset
         (message,) = await self._delivery.read(which.partition, [offset], timeout_ms)
         return message
 
     async def is_moving_to(self, topic: str, partition: int, timeout_ms: int) -> bool:
-        """Whether messages are on their way to a partition, from any coordinator. Raises ``NoLeader``."""
+        """Whether any coordinator has messages in delivery to a partition. Raises ``NoLeader``."""
         request = ReadMoving(topic=topic, partition=partition)
         for coordinator in range(await self._coordinators.confirmed_count(timeout_ms) or 0):
             reply = await self._ask(coordinator, request, timeout_ms)
@@ -159,7 +159,7 @@ class DelayedService:
         return False
 
     async def count(self, topic: str, topic_id: str, timeout_ms: int) -> Counted:
-        """The messages and schedules of a topic. Raises ``NoLeader``."""
+        """Count the messages and schedules of a topic. Raises ``NoLeader``."""
         request = CountTopic(topic=topic, topic_id=topic_id)
         replies = await self._coordinators.ask_all(request, timeout_ms=timeout_ms, name=NAME)
         found = [reply for reply in replies if isinstance(reply, Counted)]
@@ -169,33 +169,33 @@ class DelayedService:
             sum(each.schedules for each in found),
         )
 
-    # Schedules. The partition of one follows from its id.
+    # Schedules. The id of a schedule selects its partition of ``__delayed``.
 
     async def create_schedule(self, request: CreateSchedule, timeout_ms: int) -> DescribedSchedule:
-        """Begin a schedule; again with the same contents is the same. Raises ``Conflict`` for another one."""
+        """Create a schedule; an equal one may exist. Raises ``Conflict`` for other contents under its id."""
         deadline = deadline_in(timeout_ms)
         count = await self._coordinators.partition_count(timeout_ms)
         partition = partition_for_key(request.id.encode(), count)
         return _only_schedule(await self._ask_with_producer(partition, request, deadline))
 
     async def read_schedule(self, name: str, timeout_ms: int) -> DescribedSchedule:
-        """One schedule. Raises ``ScheduleNotFound``."""
+        """Describe one schedule. Raises ``ScheduleNotFound``."""
         return _only_schedule(await self._ask_of(name, ReadSchedule(id=name), timeout_ms))
 
     async def pause_schedule(self, name: str, is_paused: bool, timeout_ms: int) -> DescribedSchedule:
-        """Stop a schedule, or have it go on from now. Raises ``ScheduleNotFound``."""
+        """Pause a schedule, or resume it from now on. Raises ``ScheduleNotFound``."""
         return _only_schedule(
             await self._ask_of(name, PauseSchedule(id=name, is_paused=is_paused), timeout_ms)
         )
 
     async def delete_schedule(self, name: str, timeout_ms: int) -> None:
-        """Delete a schedule, which fires no more. Raises ``ScheduleNotFound``."""
+        """Delete a schedule. Raises ``ScheduleNotFound``."""
         await self._ask_of(name, DeleteSchedule(id=name), timeout_ms)
 
     async def list_schedules(
         self, topic: str | None, after: tuple[int, str], count_max: int, timeout_ms: int
     ) -> list[tuple[int, DescribedSchedule]]:
-        """Read up to ``count_max`` schedules with their partitions, behind ``after``, in order."""
+        """Read up to ``count_max`` schedules with their partitions, after ``after``, sorted."""
         found: list[tuple[int, DescribedSchedule]] = []
         count = await self._coordinators.confirmed_count(timeout_ms) or 0
         for partition in range(after[0], count):
@@ -237,7 +237,7 @@ class DelayedService:
 def _only(reply: Reply) -> Described:
     assert isinstance(reply, Found)
     if not reply.messages:
-        raise DelayedNotFound("the message has left meanwhile")
+        raise DelayedNotFound("the delayed message was delivered or cancelled since the request")
     return reply.messages[0]
 
 

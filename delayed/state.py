@@ -1,8 +1,7 @@
-"""The state of one partition of ``__delayed``: which messages wait, and where their records are.
+"""The state of one partition of ``__delayed``: the pending messages, and the offsets of their records.
 
-The records themselves stay in the log: a message costs its id, its time, and its offset in memory
-(``pending``).
-Pure and deterministic. Every replica applies the committed records; only the leader decides what is written.
+The records stay in the log; a message uses memory for its id, its time and its offset (``pending``). Pure and
+deterministic. Every replica applies the committed records; only the leader decides which records are written.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from raftlog.records.reader import read_records
 
 SNAPSHOT_VERSION: Final = 2
 NOWHERE: Final = -1  # the offset of a record that is not committed yet
-RECORD_BYTES: Final = 64  # of a record, beside what it contains
+RECORD_BYTES: Final = 64  # of a record, without its content
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """All but the columns of the pending messages, which follow."""
+    """The state without the columns of the pending messages, which follow it."""
 
     version: int
     producer_id: int | None
@@ -57,7 +56,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _FirstSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """Version 1."""
+    """A snapshot of version 1."""
 
     version: int
     producer_id: int | None
@@ -76,20 +75,20 @@ _HEAD: Final = struct.Struct(">BI")  # the version, and the bytes before the col
 
 
 class DelayedState:
-    """The state that the records of a partition of ``__delayed`` lead to."""
+    """The state derived from the records of a partition of ``__delayed``."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """No messages."""
+        """Remove all messages and schedules."""
         self.producer_id: int | None = None
         self.waiting = Pending()
-        self.failed: dict[bytes, str] = {}  # those of them that cannot be delivered
+        self.failed: dict[bytes, str] = {}  # reasons of messages that cannot be delivered
         self.lanes: dict[LaneKey, Lane] = {}
         self.schedules: dict[str, Schedule] = {}
         self.recent = Recent()
-        # By topic: the messages that have failed, the others, and the bytes of all.
+        # By topic: the failed messages, the other messages, and the bytes of all.
         self.failures, self.open, self.sizes = Usage(), Usage(), Usage()
 
     def copy(self) -> DelayedState:
@@ -106,7 +105,7 @@ class DelayedState:
         return copied
 
     def apply(self, entry: Batch) -> None:
-        """Take in one committed batch. Kinds of records that this version does not know are skipped."""
+        """Apply one committed batch. Records of unknown kinds are skipped."""
         if entry.header.is_control:
             return
         for record in read_records(entry):
@@ -120,7 +119,7 @@ class DelayedState:
         self._take(row.key, row.value, row.outcome, row.due_ms, NOWHERE, at_ms)
 
     def snapshot(self) -> bytes:
-        """The serialized state: equal bytes on every replica."""
+        """Encode the state: equal bytes on every replica."""
         return b"".join(self.snapshot_pieces())
 
     def snapshot_pieces(self) -> list[bytes | bytearray | array[int]]:
@@ -140,7 +139,10 @@ class DelayedState:
         return [_HEAD.pack(SNAPSHOT_VERSION, len(head)), head, *self.waiting.columns()]
 
     def restore(self, snapshot: bytes) -> None:
-        """Become this state; an empty snapshot is the initial state. Raises ``ValueError``."""
+        """Replace the state by the state in ``snapshot``; empty bytes stand for the initial state.
+
+        Raises ``ValueError``.
+        """
         self.clear()
         if not snapshot:
             return
@@ -175,7 +177,7 @@ class DelayedState:
     ) -> None:
         """Apply one record, written at ``offset`` and ``at_ms``."""
         match key:
-            case MessageKey():  # nearly always
+            case MessageKey():  # the usual case
                 id_ = key.id
                 self._count(id_, -1)
                 if (before := self.waiting.find(id_)) is not None:
@@ -208,7 +210,7 @@ class DelayedState:
                 self.producer_id = value.producer_id
 
     def _count(self, id_: bytes, amount: int) -> None:
-        """Count a message that waits or has failed, or count it no longer."""
+        """Count a pending or failed message (``amount`` 1), or stop counting it (-1)."""
         one = self.waiting.find(id_)
         if one is not None:
             (self.failures if id_ in self.failed else self.open).add(one.topic, amount)
@@ -218,25 +220,25 @@ class DelayedState:
         self.failed.pop(id_, None)
 
     def _remember(self, id_: bytes, outcome: Outcome | None, due_ms: int, at_ms: int) -> None:
-        """Remember how a message left, by its tombstone alone: compaction may delete earlier records."""
+        """Remember the outcome in a tombstone; compaction may have deleted earlier records."""
         if outcome is not None:
             self.recent.remember(id_, Left(outcome, due_ms, at_ms))
         self.recent.forget_before(at_ms)
 
 
 def was_delivered(state: DelayedState, id_: bytes) -> bool:
-    """Whether a message has left for its topic, in the last minutes."""
+    """Whether a message was delivered within ``RECENT_MS``."""
     left = state.recent.get(id_)
     return left is not None and left.outcome is Outcome.DELIVERED
 
 
 def left_as(schedule_id: str) -> bytes:
-    """The key of a deleted schedule among what has left: longer than that of any message."""
+    """The key of a deleted schedule in ``recent``, which is longer than the id of any message."""
     return b"schedule of " + schedule_id.encode()
 
 
 def size_of(message: Message) -> int:
-    """About the bytes of its record in a batch."""
+    """Approximate bytes of a message's record in a batch."""
     size = RECORD_BYTES + len(message.value or b"") + len(message.key or b"")
     for name, value in message.headers:
         size += 16 + 4 * len(name) + len(value or b"")
@@ -244,7 +246,7 @@ def size_of(message: Message) -> int:
 
 
 def _how_it_left(headers: tuple[tuple[str, bytes | None], ...]) -> tuple[Outcome | None, int]:
-    """Outcome and time that a tombstone has."""
+    """The outcome and due time in the headers of a tombstone."""
     found = dict(headers)
     outcome = _OUTCOMES.get(found.get(OUTCOME_HEADER) or b"")
     return outcome, -1 if outcome is None else int(found.get(DUE_HEADER) or b"-1")

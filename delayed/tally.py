@@ -1,4 +1,4 @@
-"""Counters of one coordinator for its metrics. Nothing is decided here."""
+"""Counters of one coordinator of delayed messages for its metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 LATENESS_MS: Final = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 600_000)
-"""The upper bounds of the histogram; one more class has the rest."""
+"""Upper bounds of the histogram of lateness; one more class has longer times."""
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Tally:
     lateness: list[int] = field(default_factory=lambda: [0] * (len(LATENESS_MS) + 1))
 
     def note_delivered(self, late_ms: int) -> None:
-        """A message is in its topic, so long after its time by the wall clock of the coordinator."""
+        """Count a delivered message, ``late_ms`` after its time by the coordinator's wall clock."""
         late_ms = max(0, late_ms)  # the clock went back
         self.delivered += 1
         self.lateness_sum_ms += late_ms

@@ -1,4 +1,4 @@
-"""Effects of the decisions about delayed messages, as values. Nothing is decided here."""
+"""Effects of the decisions about delayed messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raftlog.hosting.decisions import Effect
 from raftlog.records.batch import EPOCH_MAX
 
 BytesMax = Callable[[str], int]
-"""The size of a batch that a topic takes now."""
+"""The maximum size in bytes of a batch that a topic accepts now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Move(Effect):
 
     @property
     def is_last_epoch(self) -> bool:
-        """Whether another epoch needs another producer id."""
+        """Whether the next epoch needs another producer id."""
         return self.batch.epoch >= EPOCH_MAX
 
 
@@ -36,7 +36,7 @@ class Redirected:
 
 
 class TopicKey(NamedTuple):
-    """A topic by its id, or without one whichever has the name."""
+    """A topic by name and id; without an id any topic of that name."""
 
     name: str
     topic_id: str = ""
@@ -44,13 +44,13 @@ class TopicKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SweepTopics(Effect):
-    """Find out which of these topics are deleted, then report them."""
+    """Find out which of these topics were deleted, then report them."""
 
     topics: frozenset[TopicKey]
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep(Effect):
-    """Find out which of these idle lanes lead to partitions that are gone, then report them."""
+    """Find out which of these idle lanes lead to deleted partitions, then report them."""
 
     lanes: Mapping[LaneKey, Lane]

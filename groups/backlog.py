@@ -1,7 +1,7 @@
-"""The records of one partition that a group has not consumed: the lag that responses and metrics show.
+"""The lag of a group in one partition: the records that the group has not consumed.
 
-Decides: which records count. Those below the log start are deleted, and what stands in front of the first
-record, such as control records and the places of compacted records, is not waited for.
+Decides: which records count. Records below the log start do not; nor do control records and gaps of compacted
+records before the first record.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from raftlog.wire.lag import records_left
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The records of a partition from ``first`` on. ``time_ms`` is the timestamp of the first one; None
-    without records that readers of committed records get.
+    """The records of a partition from ``first`` on.
+
+    ``time_ms`` is the timestamp of the first committed record; None without one.
     """
 
     first: int
@@ -23,11 +24,11 @@ class Backlog:
     time_ms: int | None
 
     def records(self, committed_offset: int) -> int:
-        """The lag of a group that has committed this offset."""
+        """The lag in records of a group that has committed this offset."""
         return records_left(committed_offset, self.first, self.end)
 
     def age_s(self, committed_offset: int, now_ms: int) -> float:
-        """The age of the first record that the group has not consumed; 0 without one."""
+        """The age in seconds of the first record that the group has not consumed; 0 without one."""
         if self.time_ms is None or not self.records(committed_offset):
             return 0.0
         return max(0, now_ms - self.time_ms) / 1000
@@ -38,7 +39,7 @@ async def backlog(
 ) -> Backlog:
     """The records at or after a committed offset. Raises ``RaftlogError``.
 
-    The first record of an earlier backlog is still the first one, unless it is consumed or deleted by now.
+    The first record of an earlier backlog stays the first unless it has been consumed or deleted.
     """
     begin = max(offset, extent.start)
     if begin >= extent.end:

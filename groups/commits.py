@@ -1,10 +1,10 @@
-"""The rows that commits write: offsets at once, or kept aside until a transaction ends. Pure.
+"""Rows of commits: committed offsets, and offsets that wait for the end of a transaction. Pure.
 
-An offset in a transaction is in a row of its producer until the end of the transaction, which writes it as a
-plain one or drops it, and deletes the row.
+Offsets of a transaction are in a row of its producer until the transaction ends: then they are written as
+committed offsets or dropped, and the row is deleted.
 
-Decides: which offsets count, and what is refused while others wait. Leaves to others: who may commit
-(``coordination``), that a transaction is open (``unconfirmed``), which are committed (``transactions``).
+Decides: which offsets count, and which commits are refused while a transaction is open. Leaves to others: who
+may commit (``coordination``), that a transaction is open (``unconfirmed``), its outcome (``transactions``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raftlog.errors import InvalidRequest, OffsetsPending, ProducerFenced, Raftl
 from raftlog.hosting.known_topics import KnownTopics
 from raftlog.wire.groups import TRANSACTION_OFFSETS_MAX
 
-PENDING_MAX: Final = TRANSACTION_OFFSETS_MAX  # one batch has all of them, and their row
+PENDING_MAX: Final = TRANSACTION_OFFSETS_MAX  # so that one batch can have all of them
 PENDING_BYTES_MAX: Final = 4 << 20
 RETRY_AFTER_MS: Final = 100
 
@@ -29,7 +29,10 @@ Row = tuple[OffsetKey | TransactionKey, CommittedOffset | TransactionOffsets | N
 
 
 def committed_rows(state: GroupsState, ask: Commit, wall_ms: int) -> list[Row]:
-    """The rows of a plain commit; the last offset of each partition counts. Raises ``OffsetsPending``."""
+    """The rows of a commit without a transaction; the last offset of each partition counts.
+
+    Raises ``OffsetsPending``.
+    """
     check_free(state, ask.group, (_target(commit) for commit in ask.offsets))
     known = state.offsets.get(ask.group, {})
     newest = {
@@ -41,9 +44,9 @@ def committed_rows(state: GroupsState, ask: Commit, wall_ms: int) -> list[Row]:
 
 
 def added_row(state: GroupsState, ask: AddOffsets, wall_ms: int) -> Row:
-    """The row of the offsets that a transaction keeps aside, with the offsets of ``ask``.
+    """The row of a transaction's waiting offsets, including the offsets of ``ask``.
 
-    Raises ``ProducerFenced`` if a later one has begun, ``OffsetsPending`` and ``InvalidRequest``.
+    Raises ``ProducerFenced`` if a later transaction has begun, ``OffsetsPending`` and ``InvalidRequest``.
     """
     before = state.transactions.get(ask.group, {}).get(ask.producer_id)
     if before is not None and ask.epoch < before.epoch:
@@ -69,24 +72,24 @@ def added_row(state: GroupsState, ask: AddOffsets, wall_ms: int) -> Row:
 
 
 def has_kept(state: GroupsState, ask: AddOffsets) -> bool:
-    """Whether the group keeps offsets of this transaction, and so has yet to hear of its end."""
+    """Whether the group has waiting offsets of this transaction."""
     before = state.transactions.get(ask.group, {}).get(ask.producer_id)
     return before is not None and before.epoch == ask.epoch and bool(before.offsets)
 
 
 def why_ended(ask: AddOffsets, end: EndOffsets) -> RaftlogError:
-    """The error for offsets that the end of their transaction, or of a later one, overtakes."""
+    """The error for offsets that arrive after the end of their transaction, or of a later one."""
     if ask.epoch == end.epoch and not end.is_commit:
         return TransactionAborted(
-            f"transaction {ask.transaction} was aborted: group {ask.group} keeps none of its offsets"
+            f"transaction {ask.transaction} was aborted, so group {ask.group} refuses its offsets"
         )
     return has_ended(ask, end.epoch + 1)
 
 
 def has_ended(ask: AddOffsets, current_epoch: int) -> ProducerFenced:
-    """The error for offsets of a transaction before the newest one of its producer."""
+    """The error for offsets of a transaction that is not the newest of its producer."""
     return ProducerFenced(
-        f"transaction {ask.transaction} has ended: group {ask.group} takes no more offsets of it",
+        f"transaction {ask.transaction} has ended, so group {ask.group} refuses further offsets of it",
         current_epoch=current_epoch,
     )
 
@@ -94,8 +97,8 @@ def has_ended(ask: AddOffsets, current_epoch: int) -> ProducerFenced:
 def ended_rows(state: GroupsState, ask: EndOffsets, wall_ms: int) -> list[Row]:
     """The rows that the end of a transaction writes; none if a later one of its producer has begun.
 
-    The deletion is written also where nothing was added: an end that writes nothing proves no leadership, and
-    the next leader may have the offsets.
+    The deletion is written even if no offset was added: it proves leadership, since another leader may have
+    the offsets.
     """
     before = state.transactions.get(ask.group, {}).get(ask.producer_id)
     if before is not None and ask.epoch < before.epoch:
@@ -118,11 +121,11 @@ def starts_of_added(
     wall_ms: int,
     beginnings: Mapping[tuple[str, int], int],
 ) -> list[Row]:
-    """Partitions that were added to a consumed topic are read from their start, wherever the group began.
+    """The rows that let a group read partitions added to a consumed topic from their start.
 
-    ``consumed`` is what ``consumed_topics`` says of ``known``.
-    An offset below its beginning is of a removed partition of that number. A group without a committed offset
-    of the topic has not begun to read it.
+    ``consumed`` is the result of ``consumed_topics`` for ``known``. An offset below a partition's beginning
+    belongs to a removed partition of that number. A group without a committed offset of a topic does not
+    consume it.
     """
     rows: list[Row] = []
     for topic, topic_id in sorted(consumed.items()):
@@ -135,7 +138,7 @@ def starts_of_added(
 
 
 def consumed_topics(known: Mapping[Target, CommittedOffset], topic_ids: Mapping[str, str]) -> dict[str, str]:
-    """Ids of the topics of which a group has an offset. ``topic_ids`` are those of now, where known."""
+    """The ids, by name, of the topics in which a group has an offset. ``topic_ids`` are the present ids."""
     newest: dict[str, CommittedOffset] = {}
     for (topic, _), committed in known.items():
         is_current = topic_ids.get(topic, committed.topic_id) == committed.topic_id
@@ -145,7 +148,7 @@ def consumed_topics(known: Mapping[Target, CommittedOffset], topic_ids: Mapping[
 
 
 def fences(state: GroupsState) -> Iterator[TransactionKey]:
-    """The keys of rows that keep no offsets: older versions kept such a row after each end."""
+    """The keys of rows without offsets, which older versions kept after each end."""
     for group, producers in state.transactions.items():
         for producer_id, row in producers.items():
             if not row.offsets:
@@ -153,7 +156,7 @@ def fences(state: GroupsState) -> Iterator[TransactionKey]:
 
 
 def offsets_of_removed(state: GroupsState, group: str, topics: KnownTopics) -> list[OffsetKey]:
-    """The keys of a group's offsets in partitions that were removed, and have not been added again."""
+    """The keys of a group's offsets in partitions that were removed and not added again."""
     return [
         OffsetKey(group, topic, partition)
         for (topic, partition), committed in state.offsets.get(group, {}).items()
@@ -165,7 +168,7 @@ def offsets_of_removed(state: GroupsState, group: str, topics: KnownTopics) -> l
 def check_free(
     state: GroupsState, group: str, targets: Iterable[Target], *, producer_id: int | None = None
 ) -> None:
-    """Raise ``OffsetsPending`` if a transaction of another producer may still commit one of these."""
+    """Raise ``OffsetsPending`` if another producer's transaction has a waiting offset of a target."""
     pending = state.pending.get(group, {})
     for topic, partition in targets:
         owner = pending.get((topic, partition))
@@ -174,17 +177,17 @@ def check_free(
 
 
 def still_pending(topic: str, partition: int, transaction: str) -> OffsetsPending:
-    """The error for a partition whose offset an open transaction decides."""
+    """The error for a partition with an offset in an open transaction."""
     return OffsetsPending(
-        f"offsets: the open transaction {transaction} has one of {topic}/{partition}; retry after its end, "
-        "or abort it",
+        f"offsets: the open transaction {transaction} has an offset of {topic}/{partition}; retry after the "
+        "transaction, or abort it",
         transaction=transaction,
         retry_after_ms=RETRY_AFTER_MS,
     )
 
 
 def pending_offsets(transactions: Mapping[int, TransactionOffsets]) -> tuple[PendingOffset, ...]:
-    """The offsets that wait in one group, by topic and partition."""
+    """The waiting offsets of one group, sorted by topic and partition."""
     found = [
         PendingOffset(topic=topic, partition=partition, offset=offset, transaction=row.transaction)
         for row in transactions.values()
@@ -198,7 +201,7 @@ def _target(commit: OffsetCommit) -> Target:
 
 
 def _is_late(ask: Commit | AddOffsets, commit: OffsetCommit, known: Mapping[Target, CommittedOffset]) -> bool:
-    """A commit of this very generation that arrives after a higher one."""
+    """Whether a commit arrives after a higher commit of an equal generation."""
     before = known.get(_target(commit))
     if before is None or ask.generation < 0 or before.generation != ask.generation:
         return False
@@ -224,13 +227,13 @@ def _committed(ask: Commit | AddOffsets, commit: OffsetCommit, wall_ms: int) -> 
 def _check_size(row: TransactionOffsets) -> None:
     if len(row.offsets) > PENDING_MAX:
         raise InvalidRequest(
-            f"offsets: a transaction has at most {PENDING_MAX} of one group; commit it with fewer partitions",
+            f"offsets: a transaction has at most {PENDING_MAX} offsets of a group; send fewer partitions",
             field="offsets",
         )
     size = sum(len(topic) + 4 * len(offset.metadata) + 300 for topic, _, offset in row.offsets)
     if size > PENDING_BYTES_MAX:
         raise InvalidRequest(
-            f"offsets: those of one group in a transaction exceed {PENDING_BYTES_MAX} bytes; send less "
+            f"offsets: the offsets of a group in a transaction exceed {PENDING_BYTES_MAX} bytes; send less "
             "metadata",
             field="offsets",
         )

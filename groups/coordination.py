@@ -1,10 +1,10 @@
-"""The coordinator of all groups of one partition of ``__offsets``, without IO.
+"""Decisions of the coordinator of all groups of one partition of ``__offsets``, without IO.
 
-Requests, time and partition counts go in; records to append, answers and effects come out, in order: an
-answer leaves once all records before it are committed. So a coordinator that loses its partition has promised
-nothing that its successor does not know. Decides: who may commit, which groups are deleted or expire. Leaves
-to others: members (``membership``), what a commit writes (``commits``), queues (``queues``), appending and
-answering (``coordinator``).
+The inputs are requests, time and partition counts; the outputs are records to append, answers and effects, in
+order. An answer is sent once all earlier records are committed, so the next coordinator knows all answered
+requests. Decides: who may commit, which groups are deleted or expire. Leaves to others: members
+(``membership``), the rows of a commit (``commits``), queues (``queues``), appending and answering
+(``coordinator``).
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ from raftlog.hosting.by_topic import ByTopic
 from raftlog.hosting.decisions import RequestId
 from raftlog.hosting.known_topics import KnownTopics
 
-KNOWN_SPARE: Final = 1_000  # times of members and groups that may have gone
+KNOWN_SPARE: Final = 1_000  # times of former members and groups that may be kept
 DROPPED_MAX: Final = 1_000  # offsets of removed partitions, or fences, in one batch
-DROP_PAUSE_MS: Final = 100  # after a batch of fences, in which it is appended
+DROP_PAUSE_MS: Final = 100  # after a batch of fences, to append it
 STATE_BYTES_MAX: Final = 16 << 20  # of one partition
-STEP_MAX: Final = 150  # groups, answers and writes of one step: they hold the event loop for some ms
-SWEPT_MAX: Final = 200  # groups that a sweep looks at together
-PAUSE_MS: Final = 1  # after such a step, in which others are served
+STEP_MAX: Final = 150  # groups, answers and writes of one step, which blocks the event loop for some ms
+SWEPT_MAX: Final = 200  # groups that one step of a sweep examines
+PAUSE_MS: Final = 1  # after such a step, to serve other tasks
 PARTITION_BYTES: Final = 2 * ROW_BYTES  # of a queue in a partition, or of an offset with its names
-SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
+SWEEP_MS: Final = 600_000  # interval of the search for expired offsets
 
 
 class Coordination:
-    """``state`` is what the partition's records add up to when this broker begins to lead it."""
+    """Decisions of one leader about all groups of a partition; ``state`` is the state at its beginning."""
 
     def __init__(
         self,
@@ -80,14 +80,14 @@ class Coordination:
     ) -> None:
         """``known_until`` comes from earlier decisions of this leader, which were dropped.
 
-        ``knows_time`` says whether brokers agree on a time: leases that begin meanwhile are marked otherwise.
+        ``knows_time`` says whether the brokers agree on a time; leases that begin without it are marked.
         """
         self._outputs = Outputs(state.copy(), tally or Tally(), knows_time)
         self._topics = topics
         self._beginnings_seen: Mapping[tuple[str, int], int] = {}
         self._by_topic: ByTopic[str] = ByTopic()  # groups with members
-        self._changed: dict[str, list[str]] = {}  # by topic, its groups that have yet to be looked at
-        self._with_removed: list[str] = []  # groups that may have offsets of partitions that were removed
+        self._changed: dict[str, list[str]] = {}  # by changed topic, its groups that are not examined yet
+        self._with_removed: list[str] = []  # groups that may have offsets of removed partitions
         self._offsets_retention_ms = offsets_retention_ms
         self._budget = Budget(
             "bytes of consumer groups",
@@ -99,16 +99,16 @@ class Coordination:
         self._unconfirmed = Unconfirmed()
         self._joining = JoiningBytes()
         self.known_until: KnownUntil = known_until or {}
-        self._known_max = KNOWN_SPARE  # entries, before those of members that have gone are forgotten
+        self._known_max = KNOWN_SPARE  # entries, above which those of former members are forgotten
         self._deadlines: list[tuple[int, str]] = []
-        self._next: dict[str, int] = {}  # the deadline of a group that counts; others in the heap are stale
-        self._rests_until_ms = 0  # what a step has left is done not before
+        self._next: dict[str, int] = {}  # valid deadline of each group; other heap entries are stale
+        self._rests_until_ms = 0  # earliest time to continue the work that a step has left
         self._sweep_every_ms = sweep_every_ms
         self._sweep_ms = now_ms + sweep_every_ms
-        self._unswept: list[str] = []  # groups that this sweep has yet to look at
-        self._survey: tuple[list[str], set[Place]] = [], set()  # what this sweep asks about
+        self._unswept: list[str] = []  # groups that this sweep has not examined yet
+        self._survey: tuple[list[str], set[Place]] = [], set()  # groups and partitions of this sweep
         self.queues = Queues(self._outputs, topics, queue_limits)
-        # Groups that have yet to be taken over.
+        # Groups that have not been taken over yet.
         self._left_behind = dict.fromkeys(name for name, group in self.state.groups.items() if group.members)
         self.partitions_changed((), now_ms)
         self._step(self.queues.catch_up(now_ms, wall_ms), now_ms)
@@ -128,7 +128,7 @@ class Coordination:
         return self._outputs.take()
 
     def next_deadline_ms(self) -> int:
-        """When ``tick`` has something to do, at the latest."""
+        """The latest time for the next ``tick``, in milliseconds."""
         of_groups = self._deadlines[0][0] if self._deadlines else self._sweep_ms
         of_queues = self.queues.next_deadline_ms()
         due_ms = of_groups if of_queues is None else min(of_groups, of_queues)
@@ -137,7 +137,7 @@ class Coordination:
         return min(self._sweep_ms, max(due_ms, self._rests_until_ms))
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
-        """Answered now, or later. A refusal is an answer, too."""
+        """Handle a request, which is answered now or later; a refusal is an answer, too."""
         if request.group in self._left_behind:
             self._take_over(request.group, now_ms)
         try:
@@ -147,7 +147,7 @@ class Coordination:
         self._after(request.group)
 
     def forget(self, request_id: RequestId, request: Request) -> None:
-        """The caller has gone."""
+        """Drop a waiting request: its caller does not wait any more."""
         if isinstance(request, QueueRequest):
             self.queues.forget(request_id, request)
         elif isinstance(request, AddOffsets):
@@ -156,13 +156,13 @@ class Coordination:
             self._memberships[request.group].forget(request_id)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """End some of what is due, after some of what a change of topics, or of leaders, has left."""
+        """Continue the work after changes of topics or leaders, then end due sessions and phases."""
         self._step(chain(self._catch_up(now_ms), self._ends(now_ms, wall_ms)), now_ms)
         of_queues = chain(self.queues.catch_up(now_ms, wall_ms), self.queues.ends(now_ms, wall_ms))
         self._step(of_queues, now_ms)
 
     def _ends(self, now_ms: int, wall_ms: int) -> Iterator[None]:
-        """End what is due, group by group."""
+        """End due sessions and phases, group by group."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             due_ms, name = heapq.heappop(self._deadlines)
             if self._next.get(name) == due_ms:
@@ -175,7 +175,7 @@ class Coordination:
             yield
 
     def _step(self, work: Iterator[None], now_ms: int) -> None:
-        """Do some of the work; later steps do the rest."""
+        """Do up to ``STEP_MAX`` of the work; later steps do the rest."""
         before = len(self._outputs.wanted)
         for done, _ in enumerate(work, 1):
             if done + len(self._outputs.wanted) - before >= STEP_MAX:
@@ -183,14 +183,14 @@ class Coordination:
                 return
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Look for groups that nobody has used for the whole retention, some at a time (``surveyed``)."""
+        """Look for groups without use for the whole retention, some at a time (``surveyed``)."""
         if len(self.known_until) > self._known_max:
             self._forget_times()
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + self._sweep(trusted_ms)
 
     def _forget_times(self) -> None:
-        """Forget the known times of members and groups that are gone."""
+        """Forget the known times of former members and groups."""
         groups = self.state.groups
         for name, member_id in list(self.known_until):
             if name not in groups or (member_id and member_id not in groups[name].members):
@@ -198,7 +198,7 @@ class Coordination:
         self._known_max = 2 * len(self.known_until) + KNOWN_SPARE
 
     def partitions_changed(self, topics: Collection[str], now_ms: int) -> None:
-        """Note topics that have changed. Their groups are looked at now, or in the next ticks."""
+        """Note changed topics. Their groups are examined now, or in the next ticks."""
         self._changed |= {topic: names for topic in sorted(topics) if (names := self._by_topic.of(topic))}
         if self._topics.beginnings != self._beginnings_seen:
             self._beginnings_seen = dict(self._topics.beginnings)
@@ -208,9 +208,9 @@ class Coordination:
         self._step(self._catch_up(now_ms), now_ms)
 
     def _catch_up(self, now_ms: int) -> Iterator[None]:
-        """Take groups over, and look at what has changed of topics, group by group.
+        """Take over groups, and examine the groups of changed topics, one by one.
 
-        A partition that is added again under the number of a removed one has no committed offset.
+        Offsets of removed partitions are deleted, so that a later partition of that number has none.
         """
         while self._left_behind:
             self._take_over(next(reversed(self._left_behind)), now_ms)
@@ -229,7 +229,7 @@ class Coordination:
             yield
 
     def planned(self, asked: MakePlan, outcome: Planned | RaftlogError, now_ms: int, wall_ms: int) -> None:
-        """Pass the outcome of a plan to its group; see ``Membership.planned``."""
+        """Pass the outcome of a plan to its group (``Membership.planned``)."""
         if (membership := self._memberships.get(asked.name)) is not None:
             membership.planned(asked, outcome, now_ms, wall_ms)
             self._after(asked.name)
@@ -275,7 +275,7 @@ class Coordination:
                 assert_never(request)
 
     def _commit(self, request_id: RequestId, ask: Commit, now_ms: int, wall_ms: int) -> None:
-        """All offsets or none."""
+        """Commit all offsets or none."""
         self.queues.check_free(ask.group, {commit.topic for commit in ask.offsets})
         if not ask.is_forced or ask.member_id or ask.generation >= 0:
             self._check_committer(ask, now_ms)
@@ -285,9 +285,9 @@ class Coordination:
     def _add_offsets(
         self, request_id: RequestId, ask: AddOffsets, now_ms: int, wall_ms: int, *, is_open: bool = False
     ) -> None:
-        """All offsets or none; they count once the transaction is committed.
+        """Store all offsets or none; they count once the transaction is committed.
 
-        The first ones wait until it is confirmed that the transaction ``is_open``.
+        The first offsets of a transaction wait until it is confirmed that the transaction ``is_open``.
         """
         self.queues.check_free(ask.group, {commit.topic for commit in ask.offsets})
         self._check_committer(ask, now_ms)
@@ -299,7 +299,7 @@ class Coordination:
             self._outputs.perform(self._unconfirmed.add(request_id, ask))
 
     def confirmed(self, confirm: Confirm, refusal: RaftlogError | None, now_ms: int, wall_ms: int) -> None:
-        """Add offsets whose transaction was open after they had arrived, unless it has ended meanwhile."""
+        """Store offsets whose transaction is confirmed to be open, unless it has ended since."""
         request_id, ask = confirm.request_id, confirm.ask
         if not self._unconfirmed.take(request_id, ask):
             return
@@ -312,9 +312,9 @@ class Coordination:
         self._after(ask.group)
 
     def _end_offsets(self, request_id: RequestId, ask: EndOffsets, wall_ms: int) -> None:
-        """Commit or drop the offsets that a transaction has added.
+        """Commit or drop the offsets that a transaction has added, even after a rebalance.
 
-        Also after a rebalance, and where nothing was added: offsets may be on their way.
+        An end is handled even if the group has no offsets of the transaction: they may still arrive.
         """
         for late_id, late in self._unconfirmed.ended(ask):
             self._outputs.answer(late_id, commits.why_ended(late, ask))
@@ -324,9 +324,9 @@ class Coordination:
         self._outputs.answer(request_id, Done())
 
     def _check_committer(self, ask: Commit | AddOffsets, now_ms: int) -> None:
-        """Raise what a commit is refused with that its member may not make."""
+        """Raise the refusal of a commit that its member may not make."""
         if ask.generation < 0 and not ask.member_id:
-            self._check_unused(ask.group, "commit as one of them, with member_id and generation", known=False)
+            self._check_unused(ask.group, "commit as a member, with member_id and generation", known=False)
             return
         member = self._existing(ask.group).committer(ask.member_id, ask.generation, now_ms)
         group, topics = self._group(ask.group), {commit.topic for commit in ask.offsets}
@@ -340,19 +340,19 @@ class Coordination:
                 )
             if generations.is_another(group, commit.topic, commit.topic_id):
                 raise RebalanceInProgress(
-                    f"offsets: {commit.topic} is not the topic of generation {ask.generation}, but one that "
-                    "was created again; join again",
+                    f"offsets: topic {commit.topic} was created again after generation {ask.generation} "
+                    "began; join again",
                     retry_after_ms=RETRY_AFTER_MS,
                 )
 
     def _write(self, ask: Commit | AddOffsets, rows: Sequence[Row], now_ms: int, wall_ms: int) -> None:
-        """With a record of the group, which the first offset creates."""
+        """Write rows of offsets, and the row of the group if they are its first."""
         group, created = ask.group, list[Row]()
         if group not in self.state.groups:
             created.append((GroupKey(group), Group(changed_ms=wall_ms, client=ask.client)))
         growth = sum(self.state.growth(key, value) for key, value in (*created, *rows))
         self._check_budget(group, ask.client, growth, now_ms)
-        if created or rows:  # retention may wait for offsets that are there already
+        if created or rows:  # retention may wait for existing offsets to advance
             self._outputs.write(*created, *rows, frees_room=growth < ROW_BYTES)
 
     def _check_budget(self, group: str, client: str, growth: int, now_ms: int) -> None:
@@ -364,16 +364,16 @@ class Coordination:
         self._budget.check(self.state.used_by_client, "client", creator, growth, retry_after_ms)
 
     def _look_again_ms(self, now_ms: int) -> int:
-        """Others may free room at any time; groups that nobody uses go with the next sweep."""
+        """The time in milliseconds after which to retry: the next sweep may delete unused groups."""
         return max(1, min(self._sweep_ms - now_ms, RECHECK_MS))
 
     def _fit_share(self) -> None:
-        """Offsets of all partitions that there are fit into the share of a group, and so does their queue."""
+        """Set the minimum share of a group, so that offsets or queues of all partitions fit into it."""
         needed = PARTITION_BYTES * (1 + sum(self._topics.counts.values()))
         self._budget = replace(self._budget, share_min=needed)
 
     def _check_join(self, ask: Join, now_ms: int) -> int:
-        """The bytes that a member adds. Raises as ``_check_budget``, of all that wait beside it, too."""
+        """The bytes that a member adds. Raises as ``_check_budget``, counting waiting members, too."""
         growth = self._growth_of(ask)
         more = growth - self._joining.of_member(ask.group, ask.member_id)
         if more > 0:
@@ -392,14 +392,14 @@ class Coordination:
         return share_owner(ask.client if found is None else found.client)
 
     def _growth_of(self, ask: Join) -> int:
-        """About what a member adds to its group; one that joins again, what it has more than before."""
+        """The approximate bytes that a joining member adds to its group, beyond its present row."""
         member = self.state.groups.get(ask.group, Group()).members.get(ask.member_id)
         if member is None:
             return ROW_BYTES + 2 * generations.size_of(ask)
         return 2 * (generations.size_of(ask) - generations.size_of(member, owned=member.assignment))
 
     def _growth_of_queue(self, ask: Receive) -> int:
-        """The bytes that a new queue adds: for each partition how far it has come, and an offset."""
+        """The bytes that a new queue adds: for each partition a queue row and a committed offset."""
         if self.queues.has(ask.group, ask.topic):
             return 0
         return ROW_BYTES + (2 * ROW_BYTES + tags_bytes(ask)) * self._topics.counts.get(ask.topic, 0)
@@ -407,10 +407,12 @@ class Coordination:
     def _delete_offsets(self, request_id: RequestId, ask: DeleteOffsets) -> None:
         group = self._group(ask.group)
         subscribed = {topic for member in group.members.values() for topic in member.topics}
-        targets = dict.fromkeys(ask.targets)  # one may be named again and again
+        targets = dict.fromkeys(ask.targets)  # without repetitions
         for topic, _ in targets:
             if topic in subscribed:
-                raise Conflict(f"group {ask.group} has members that consume topic {topic}; stop them first")
+                raise Conflict(
+                    f"group {ask.group} has members that consume topic {topic}; first stop these members"
+                )
         commits.check_free(self.state, ask.group, targets)
         self.queues.check_free(ask.group, {topic for topic, _ in targets})
         known = self.state.offsets.get(ask.group, {})
@@ -420,7 +422,7 @@ class Coordination:
         self._outputs.answer(request_id, Done())
 
     def state_of(self, name: str) -> Literal["empty", "rebalancing", "stable"]:
-        """``empty``, ``rebalancing`` or ``stable``."""
+        """The state of a group: ``empty``, ``rebalancing`` or ``stable``."""
         membership, group = self._memberships.get(name), self._group(name)
         if membership is None:  # without members, or not taken over yet
             is_rebalancing = bool(group.members) and bool(group.rebalance_due or not group.has_plan)
@@ -442,7 +444,7 @@ class Coordination:
         )
 
     def surveyed(self, groups: Collection[str], extents: Extents, now_ms: int, trusted_ms: int) -> list[str]:
-        """Delete unused groups whose offsets point at no readable record; returns their names."""
+        """Delete unused groups whose offsets point at no readable record; return their names."""
         oldest_ms = trusted_ms - self._offsets_retention_ms
         over = [name for name in groups if self._is_unused(name, oldest_ms)]
         over = [name for name in over if is_over(self.state, name, extents)]
@@ -464,9 +466,9 @@ class Coordination:
         return max(newest_ms, group.changed_ms, self.queues.used_ms(name))
 
     def _sweep(self, trusted_ms: int | None) -> int:
-        """Look at some of the groups; the end of a sweep asks about those that are unused (``surveyed``).
+        """Examine some groups; at the end of a sweep ask about the unused ones (``surveyed``).
 
-        Returns the milliseconds until the next look.
+        Returns the milliseconds until the next step.
         """
         if not self._unswept:
             dropped = tuple((key, None) for key in islice(commits.fences(self.state), DROPPED_MAX))
@@ -511,7 +513,7 @@ class Coordination:
         return found
 
     def _existing(self, name: str) -> Membership:
-        """Raises ``GroupNotFound``."""
+        """The membership of an existing group. Raises ``GroupNotFound``."""
         self._group(name)
         return self._membership(name)
 
@@ -525,19 +527,19 @@ class Coordination:
         return group
 
     def _check_unused(self, name: str, remedy: str, *, known: bool = True) -> None:
-        """Raises ``Conflict`` for a group with members."""
+        """Raise ``Conflict`` for a group with members."""
         group = self._group(name) if known else self.state.groups.get(name, Group())
         membership = self._memberships.get(name)
         if group.members or (membership is not None and membership.is_rebalancing):
-            raise Conflict(f"group {name} has members; stop them first, or {remedy}")
+            raise Conflict(f"group {name} has members; first stop the members, or {remedy}")
 
     def _check_settled(self, name: str) -> None:
-        """Raises ``Conflict`` for a group with offsets that wait for the end of a transaction."""
+        """Raise ``Conflict`` for a group with offsets that wait for the end of a transaction."""
         for added in self.state.transactions.get(name, {}).values():
             if added.offsets:
                 raise Conflict(
-                    f"group {name} has offsets in the open transaction {added.transaction}; commit or abort "
-                    "it first"
+                    f"group {name} has offsets in the open transaction {added.transaction}; first commit or "
+                    "abort the transaction"
                 )
 
     def _after(self, name: str) -> None:

@@ -1,10 +1,10 @@
-"""The coordinator of one partition of ``__offsets``: what ``raftlog.hosting.coordinator`` does, for groups.
+"""Coordinator of one partition of ``__offsets``: ``raftlog.hosting.coordinator`` for groups.
 
-Decides: what a caller is told whose time is over, and that a dead letter is tried again. Leaves to others:
-what is written and answered (``coordination``), appending (``raftlog.hosting``), which broker coordinates a
-group (``service``).
+Decides: the error for a caller whose time is up, and that a dead letter is retried. Leaves to others: the
+records and answers (``coordination``), appending (``raftlog.hosting``), which broker coordinates a group
+(``service``).
 
-After an append that has failed, members keep their generation and get a whole session.
+After a failed append members keep their generation.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from raftlog.node.leader_search import UNANSWERED
 from raftlog.node.threads import in_thread
 
 BURY_AGAIN_S: Final = (0.1, 5.0)  # the first pause after a failure, and the longest
-FORGOTTEN_MAX: Final = 100  # unused groups at a time, some milliseconds
-FORGET_PAUSE_S: Final = 0.01  # after so many, in which they are appended
-PLAN_AT_ONCE: Final = 200  # members and partitions: a plan for more may take long, and is made on a thread
-CONFIRM_AGAIN_MS: Final = 200  # after so long another leader of a transaction may have been found
-LOOK_GROUPS: Final = 500  # at a time, a few milliseconds
+FORGOTTEN_MAX: Final = 100  # unused groups deleted in one step, which takes some milliseconds
+FORGET_PAUSE_S: Final = 0.01  # after such a step, to append its records
+PLAN_AT_ONCE: Final = 200  # members and partitions; larger plans may take long, and are made in a thread
+CONFIRM_AGAIN_MS: Final = 200  # after which the transaction may have another leader
+LOOK_GROUPS: Final = 500  # groups of one step, which takes a few milliseconds
 _log = logging.getLogger("raftlog.groups")
 
 
 class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
-    """One partition. It is the derived state of its replica."""
+    """Coordinator of the groups of one partition; the derived state of its replica."""
 
     reads = READS
 
@@ -68,7 +68,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         has_reserve: Callable[[], bool] = lambda: True,
         frame_limits: FrameLimits = FRAME_LIMITS,
     ) -> None:
-        """``has_reserve`` says whether the disk has more than the half of its reserve for deletions."""
+        """``has_reserve`` says whether more than half of the disk's reserve for deletions is free."""
         self.state = GroupsState()
         super().__init__(name, clock, lambda row: KINDS.record_of(*row), self.state, frame_limits)
         self.tally = Tally()
@@ -81,38 +81,38 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         self._state_bytes_max = state_bytes_max
         self._run_blocking = run_blocking
         self._has_reserve = has_reserve
-        self._planning = asyncio.Lock()  # so that many plans leave threads for others
+        self._planning = asyncio.Lock()  # one plan at a time, so that other work gets threads
 
     @property
     def is_coordinating(self) -> bool:
-        """Whether this broker answers for the groups of the partition."""
+        """Whether this broker coordinates the groups of the partition."""
         return self.decisions is not None
 
     @property
     def coordinated(self) -> GroupsState | None:
-        """The groups as they will be once all records are committed; None on other brokers."""
+        """The groups once all written records are committed; None unless this broker coordinates them."""
         return None if self.decisions is None else self.decisions.state
 
-    # What the replica tells.
+    # Callbacks of the replica.
 
     def leads(self, log: CoordinatorLog | None) -> None:
-        """Start or end the coordination of the groups; see ``Coordinator.leads``."""
+        """Start or end the coordination of the groups, as ``Coordinator.leads`` says."""
         self.tally.rebalances.clear()
         super().leads(log)
 
     def partitions_changed(self, topics: Collection[str]) -> None:
-        """Note topics that are new or gone, have other partitions, or were created again."""
+        """Note topics that were created, deleted or created again, or have other partitions."""
         if (decisions := self.decisions) is not None:
             self.step(lambda: decisions.partitions_changed(topics, self._now_ms()))
 
     async def summaries(self, after: str, count_max: int) -> list[tuple[str, str, int]]:
-        """Name, state and number of members of the groups behind a name, in order. Raises ``NotLeader``."""
+        """Name, state and number of members of the groups after a name, sorted. Raises ``NotLeader``."""
         decisions = await self.confirmed()
         names, groups = decisions.state.names.after(after, count_max), decisions.state.groups
         return [(name, decisions.state_of(name), len(groups[name].members)) for name in names]
 
     async def of_topic(self, topic: str, topic_id: str, count_max: int) -> tuple[int, list[TopicGroup]]:
-        """The number of groups that depend on a topic, and the first ones by name. Raises ``NotLeader``."""
+        """The number of groups that depend on a topic, and the first by name. Raises ``NotLeader``."""
         state, found = (await self.confirmed()).state, list[TopicGroup]()
         for number, name in enumerate(sorted(state.groups)):
             if not number % LOOK_GROUPS:
@@ -122,17 +122,17 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         return len(found), found[:count_max]
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
-        """Answer a request; see ``Coordinator.ask``. A deposed broker does not say that a lease is over."""
+        """Answer a request, as ``Coordinator.ask`` says. A deposed broker does not report leases as ended."""
         decisions = self.decisions
         reply = await super().ask(request, timeout_ms)
         if isinstance(reply, Settled) and reply.lost and await self.confirmed() is not decisions:
-            raise NotLeader(f"{self._name} has begun again; repeat", leader=None)
+            raise NotLeader(f"the coordinator of {self._name} has restarted; retry", leader=None)
         return reply
 
     # Hooks of the coordinator.
 
     def begin(self, now_ms: int, before: Coordination | None) -> Coordination:
-        """With the groups as they are committed."""
+        """Begin decisions with the committed state of the groups."""
         return Coordination(
             self.state,
             self._topics.known,
@@ -153,7 +153,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
     def needs_room(self, request: Request) -> bool:
         """Whether the request is the first of a group, or has first offsets, or offsets of a transaction.
 
-        Where little of the reserve is left, also whether it may be repeated without end.
+        If little of the reserve is left, also whether clients may repeat such requests without limit.
         """
         if not self._has_reserve() and _is_endless(request):
             return True
@@ -171,7 +171,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         return False
 
     def perform(self, effect: Effect) -> None:
-        """Start the work of an effect beside the decisions."""
+        """Start the work of an effect in the background."""
         assert self.decisions is not None
         match effect:
             case Look():
@@ -199,7 +199,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         pause_s, longest_s = BURY_AGAIN_S
         what = f"a dead letter of {bury.topic}"
         while (error := await self.tried(self._jobs.bury(bury), what)) is not None:
-            _log.warning("%s: %s is tried again: %s", self._name, what, error)
+            _log.warning("%s: cannot store %s, will retry: %s", self._name, what, error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
         if decisions is self.decisions:
@@ -207,24 +207,26 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             self.carry_out()
 
     async def _survey(self, survey: Survey, decisions: Coordination) -> None:
-        """The next sweep asks again where this one has failed."""
+        """Read the ends of partitions, and delete expired groups; after an error wait for the next sweep."""
         extents = await self.tried(self._topics.extents(survey.places), "a survey of unused groups")
         if isinstance(extents, RaftlogError):
-            _log.info("%s: unused groups are looked at later: %s", self._name, extents)
+            _log.info("%s: cannot check unused groups now, will retry: %s", self._name, extents)
             return
         for first in range(0, len(survey.groups), FORGOTTEN_MAX):
             some, trusted_ms = survey.groups[first : first + FORGOTTEN_MAX], self._clock.trusted_ms()
             if decisions is not self.decisions or trusted_ms is None:
                 return
             for name in decisions.surveyed(some, extents, self._now_ms(), trusted_ms):
-                _log.info("%s: group %s expired: unused, and its records are gone", self._name, name)
+                _log.info(
+                    "%s: group %s expired: it is unused, and its records were deleted", self._name, name
+                )
             self.carry_out()
             await asyncio.sleep(FORGET_PAUSE_S)
 
     async def _make_plan(self, asked: MakePlan, decisions: Coordination) -> None:
         async with self._planning:
             if decisions.state.groups.get(asked.name) is not asked.group:
-                return  # the group is further
+                return  # the group has a later generation
             work = partial(planned, asked)
             made = _at_once(work) if asked.size <= PLAN_AT_ONCE else self._run_blocking(work)
             outcome = await self.tried(made, f"the plan of group {asked.name}")
@@ -235,18 +237,18 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
     async def _confirm(self, confirm: Confirm, decisions: Coordination) -> None:
         what = f"the question whether transaction {confirm.ask.transaction} is open"
         refusal = await self.tried(self._check_open(confirm.ask), what)
-        if isinstance(refusal, UNANSWERED):  # the caller must not look for another coordinator of the group
-            told = f"{what} has no answer yet, and nothing was added; retry: {refusal}"
+        if isinstance(refusal, UNANSWERED):  # the caller must not search another coordinator of the group
+            told = f"{what} has no answer yet, so no offset was added; retry: {refusal}"
             refusal = Overloaded(told, retry_after_ms=CONFIRM_AGAIN_MS)
         if decisions is self.decisions:
             decisions.confirmed(confirm, refusal, self._now_ms(), self._clock.wall_ms())
             self.carry_out()
 
     def too_late(self, request: Request, timeout_ms: int) -> RaftlogError:
-        """A rebalance may last longer than a request."""
+        """The error for a request whose time is up; a rebalance may last longer than a request."""
         if isinstance(request, Join | Sync):
             return RebalanceInProgress(
-                f"the rebalance of group {request.group} is not over yet; repeat the request",
+                f"the rebalance of group {request.group} has not ended yet; repeat the request",
                 retry_after_ms=0,
             )
         return CommitUnknown(f"group {request.group}: no answer within {timeout_ms} ms")
@@ -257,9 +259,9 @@ async def _at_once(work: Callable[[], Planned]) -> Planned:
 
 
 def _is_endless(request: Request) -> bool:
-    """Whether clients may repeat such requests without end, and each is stored.
+    """Whether clients may repeat such requests without limit, each of which stores a record.
 
-    What ends a lease is not: there are only so many leases, and none begins meanwhile.
+    Requests that end leases are limited by the number of leases, and no lease begins meanwhile.
     """
     if isinstance(request, Settle):
         return request.how == "extend"

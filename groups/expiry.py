@@ -1,7 +1,7 @@
-"""Which groups may be forgotten: nobody uses them, and no record is left behind their offsets. Pure.
+"""Decides which unused groups expire: those whose committed offsets point at no readable record. Pure.
 
-Decides: when a committed offset means nothing any more. Leaves to others: how long a group must be unused,
-and its deletion (``coordination``); where partitions begin and end (``ports.Topics``).
+Leaves to others: how long a group must be unused, and its deletion (``coordination``); the readable offsets
+of partitions (``ports.Topics``).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from raftlog.hosting.decisions import Effect
 
 @dataclass(frozen=True, slots=True)
 class Survey(Effect):
-    """Find out where these partitions begin and end, then report it of these groups."""
+    """Find out the readable offsets of these partitions, then report them with the names of the groups."""
 
     groups: tuple[str, ...]
     places: tuple[Place, ...]
 
 
 def places_of(state: GroupsState, group: str) -> Iterator[Place]:
-    """The partitions whose extents must be known before a group is forgotten."""
+    """The partitions whose readable offsets must be known before a group expires."""
     return (place for place, _ in _positions(state, group))
 
 
 def is_over(state: GroupsState, group: str, extents: Extents) -> bool:
-    """Whether no record that can be read is lost to the group, or comes again, without its offsets."""
+    """Whether the group may lose its offsets without skipping or repeating a readable record."""
     return all(
         place in extents and _is_meaningless(offset, extents[place])
         for place, offset in _positions(state, group)
@@ -36,7 +36,7 @@ def is_over(state: GroupsState, group: str, extents: Extents) -> bool:
 
 
 def _is_meaningless(offset: int, extent: Extent | None) -> bool:
-    """The record at the offset was deleted. In an empty log every policy begins at the same offset."""
+    """Whether the record at the offset was deleted, or the log is empty (all policies begin at its end)."""
     return extent is None or offset < extent.start or extent.start == extent.end
 
 

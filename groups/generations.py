@@ -1,6 +1,6 @@
-"""Values of one generation of a group: who is in it, which strategy it has, and what a member is told.
+"""Computes one generation of a group: its members, its strategy, and the replies to members.
 
-Pure functions of the written state; when a generation begins and ends is decided in ``membership``.
+Pure functions of the written state; ``membership`` decides when a generation begins and ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raftlog.types import TopicPartition
 
 COOPERATIVE: Final = "cooperative-sticky"
 FORMER_TOPICS_MAX: Final = 1_000
-SERVER_STRATEGY: Final = "range"  # of a plan of the server where the group's strategy is the clients' own
+SERVER_STRATEGY: Final = "range"  # for a server-made plan of a group with a custom strategy
 
 
 def topics_of(group: Group) -> set[str]:
@@ -30,20 +30,20 @@ def topics_of(group: Group) -> set[str]:
 
 
 def rebalance_timeout_ms(group: Group) -> int:
-    """The milliseconds that a rebalance waits for the slowest member."""
+    """The longest rebalance timeout of the members, in milliseconds."""
     return max((member.rebalance_timeout_ms for member in group.members.values()), default=0)
 
 
 def is_same(member: Member, ask: Join) -> bool:
-    """Whether a member asks for the subscription that it has."""
+    """Whether a join has the subscription that the member already has."""
     subscriptions = [(each.topics, each.strategies, TagSelection.in_fields(each)) for each in (member, ask)]
     return subscriptions[0] == subscriptions[1]
 
 
 def size_of(member: Member | Join, *, owned: Mapping[str, tuple[int, ...]] | None = None) -> int:
-    """Bytes of a member in the record of its group, at most, without its assignment.
+    """Maximum bytes of a member in the record of its group, without its assignment.
 
-    ``owned`` takes the place of what it owned in the generation before.
+    ``owned`` replaces the partitions that the member owned in the previous generation.
     """
     names = sum(len(name) + 5 for name in (*member.topics, *member.strategies))
     tags = (*member.tags, *member.tags_all, *member.tags_none)
@@ -54,10 +54,10 @@ def size_of(member: Member | Join, *, owned: Mapping[str, tuple[int, ...]] | Non
 
 
 def withholds(group: Group) -> bool:
-    """Whether a plan of ``cooperative-sticky`` gives a partition that a member owned before to nobody.
+    """Whether a plan of ``cooperative-sticky`` assigns a previously owned partition to no member.
 
-    The next generation gives it to another member. A member that still reads it revokes it and joins again.
-    A strategy of the clients' own may leave out partitions for good.
+    The next generation assigns it to another member, after its owner has revoked it and joined again. Custom
+    strategies may leave partitions unassigned permanently.
     """
     if group.strategy != COOPERATIVE:
         return False
@@ -68,14 +68,14 @@ def withholds(group: Group) -> bool:
 
 def is_another(group: Group, topic: str, topic_id: str) -> bool:
     """Whether the topic was created again since the generation began."""
-    known = group.topic_ids.get(topic, topic_id)  # older versions did not write it
+    known = group.topic_ids.get(topic, topic_id)  # missing in rows of older versions
     return known != topic_id
 
 
 def why_changed(group: Group, counts: Mapping[str, int], topic_ids: Mapping[str, str]) -> str:
-    """The reason in the journal if a topic is not as it was when the generation began; otherwise empty.
+    """The reason for the journal if a topic has changed since the generation began; else empty.
 
-    ``counts`` are those of the topics that the members subscribe to.
+    ``counts`` are the partition counts of the topics that the members subscribe to.
     """
     before = group.partition_counts
     for topic in sorted(before.keys() | counts.keys()):
@@ -87,7 +87,7 @@ def why_changed(group: Group, counts: Mapping[str, int], topic_ids: Mapping[str,
 
 
 def why_joined(member: Member | None, ask: Join) -> str:
-    """The reason in the journal."""
+    """The reason for the journal when a member joins."""
     if member is None:
         return f"member {ask.member_id} joined"
     if not is_same(member, ask):
@@ -101,17 +101,17 @@ def strategies_in_common(offered: Sequence[Sequence[str]]) -> set[str]:
 
 
 def counts_of_all(group: Group) -> dict[str, int]:
-    """Partitions of the topics that the members subscribe to, and of those to which they did before."""
+    """Partition counts of the topics that the members subscribe to, or subscribed to before."""
     return {**group.former_counts, **group.partition_counts}
 
 
 def former_counts(
     before: Group, counts: Mapping[str, int], existing: Mapping[str, int], consumed: Collection[str]
 ) -> dict[str, int]:
-    """Partitions of consumed topics to which no member of the next generation subscribes.
+    """Partition counts of consumed topics to which no member of the next generation subscribes.
 
-    A member that subscribes again reads partitions that were added meanwhile from their start. Of very many
-    topics only the first are remembered.
+    They are kept so that a member that subscribes again reads partitions added since from their start. At
+    most ``FORMER_TOPICS_MAX`` topics are kept.
     """
     known = counts_of_all(before)
     left = sorted(known.keys() & existing.keys() & set(consumed) - counts.keys())
@@ -126,7 +126,7 @@ def next_generation(
     topic_ids: Mapping[str, str],
     wall_ms: int,
 ) -> Group:
-    """The next generation: those that have joined, members of the one before first. It has no plan yet."""
+    """Make the next generation of the joined members, previous members first. It has no plan yet."""
     order = [member_id for member_id in before.members if member_id in joined]
     order += [member_id for member_id in joined if member_id not in before.members]
     members = {member_id: _member(before, member_id, joined[member_id]) for member_id in order}
@@ -149,7 +149,7 @@ def next_generation(
 def _member(before: Group, member_id: str, ask: Join) -> Member:
     known = before.members.get(member_id)
     owned, owned_generation = ask.owned or {}, ask.generation
-    if ask.owned is None and known is not None and ask.generation >= 0:  # a new process owns nothing
+    if ask.owned is None and known is not None and ask.generation >= 0:  # a new process owns no partition
         owned = known.assignment if before.has_plan else known.owned
         owned_generation = before.generation if before.has_plan else known.owned_generation
     return Member(
@@ -169,7 +169,7 @@ def _member(before: Group, member_id: str, ask: Join) -> Member:
 
 
 def _voted(members: Iterable[Member]) -> str:
-    """The strategy that all support and most prefer; of equals the first by name."""
+    """The strategy that all members support and most prefer; in a tie the first by name."""
     offered = [member.strategies for member in members]
     common = strategies_in_common(offered)
     votes = Counter(next(name for name in names if name in common) for names in offered)
@@ -177,7 +177,7 @@ def _voted(members: Iterable[Member]) -> str:
 
 
 def server_plan(group: Group) -> Plan:
-    """A plan by the group's strategy."""
+    """Make a plan by the group's strategy, or by ``SERVER_STRATEGY`` if that is custom."""
     assignor = ASSIGNORS.get(group.strategy) or ASSIGNORS[SERVER_STRATEGY]
     plan = assignor.assign(_subscriptions(group), group.partition_counts)
     return {
@@ -187,7 +187,7 @@ def server_plan(group: Group) -> Plan:
 
 
 def problem_of_plan(group: Group, plan: Plan) -> str | None:
-    """The error of a plan, or None. The rules of a strategy of the clients' own are not known here."""
+    """The error of a plan, or None. The rules of custom strategies are not checked."""
     given = {
         member_id: [TopicPartition(topic, number) for topic, numbers in targets.items() for number in numbers]
         for member_id, targets in plan.items()
@@ -209,7 +209,7 @@ def problem_of_plan(group: Group, plan: Plan) -> str | None:
 
 
 def with_plan(group: Group, plan: Plan) -> dict[str, Member]:
-    """The members with their partitions."""
+    """The members with their partitions of the plan."""
     return {
         member_id: msgspec.structs.replace(
             member,
@@ -238,7 +238,7 @@ def _subscriptions(group: Group) -> dict[str, Subscription]:
 
 
 def joined(group: Group, member_id: str) -> Joined:
-    """The reply to a member that has joined a generation."""
+    """Make the reply to a member that has joined a generation."""
     is_leader = member_id == group.leader
     infos = tuple(
         MemberInfo(
@@ -262,7 +262,7 @@ def joined(group: Group, member_id: str) -> Joined:
 
 
 def synced(group: Group, member_id: str) -> Synced:
-    """The partitions of a member."""
+    """Make the reply with the partitions of a member."""
     member = group.members[member_id]
     return Synced(
         generation=group.generation,

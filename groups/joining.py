@@ -1,7 +1,7 @@
-"""The bytes of joined members that wait until the rest of their group has joined again.
+"""Counts the bytes of joined members that wait until the rest of their group has joined again.
 
-They are in no row until the next generation is written, and have room there by then: what joins meanwhile, in
-this group or in another one of its creator, is refused in time.
+These members are in no row until the next generation is written. Counting them early keeps room for that row:
+further joins in this group, or in another group of its creator, are refused in time.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from raftlog.hosting.budget import Usage
 
 
 class JoiningBytes:
-    """The bytes by group, and by the address that created the group."""
+    """Bytes of waiting members by group, and by the address that created the group."""
 
     def __init__(self) -> None:
         self.of_groups, self.of_clients = Usage(), Usage()
         self.members: dict[str, dict[str, tuple[str, int]]] = {}  # clients and bytes, by group and member
 
     def of_member(self, group: str, member_id: str) -> int:
-        """The bytes of one member; 0 unless it waits."""
+        """The bytes of one waiting member; 0 if the member does not wait."""
         return self.members.get(group, {}).get(member_id, ("", 0))[1]
 
     def put(self, group: str, client: str, member_id: str, size_bytes: int) -> None:
-        """A member has joined, perhaps not for the first time; ``client`` has created the group."""
+        """Count a member that has joined, perhaps again; ``client`` is the creator of the group."""
         members = self.members.setdefault(group, {})
         self._add(group, members.get(member_id), -1)
         members[member_id] = client, size_bytes
@@ -32,7 +32,7 @@ class JoiningBytes:
         self._add(group, self.members.get(group, {}).pop(member_id, None), -1)
 
     def remove(self, group: str) -> None:
-        """The members of a group are written, or gone."""
+        """Stop counting the members of a group: they are in its row, or have left."""
         for member in self.members.pop(group).values():
             self._add(group, member, -1)
 

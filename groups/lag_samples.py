@@ -1,8 +1,8 @@
-"""The lag of many groups for metrics, measured in the background: a scrape only reads the newest samples.
+"""Measures the lag of many groups in the background, so that a metrics scrape only reads the newest samples.
 
-Decides: when ends of partitions are asked for again, and which answers stay valid. One round asks once for
-the ends of each partition, however many groups read it, and for the first record of a group only once the
-one before is consumed or deleted, since the time of a record never changes.
+Decides: when the ends of partitions are read again, and which results stay valid. One round reads the ends of
+each partition once, however many groups consume it. It looks for the first record of a group only after the
+previous one was consumed or deleted, since the timestamp of a record never changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from groups.records import CommittedOffset
 from raftlog.clock import Clock
 from raftlog.errors import RaftlogError
 
-SAMPLE_S: Final = 5.0  # samples that are younger are not measured again
+SAMPLE_S: Final = 5.0  # minimum time between two rounds
 
 Row = tuple[str, str, int]  # group, topic and partition
 Found = TypeVar("Found")
@@ -29,7 +29,7 @@ _log = logging.getLogger("raftlog.groups")
 
 @dataclass(frozen=True, slots=True)
 class LagSample:
-    """One measurement."""
+    """One measurement of a group in a partition."""
 
     offset: int
     topic_id: str
@@ -37,7 +37,7 @@ class LagSample:
 
 
 class LagSamples:
-    """The samples of one broker; all on the event loop's thread."""
+    """The lag samples of one broker; all on the event loop's thread."""
 
     def __init__(self, topics: Topics, clock: Clock) -> None:
         self._topics = topics
@@ -47,7 +47,7 @@ class LagSamples:
         self._began_s = float("-inf")
 
     def want(self, rows: Sequence[tuple[Row, CommittedOffset]]) -> asyncio.Task[None] | None:
-        """Measure these in the background; None if that is under way or was done a moment ago."""
+        """Start a round for these rows; None if a round is running or began less than ``SAMPLE_S`` ago."""
         now_s = self._clock.monotonic()
         is_idle = self._round is None or self._round.done()
         if not is_idle or now_s - self._began_s < SAMPLE_S:
@@ -57,7 +57,7 @@ class LagSamples:
         return self._round
 
     def lag_of(self, row: Row, committed: CommittedOffset) -> tuple[int, float] | None:
-        """Records and seconds; None before the first sample, and while the partition has no leader."""
+        """The lag in records and seconds; None without a sample, such as of a partition without a leader."""
         sample = self._samples.get(row)
         if sample is None or sample.topic_id != committed.topic_id:
             return None
@@ -65,7 +65,7 @@ class LagSamples:
         return left.records(offset), left.age_s(offset, self._clock.wall_ms())
 
     async def measure(self, rows: Sequence[tuple[Row, CommittedOffset]]) -> None:
-        """One round. Samples of other rows are forgotten."""
+        """Measure these rows once, and forget the samples of other rows."""
         known = [(row, committed) for row, committed in rows if self._is_current(row, committed)]
         targets = list(dict.fromkeys(row[1:] for row, _ in known))
         extents = dict(zip(targets, await gathered(self._extent(*target) for target in targets), strict=True))
@@ -90,16 +90,16 @@ class LagSamples:
 
 
 async def _known(measured: Awaitable[Found], what: str) -> Found | None:
-    """The result; None where it is not known now, also after an error that nobody has thought of."""
+    """The result, or None after any error; unexpected errors are logged."""
     try:
         return await measured
     except RaftlogError:
         return None
     except Exception:
-        _log.exception("%s is not known", what)
+        _log.exception("cannot determine %s", what)
         return None
 
 
 def _is_same(before: LagSample, committed: CommittedOffset) -> bool:
-    """An offset that was set back has other records behind it."""
+    """Whether an earlier sample is still usable: the offset has not been lowered since."""
     return before.offset <= committed.offset and before.topic_id == committed.topic_id

@@ -1,18 +1,18 @@
-"""One group at its coordinator: who is a member, of which generation, with which partitions.
+"""One group at its coordinator: its members, generations and rebalances.
 
-Decides: when a rebalance begins and ends, and who is fenced. Leaves to others: the content of a generation
-(``generations``), committed offsets (``coordination``), records and time (it gets both).
+Decides: when a rebalance begins and ends, and which members are fenced. Leaves to others: the content of a
+generation (``generations``), committed offsets (``coordination``), records and time (both are arguments).
 
     stable --join, leave, expiry, other partition counts--> joining --all joined or deadline--> planning
     planning --plan--> stable        planning --join, leave, expiry, deadline--> joining
 
-A plan may withhold partitions until their owners have revoked them and join again. A member that restarted
-does not know of it, so the next rebalance also begins at a deadline.
+A plan may withhold partitions until their owners have revoked them and joined again. A restarted owner does
+not know that, so the next rebalance begins after a deadline at the latest.
 
-Members hear of a rebalance as the answer to their next heartbeat, or to one that is waiting. A generation is
-written before anybody is told of it, and so is its plan. Sessions, and requests that wait, are known here
-only: after a fail-over every member has a whole session, and requests that waited are repeated. Where the
-same leader begins again, because an append was refused, sessions and phases end as they would have ended.
+Members learn of a rebalance from the answer to their next or waiting heartbeat. A generation, and its plan,
+is written before any member gets it. Sessions and waiting requests are known to this leader only: after a
+fail-over every member has a whole session, and clients repeat their requests. If a leader restarts its
+decisions, because an append was refused, sessions and phases keep their deadlines.
 
 Source: Kafka's group protocol (KIP-62; KIP-345 for static members; KIP-429 for cooperative rebalances).
 """
@@ -49,15 +49,15 @@ from raftlog.wire.groups import MEMBERS_MAX
 
 GROUP_BYTES_MAX: Final = 1 << 20  # of one record, without the assignments
 REBALANCES_KEPT: Final = 20
-FREE_BYTES: Final = 64 << 10  # a group up to this size begins generations without pauses
-GENERATION_BYTES_PER_S: Final = 256 << 10  # a larger one writes its members at this rate, whatever the reason
+FREE_BYTES: Final = 64 << 10  # groups up to this size begin generations without pauses
+GENERATION_BYTES_PER_S: Final = 256 << 10  # rate at which larger groups write their members
 RETRY_AFTER_MS: Final = 100
-JOIN_AGAIN_MS: Final = 5_000  # for members whose joins were dropped with the decisions of their coordinator
+JOIN_AGAIN_MS: Final = 5_000  # time for members to repeat joins that the coordinator has dropped
 
 KnownUntil = dict[tuple[str, str], int]
-"""When the session of a member of a group ends, and with an empty member id the phase of its rebalance.
+"""Ends of sessions by group and member id; with an empty member id the end of the rebalance phase.
 
-It outlives decisions that a refused append has dropped, and is never trusted to say who is a member.
+It survives decisions that a refused append has dropped, and does not decide who is a member.
 """
 
 
@@ -74,12 +74,12 @@ class _Waiting:
     kind: _Kind
     member_id: str
     until_ms: int = 0
-    ask: Join | None = None  # of a join
+    ask: Join | None = None  # the join, if the request is one
 
 
 @dataclass(frozen=True, slots=True)
 class _Rebalance:
-    """One rebalance, from its begin to its plan."""
+    """One rebalance, from its beginning to its plan."""
 
     reason: str
     began_ms: int
@@ -104,7 +104,7 @@ class _Planning:
 
 
 class Membership:
-    """One group. Times are milliseconds of the coordinator's monotonic clock; ``wall_ms`` is for people."""
+    """One group. Times are milliseconds of the coordinator's monotonic clock; ``wall_ms`` is only stored."""
 
     def __init__(
         self,
@@ -115,35 +115,35 @@ class Membership:
         by_topic: ByTopic[str],
         joining: JoiningBytes,
     ) -> None:
-        """``known_until``, ``by_topic`` and ``joining`` are shared by all groups."""
+        """All groups share ``known_until``, ``by_topic`` and ``joining``."""
         self.name = name
         self._by_topic = by_topic
         self._joining_bytes = joining
-        self._subscribed: set[str] = set()  # what its members subscribe to
+        self._subscribed: set[str] = set()  # topics that members subscribe to
         self._known_until = known_until
         self._outputs = outputs
         self._topics = topics
-        self._sessions: dict[str, int] = {}  # when they end
+        self._sessions: dict[str, int] = {}  # ends of sessions by member id
         self._waiting: dict[RequestId, _Waiting] = {}
         self._phase: _Joining | _Planning | None = None  # None: stable, or without members
         self._making: Group | None = None  # the generation whose plan is being made
-        self._revoked_by_ms: int | None = None  # what a stable group withholds
-        self._rests_until_ms = 0  # a large group writes its members not before
-        self._leaving: dict[str, list[RequestId]] = {}  # members that are removed then
+        self._revoked_by_ms: int | None = None  # deadline to revoke partitions that a stable group withholds
+        self._rests_until_ms = 0  # earliest time at which a large group writes its members again
+        self._leaving: dict[str, list[RequestId]] = {}  # members to remove at that time
 
     @property
     def group(self) -> Group:
-        """The state of the group, as written."""
+        """The written state of the group."""
         return self._outputs.state.groups.get(self.name) or Group()
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether members join, or wait for a plan."""
+        """Whether members are joining, or waiting for a plan."""
         return self._phase is not None
 
     @property
     def is_joining(self) -> bool:
-        """Whether members wait for others to join again."""
+        """Whether members wait for other members to join again."""
         return self._joining is not None
 
     @property
@@ -174,13 +174,13 @@ class Membership:
             until_ms = min(self._phase.deadline_ms, max(phase_until_ms, again_ms))
             self._set_phase(replace(self._phase, deadline_ms=until_ms))
 
-    # What members ask.
+    # Requests of members.
 
     def join(self, request_id: RequestId, ask: Join, now_ms: int, wall_ms: int) -> None:
-        """Answered at the end of the phase in which all members join."""
+        """Let a member join; the answer comes at the end of the phase in which all members join."""
         self._check_join(ask)
         for left in self._leaving.pop(ask.member_id, ()):
-            self._outputs.answer(left, Done())  # it is back
+            self._outputs.answer(left, Done())  # the leaving member has joined again
         self._replace_instance(ask, now_ms, wall_ms)
         group = self.group
         member = group.members.get(ask.member_id)
@@ -194,12 +194,12 @@ class Membership:
         assert self._joining is not None
         self._joining.joined[ask.member_id] = ask
         self._waiting[request_id] = _Waiting(_Kind.JOIN, ask.member_id, ask=ask)
-        self._sessions.pop(ask.member_id, None)  # it waits for the others
+        self._sessions.pop(ask.member_id, None)  # a waiting member has no session
         self._known_until.pop((self.name, ask.member_id), None)
         self._end_joining_if_all_have(now_ms, wall_ms)
 
     def sync(self, request_id: RequestId, ask: Sync, now_ms: int, wall_ms: int) -> None:
-        """Answered as soon as there is a plan."""
+        """Answer a member with its assignment as soon as the generation has a plan."""
         group = self.group
         member = self._member(group, ask.member_id, ask.generation)
         if self._joining is not None:
@@ -215,7 +215,7 @@ class Membership:
             self._outputs.perform(MakePlan(self.name, group, ask.plan))
 
     def heartbeat(self, request_id: RequestId, ask: Heartbeat, now_ms: int) -> None:
-        """Answered at once, or within ``wait_ms``."""
+        """Extend the session of a member; answer at once, or within ``wait_ms``."""
         if self._joining is not None and ask.member_id in self._joining.joined:
             self._outputs.answer(request_id, Beat(must_rejoin=False))
             return
@@ -228,7 +228,7 @@ class Membership:
             self._waiting[request_id] = _Waiting(_Kind.HEARTBEAT, ask.member_id, until_ms)
 
     def leave(self, request_id: RequestId, ask: Leave, now_ms: int, wall_ms: int) -> None:
-        """Answered once it is written. Somebody who is no member has left already."""
+        """Remove a member, and answer once that is written; answer at once if it is not a member."""
         if ask.member_id in self.group.members and now_ms < self._rests_until_ms:
             self._leaving.setdefault(ask.member_id, []).append(request_id)
             return
@@ -238,7 +238,7 @@ class Membership:
         self._outputs.answer(request_id, Done())
 
     def committer(self, member_id: str, generation: int, now_ms: int) -> Member:
-        """The member, which may commit in this generation. Raises what fences it."""
+        """The member, if it may commit in this generation. Raises the error that fences it."""
         member = self._member(self.group, member_id, generation)
         if isinstance(self._phase, _Planning):
             raise self._rebalancing()
@@ -246,13 +246,13 @@ class Membership:
         return member
 
     def forget(self, request_id: RequestId) -> None:
-        """The caller has gone: nobody waits for the answer. A member that has joined stays one."""
+        """Drop a waiting request whose caller has gone. A member that has joined stays a member."""
         self._waiting.pop(request_id, None)
 
-    # What time and the metadata bring.
+    # Changes of time and metadata.
 
     def next_deadline_ms(self) -> int | None:
-        """When ``tick`` has something to do, at the latest."""
+        """The latest time for the next ``tick``, in milliseconds; None without one."""
         times = [self._rests_until_ms] if self._leaving else []
         if self._sessions:
             times.append(max(min(self._sessions.values()), self._rests_until_ms))
@@ -265,7 +265,7 @@ class Membership:
         return min(times, default=None)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """End what is due: waits of heartbeats, sessions, phases."""
+        """End due waits of heartbeats, sessions and phases."""
         for request_id, waiting in list(self._waiting.items()):
             if waiting.kind is _Kind.HEARTBEAT and waiting.until_ms <= now_ms:
                 del self._waiting[request_id]
@@ -278,7 +278,7 @@ class Membership:
         if isinstance(phase, _Joining) and phase.deadline_ms <= now_ms:
             self._end_joining(phase, now_ms, wall_ms)
         elif isinstance(phase, _Planning) and phase.deadline_ms <= now_ms and self._making is self.group:
-            self._await_plan(phase.rebalance, now_ms)  # the leader has done its part
+            self._await_plan(phase.rebalance, now_ms)  # the leader has sent its plan
         elif isinstance(phase, _Planning) and phase.deadline_ms <= now_ms:
             leader = self.group.leader
             self._remove((leader,), f"leader {leader} sent no plan", now_ms, wall_ms)
@@ -286,7 +286,7 @@ class Membership:
             self._begin("withheld partitions were not revoked", now_ms, len(self.group.members))
 
     def _remove_gone(self, now_ms: int, wall_ms: int) -> None:
-        """Members that left in the group's rest, and those whose sessions have ended, in one record each."""
+        """Remove members that left during the group's rest, then members whose sessions have ended."""
         leaving, self._leaving = self._leaving, {}
         if leaving:
             self._remove([*leaving], f"member {next(iter(leaving))} left", now_ms, wall_ms)
@@ -297,7 +297,7 @@ class Membership:
             self._remove(dead, f"the session of member {dead[0]} expired", now_ms, wall_ms)
 
     def look_at_partitions(self, now_ms: int) -> None:
-        """A topic may have been created or deleted, or both, or have other partitions."""
+        """Begin a rebalance if a topic was created or deleted, or has other partitions."""
         group = self.group
         if self._phase is not None or not group.members:
             return
@@ -306,7 +306,7 @@ class Membership:
         if reason:
             self._begin(reason, now_ms, len(group.members))
 
-    # The phase in which members join.
+    # Phase in which members join.
 
     def _begin(self, reason: str, now_ms: int, members_before: int) -> None:
         deadline_ms = now_ms + generations.rebalance_timeout_ms(self.group)
@@ -317,7 +317,7 @@ class Membership:
         self._answer_waiting(lambda each: self._rebalancing(), kind=_Kind.SYNC)
 
     def _end_joining_if_all_have(self, now_ms: int, wall_ms: int) -> None:
-        """At the end of its rest at the earliest: each generation is written with all members."""
+        """End the phase if all members have joined, but not before the end of the group's rest."""
         joining = self._joining
         if joining is None or not self.group.members.keys() <= joining.joined.keys():
             return
@@ -353,9 +353,9 @@ class Membership:
             self._await_plan(joining.rebalance, now_ms)
 
     def _write(self, group: Group, *beside: Row, now_ms: int) -> None:
-        """Members join, leave and take places with small requests: a large group rests after a record.
+        """Write the group's row. A large group rests afterwards, since small requests cause large records.
 
-        A group that exists goes on while the disk is full: retention may wait for it.
+        An existing group may write while the disk is full: retention may wait for its offsets.
         """
         exists = self.name in self._outputs.state.groups
         self._outputs.write((GroupKey(self.name), group), *beside, frees_room=exists)
@@ -370,7 +370,7 @@ class Membership:
         self._subscribed = topics
 
     def _answer_of_join(self, group: Group, waiting: _Waiting) -> Reply | RaftlogError:
-        """A late copy of an earlier join may have replaced this one: then the member repeats it."""
+        """The answer to a join, or an error if a late copy of an earlier join has replaced it."""
         ask = waiting.ask
         if ask is not None and not generations.is_same(group.members[waiting.member_id], ask):
             return self._rebalancing()
@@ -378,7 +378,7 @@ class Membership:
 
     def _remove(self, gone: Collection[str], reason: str, now_ms: int, wall_ms: int) -> None:
         """Remove members; the remaining members join again."""
-        group, gone = self.group, dict.fromkeys(gone)  # all may be lost at once
+        group, gone = self.group, dict.fromkeys(gone)  # keys for fast lookup
         for member_id in gone:
             self._sessions.pop(member_id, None)
             if self._joining is not None:
@@ -394,7 +394,7 @@ class Membership:
             self._begin(reason, now_ms, len(group.members))
         self._end_joining_if_all_have(now_ms, wall_ms)
 
-    # The phase in which the leader makes the plan.
+    # Phase in which the leader makes the plan.
 
     def _await_plan(self, rebalance: _Rebalance, now_ms: int) -> None:
         self._set_phase(_Planning(rebalance, now_ms + generations.rebalance_timeout_ms(self.group)))
@@ -412,7 +412,7 @@ class Membership:
         self._revoked_by_ms = now_ms + generations.rebalance_timeout_ms(group)
 
     def planned(self, asked: MakePlan, outcome: Planned | RaftlogError, now_ms: int, wall_ms: int) -> None:
-        """A plan is made, or it is known why not. The plan of an earlier generation is dropped."""
+        """Use a plan, or answer with its error. The plan of an earlier generation is dropped."""
         if self._making is not asked.group:
             return
         self._making = None
@@ -424,7 +424,7 @@ class Membership:
             self._set_plan(self._phase.rebalance, outcome, now_ms, wall_ms)
 
     def _set_plan(self, rebalance: _Rebalance, outcome: Planned, now_ms: int, wall_ms: int) -> None:
-        """Write the plan and answer all that wait."""
+        """Write the plan, and answer all waiting members."""
         self._end_phase()
         group = outcome.group
         took_ms = now_ms - rebalance.began_ms
@@ -451,9 +451,7 @@ class Membership:
     # Parts.
 
     def _check_join(self, ask: Join) -> None:
-        """Raises ``Conflict`` for a group that is too large and for other tags than the group's, and
-        ``InvalidRequest`` for no strategy in common.
-        """
+        """Raise ``Conflict`` for a full group or other tags, ``InvalidRequest`` without a common strategy."""
         joined = {} if self._joining is None else self._joining.joined
         known: dict[str, Member | Join] = {**self.group.members, **joined}
         others = {
@@ -470,28 +468,28 @@ class Membership:
                 "join with the same tags, or use another group",
             )
         if len(offered) >= MEMBERS_MAX:
-            raise Conflict(f"group {self.name} has {MEMBERS_MAX} members, more are not allowed")
+            raise Conflict(f"group {self.name} has {MEMBERS_MAX} members, the maximum; use another group")
         if sum(map(generations.size_of, (*others.values(), ask))) > GROUP_BYTES_MAX:
             raise Conflict(
-                f"group {self.name} takes more than {GROUP_BYTES_MAX} bytes with member {ask.member_id!r}; "
+                f"group {self.name} would exceed {GROUP_BYTES_MAX} bytes with member {ask.member_id!r}; "
                 "subscribe to fewer topics, or send less metadata"
             )
         common = generations.strategies_in_common(list(offered.values()))
         if offered and not common.intersection(ask.strategies):
             raise InvalidRequest(
-                f"strategies: the other members of group {self.name} have in common: "
+                f"strategies: all other members of group {self.name} support "
                 f"{', '.join(sorted(common))}; send one of these",
                 field="strategies",
             )
 
     def _replace_instance(self, ask: Join, now_ms: int, wall_ms: int) -> None:
-        """A static member that restarts with another member id takes its place; the old one is fenced."""
+        """Let a restarted static member replace its former member id, which is fenced."""
         for old_id in self._same_instance(ask):
             group = self.group
             if old_id in group.members and now_ms < self._rests_until_ms:
                 raise self._rebalancing(self._rests_until_ms - now_ms)
             is_simple = old_id in group.members and ask.member_id not in group.members
-            if not (is_simple and group.has_plan):  # a plan may be under way that counts on what it owned
+            if not (is_simple and group.has_plan):  # a plan under way may depend on its partitions
                 reason = f"member {ask.member_id} took the place of {old_id}"
                 self._remove((old_id,), reason, now_ms, wall_ms)
                 continue
@@ -542,13 +540,13 @@ class Membership:
         return member
 
     def _touch(self, member_id: str, member: Member, now_ms: int) -> None:
-        """The member is heard from. One whose join waits has no session."""
+        """Extend the session of a member, unless its join waits."""
         if self._joining is None or member_id not in self._joining.joined:
             end_ms = now_ms + member.session_timeout_ms
             self._known_until[self.name, member_id] = self._sessions[member_id] = end_ms
 
     def _touch_syncing(self, now_ms: int) -> None:
-        """Members whose sync waits are alive, however late the plan is."""
+        """Extend the sessions of members whose sync waits for the plan."""
         for waiting in self._waiting.values():
             if waiting.kind is _Kind.SYNC:
                 self._touch(waiting.member_id, self.group.members[waiting.member_id], now_ms)
@@ -559,7 +557,7 @@ class Membership:
 
     def _rebalancing(self, retry_after_ms: int = RETRY_AFTER_MS) -> RaftlogError:
         return RebalanceInProgress(
-            f"the members of group {self.name} join again; join too", retry_after_ms=retry_after_ms
+            f"group {self.name} is rebalancing; join again", retry_after_ms=retry_after_ms
         )
 
     def _unknown(self, member_id: str) -> MemberNotFound:

@@ -1,7 +1,7 @@
-"""Committed offsets beside the partitions that they point into: checks, lag and resets.
+"""Compares committed offsets with their partitions: checks and lag.
 
-Decides: which offsets may be committed, what a reset changes, and how far a group is behind. Leaves to
-others: who may commit (``coordination``), the ends of partitions (``ports.Topics``).
+Decides: which offsets may be committed, and the lag of a group. Leaves to others: who may commit
+(``coordination``), the ends of partitions (``ports.Topics``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raftlog.errors import InvalidRequest, OffsetOutOfRange, PartitionNotFound, 
 
 METADATA_CHARACTERS_MAX: Final = 4_096
 OFFSETS_MAX: Final = 10_000  # of one request
-ASKED_AT_ONCE: Final = 64  # partitions
+ASKED_AT_ONCE: Final = 64  # partitions that are read concurrently
 _NO_ENDS: Final[Mapping[int, int]] = {}
 
 Result = TypeVar("Result")
@@ -34,14 +34,14 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetLag:
-    """One committed offset. ``None`` is not known: the partition has no leader now."""
+    """One committed offset and its lag; ``None`` if unknown, as for a partition without a leader."""
 
     topic: str
     partition: int
     committed: CommittedOffset
     high_watermark: int | None
     lag: int | None  # records
-    lag_s: float | None  # age of the first record that is not consumed
+    lag_s: float | None  # age of the first unconsumed record
 
 
 class GroupOffsets:
@@ -51,7 +51,7 @@ class GroupOffsets:
         self._service = service
         self._topics = topics
         self._clock = clock
-        self._ends: dict[str, dict[int, int]] = {}  # newest known, by topic id and partition
+        self._ends: dict[str, dict[int, int]] = {}  # newest known ends, by topic id and partition
 
     def topics_changed(self) -> None:
         """Forget the ends of topics that were deleted."""
@@ -59,16 +59,16 @@ class GroupOffsets:
             del self._ends[topic_id]
 
     async def commit(self, request: Commit, *, timeout_ms: int) -> None:
-        """Commit all of them, or none.
+        """Commit all offsets, or none.
 
-        Raises ``TopicNotFound``, ``PartitionNotFound``, ``OffsetOutOfRange`` for one above the end,
-        ``InvalidRequest``, and what the coordinator refuses.
+        Raises ``TopicNotFound``, ``PartitionNotFound``, ``OffsetOutOfRange`` for an offset above the end,
+        ``InvalidRequest``, and the refusals of the coordinator.
         """
         await self.check(request.offsets)
         await self._service.ask(request, timeout_ms=timeout_ms, creates=True)
 
     async def check(self, offsets: Sequence[OffsetCommit]) -> None:
-        """Raise what a commit is refused with by its partitions."""
+        """Raise ``InvalidRequest`` without offsets, ``OffsetOutOfRange`` for an offset above the end."""
         if not offsets:
             raise InvalidRequest("offsets: send at least one", field="offsets")
         if unsure := [commit for commit in offsets if not self._is_within(commit)]:
@@ -77,7 +77,7 @@ class GroupOffsets:
     def placed(
         self, topic: str, partition: int, offset: int, leader_epoch: int, metadata: str
     ) -> OffsetCommit:
-        """An offset to commit, for the topic that has the name now. Raises as ``commit``."""
+        """Make an offset to commit, for the present topic of this name. Raises as ``commit``."""
         topic_id, count = self._topics.topic_id(topic), self._topics.known.counts.get(topic, 0)
         if topic_id is None:
             raise TopicNotFound(f"there is no topic {topic[:250]!r}", topic=topic[:250])
@@ -89,7 +89,7 @@ class GroupOffsets:
             )
         if len(metadata) > METADATA_CHARACTERS_MAX:
             raise InvalidRequest(
-                f"metadata: {len(metadata)} characters; send at most {METADATA_CHARACTERS_MAX}",
+                f"metadata has {len(metadata)} characters; send at most {METADATA_CHARACTERS_MAX}",
                 field="metadata",
             )
         return OffsetCommit(
@@ -102,12 +102,12 @@ class GroupOffsets:
         )
 
     def is_removed(self, topic: str, partition: int) -> bool:
-        """Whether a partition was decommissioned and is no more: an offset in it means nothing to anyone."""
+        """Whether a partition was decommissioned and removed, so that offsets in it are meaningless."""
         key = (self._topics.topic_id(topic) or "", partition)
         return partition >= self._topics.known.counts.get(topic, 0) and key in self._topics.known.beginnings
 
     async def view(self, group: str, *, timeout_ms: int) -> GroupView:
-        """A group, without offsets of topics that were deleted. Raises ``GroupNotFound``, ``NoLeader``."""
+        """Read a group, without offsets of deleted topics. Raises ``GroupNotFound``, ``NoLeader``."""
         view = await self._service.ask(ReadGroup(group=group), timeout_ms=timeout_ms)
         assert isinstance(view, GroupView)
         rows = [row for row in view.offsets if await self._counts_in(view, row[0], row[2].topic_id)]
@@ -117,26 +117,26 @@ class GroupOffsets:
         return msgspec.structs.replace(view, offsets=tuple(rows), pending=tuple(pending))
 
     async def _counts_in(self, view: GroupView, topic: str, topic_id: str) -> bool:
-        """Whether an offset is of the topic that exists. Its coordinator may know better than this broker."""
+        """Whether an offset belongs to the existing topic; the coordinator may know a newer topic."""
         if view.group.members and generations.is_another(view.group, topic, topic_id):
             return False
         return await self._topics.exists(topic, topic_id)
 
     def check_stable(self, view: GroupView, targets: Collection[tuple[str, int]]) -> None:
-        """Raise ``OffsetsPending`` if an open transaction may still commit an offset of one of these.
+        """Raise ``OffsetsPending`` if an open transaction has a waiting offset of one of ``targets``.
 
-        Reading from the committed offset of such a partition could process its input twice.
+        Reading such a partition from its committed offset could process input twice.
         """
         for each in view.pending:
             if (each.topic, each.partition) in targets:
                 raise still_pending(each.topic, each.partition, each.transaction)
 
     async def lags(self, view: GroupView) -> list[OffsetLag]:
-        """The lags of a group, by partition."""
+        """The lags of a group in the partitions with a committed offset."""
         return await gathered(self._lag(*row) for row in view.offsets)
 
     def without_lag(self, view: GroupView) -> list[OffsetLag]:
-        """The committed offsets alone."""
+        """The committed offsets without their lags."""
         return [
             OffsetLag(
                 topic=topic, partition=number, committed=committed, high_watermark=None, lag=None, lag_s=None
@@ -158,7 +158,7 @@ class GroupOffsets:
         }
 
     def _is_within(self, commit: OffsetCommit) -> bool:
-        """The end of a partition rises only, so one that was seen need not be asked for again."""
+        """Whether an offset is below a known end; ends only rise, so known ends stay valid."""
         return commit.offset <= self._ends.get(commit.topic_id, _NO_ENDS).get(commit.partition, -1)
 
     async def _check(self, commit: OffsetCommit) -> None:
@@ -166,7 +166,8 @@ class GroupOffsets:
         self._ends.setdefault(commit.topic_id, {})[commit.partition] = end
         if commit.offset > end:
             raise OffsetOutOfRange(
-                f"offsets: {commit.topic}/{commit.partition} ends at {end}, {commit.offset} is above it",
+                f"offsets: {commit.topic}/{commit.partition} ends at {end}, but the offset is "
+                f"{commit.offset}; send at most {end}",
                 end=end,
             )
 
@@ -175,7 +176,7 @@ class GroupOffsets:
         lag: int | None = None
         lag_s: float | None = None
         offset = committed.offset
-        with contextlib.suppress(RaftlogError):  # without a leader nobody knows
+        with contextlib.suppress(RaftlogError):  # unknown without a leader
             extent = await self._topics.extent(topic, partition)
             end = extent.end
             left = await backlog(self._topics, topic, partition, offset, extent)
@@ -186,7 +187,7 @@ class GroupOffsets:
 
 
 async def gathered(work: Iterable[Coroutine[None, None, Result]]) -> list[Result]:
-    """All results, in order; so many at a time."""
+    """Run coroutines, ``ASKED_AT_ONCE`` at a time; return their results in order."""
     room = asyncio.Semaphore(ASKED_AT_ONCE)
 
     async def one(each: Coroutine[None, None, Result]) -> Result:

@@ -1,4 +1,4 @@
-"""Answers, records and effects that decisions about groups want after a step. Nothing is decided here."""
+"""Collects the answers, records and effects of decisions about groups."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Output = Answer[Reply] | Write[Row] | Done
 
 @dataclass(slots=True)
 class Outputs(outputs.Outputs[Reply, Row, Done]):
-    """Collects them. ``state`` is what the partition's records add up to once all are committed."""
+    """Collects outputs. ``state`` is the state of the partition once all written records are committed."""
 
     state: GroupsState
     tally: Tally = field(default_factory=Tally)
     knows_time: Callable[[], bool] = lambda: True
 
-    # What queues need of groups (``queues.ports.Groups``).
+    # Interface of groups for queues (``queues.ports.Groups``).
 
     @property
     def is_time_known(self) -> bool:
-        """Whether brokers agree on a time."""
+        """Whether the brokers agree on a time."""
         return self.knows_time()
 
     @property
@@ -50,31 +50,31 @@ class Outputs(outputs.Outputs[Reply, Row, Done]):
 
     @property
     def reasons(self) -> Usage:
-        """Bytes of what is said of failures, by group."""
+        """Bytes of the reasons of failures, by group."""
         return self.state.reasons
 
     def has_group(self, group: str) -> bool:
-        """Whether a group has a row of its own."""
+        """Whether a group exists."""
         return group in self.state.groups
 
     def committed(self, group: str, topic: str, topic_id: str, partition: int) -> int | None:
-        """The committed offset of a group in this very topic; None without one."""
+        """The committed offset of a group in the topic of this id; None without one."""
         found = self.state.offsets.get(group, {}).get((topic, partition))
         return found.offset if found is not None and found.topic_id == topic_id else None
 
     def group_row(self, group: str, client: str, wall_ms: int) -> Row:
-        """The row of a new group, which belongs to the client."""
+        """Make the row of a new group, which counts for the client."""
         return GroupKey(group), Group(changed_ms=wall_ms, client=client)
 
     def offset_row(
         self, group: str, topic: str, topic_id: str, partition: int, offset: int, wall_ms: int
     ) -> Row:
-        """The row of a committed offset."""
+        """Make the row of a committed offset."""
         committed = CommittedOffset(offset=offset, topic_id=topic_id, committed_ms=wall_ms)
         return OffsetKey(group, topic, partition), committed
 
     def put(self, row: Row) -> None:
-        """Apply a row to the state and count it for metrics; see ``raftlog.hosting.outputs.Outputs.put``."""
+        """Apply a row to the state, and count it for metrics."""
         key, value = row
         self.tally.written(key, self.state.groups.get(key.group), value)
         self.state.put(key, value)

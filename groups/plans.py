@@ -1,7 +1,7 @@
-"""The plan of one generation, which may take a second: made, or checked, beside the decisions. Pure.
+"""Makes or checks the plan of one generation, outside the coordinator's decisions. Pure; may take a second.
 
-Decides: whether a plan can be used. Leaves to others: which member gets what (``raftlog.assignors``), which
-thread the work is done on (``coordinator``), what becomes of a plan that comes too late (``membership``).
+Decides: whether a plan is valid. Leaves to others: the assignment strategies (``raftlog.assignors``), the
+thread of the work (``coordinator``), ignoring a plan that comes too late (``membership``).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class MakePlan(Effect):
 
     name: str
     group: Group  # in this generation, without a plan
-    plan: Plan | None  # of the leader; None: by the strategy of the group
+    plan: Plan | None  # the leader's plan to check; None: make one by the group's strategy
 
     @property
     def size(self) -> int:
-        """The number of members and partitions, with partitions that members owned or that the plan names."""
+        """The number of members and partitions, including owned partitions and partitions in the plan."""
         targets = [member.owned for member in self.group.members.values()]
         targets += (self.plan or {}).values()
         named = sum(len(numbers) for each in targets for numbers in each.values())
@@ -36,14 +36,14 @@ class MakePlan(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A generation with its plan. ``withholds``: see ``generations.withholds``."""
+    """A generation with its plan. ``withholds`` is the result of ``generations.withholds``."""
 
     group: Group
     withholds: bool
 
 
 def planned(asked: MakePlan) -> Planned:
-    """The generation with its plan. Raises ``InvalidRequest`` for a plan that does not fit."""
+    """Make or check the plan of a generation. Raises ``InvalidRequest`` for an invalid plan."""
     before = asked.group
     plan = generations.server_plan(before) if asked.plan is None else asked.plan
     problem = generations.problem_of_plan(before, plan)

@@ -1,4 +1,4 @@
-"""The interfaces through which groups use the cluster. Nothing is decided here."""
+"""Interfaces through which groups use the cluster."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from raftlog.hosting.known_topics import KnownTopics
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The offsets of a partition that can be read, as a rule from the log start to the high watermark,
-    excluded.
+    """Readable offsets of a partition, from ``start`` to below ``end``.
+
+    They usually are the log start and the high watermark.
     """
 
     start: int
@@ -28,7 +29,7 @@ class Place(NamedTuple):
 
 
 Extents = Mapping[Place, Extent | None]
-"""What is known of partitions: None for a partition that does not exist. Others could not be asked."""
+"""Readable offsets by partition; None: no such partition. Partitions without an answer are missing."""
 
 
 class Topics(Protocol):
@@ -39,21 +40,22 @@ class Topics(Protocol):
         """The topics that this broker knows; kept up to date."""
 
     def topic_id(self, topic: str) -> str | None:
-        """None for a topic that does not exist."""
+        """The id of a topic; None if the topic does not exist."""
 
     async def exists(self, topic: str, topic_id: str) -> bool:
-        """Whether this very topic exists. Raises ``NoLeader`` when this broker cannot know."""
+        """Whether the topic of this id exists. Raises ``NoLeader`` if this broker cannot find out."""
 
     async def end(self, topic: str, partition: int) -> int:
-        """The high watermark."""
+        """The high watermark of a partition. Raises ``RaftlogError``."""
 
     async def extent(self, topic: str, partition: int) -> Extent:
-        """The offsets at which a partition begins and ends. Raises ``RaftlogError``."""
+        """The readable offsets of a partition. Raises ``RaftlogError``."""
 
     async def extents(self, places: Collection[Place]) -> Extents:
-        """The offsets that can be read of these partitions, in their logs and in an archive below."""
+        """The readable offsets of these partitions, including an archive below the log start."""
 
     async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
-        """Offset and timestamp in milliseconds of the first committed record at or after an offset. Without
-        one: the offset up to which there is none, and None. Raises ``RaftlogError``.
+        """Offset and timestamp in milliseconds of the first committed record at or after an offset.
+
+        Without such a record: the offset below which there is none, and None. Raises ``RaftlogError``.
         """

@@ -1,6 +1,6 @@
-"""The records of the topic ``__offsets``: the contract with its readers.
+"""Records of the topic ``__offsets``: the contract with its readers.
 
-Their encoding is that of all internal topics (``raftlog.hosting.keyed_records``).
+All internal topics share the encoding (``raftlog.hosting.keyed_records``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raftlog.hosting.keyed_records import KeyedRecords
 TOPIC: Final = "__offsets"
 
 Partitions = Mapping[str, tuple[int, ...]]
-"""Partitions by topic, in order."""
+"""Sorted partitions by topic."""
 
 
 class OffsetKey(msgspec.Struct, frozen=True, array_like=True, tag="offset"):
@@ -44,31 +44,31 @@ Key = OffsetKey | GroupKey | TransactionKey | QueueKey | JobKey
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """``offset`` is the next one to read. ``topic_id`` tells a topic from an earlier one of the same name."""
+    """A committed offset: the next offset to read. ``topic_id`` identifies the topic beyond its name."""
 
     offset: int
     topic_id: str
-    leader_epoch: int = -1  # of the last record that was consumed
+    leader_epoch: int = -1  # of the last consumed record
     metadata: str = ""  # of the consumer
     committed_ms: int = 0
-    generation: int = -1  # in which a member committed it
+    generation: int = -1  # of the member that committed the offset
     member_id: str = ""
 
 
 class TransactionOffsets(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Offsets that wait for the end of a transaction.
 
-    Of older versions without offsets: ``epoch`` is the lowest that may add offsets.
+    In rows of older versions without offsets, ``epoch`` is the lowest epoch that may add offsets.
     """
 
     epoch: int
-    transaction: str = ""  # its name for people
-    offsets: tuple[tuple[str, int, CommittedOffset], ...] = ()  # by topic and partition, in order
+    transaction: str = ""  # readable name
+    offsets: tuple[tuple[str, int, CommittedOffset], ...] = ()  # sorted by topic and partition
     changed_ms: int = 0
 
 
 class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One member. ``assignment`` is empty until the generation has a plan."""
+    """One group member. ``assignment`` is empty until the generation has a plan."""
 
     topics: tuple[str, ...]
     strategies: tuple[str, ...]
@@ -76,11 +76,11 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     rebalance_timeout_ms: int
     metadata: bytes = b""  # JSON, of the member
     instance_id: str = ""  # of a static member
-    client: str = ""  # its address
+    client: str = ""  # address of the client
     assignment: dict[str, tuple[int, ...]] = {}
-    owned: dict[str, tuple[int, ...]] = {}  # at the end of the generation before
+    owned: dict[str, tuple[int, ...]] = {}  # at the end of the previous generation
     owned_generation: int = -1
-    tags: tuple[str, ...] = ()  # these three lists are the same for all members
+    tags: tuple[str, ...] = ()  # all members have equal lists of tags
     tags_all: tuple[str, ...] = ()
     tags_none: tuple[str, ...] = ()
 
@@ -104,13 +104,13 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     strategy: str = ""
     members: dict[str, Member] = {}
     has_plan: bool = False
-    partition_counts: dict[str, int] = {}  # of the topics, when the generation began
-    topic_ids: dict[str, str] = {}  # of these topics; older versions did not write them
-    former_counts: dict[str, int] = {}  # of topics that no member subscribes to any more
-    rebalance_due: str = ""  # why this generation must end
+    partition_counts: dict[str, int] = {}  # by topic, when the generation began
+    topic_ids: dict[str, str] = {}  # by topic; missing in rows of older versions
+    former_counts: dict[str, int] = {}  # partitions of topics that no member subscribes to any more
+    rebalance_due: str = ""  # the reason why this generation must end
     changed_ms: int = 0
-    client: str = ""  # the address of its creator; older versions did not write it
-    rebalances: tuple[Rebalance, ...] = ()  # the newest last
+    client: str = ""  # address of the creator; missing in rows of older versions
+    rebalances: tuple[Rebalance, ...] = ()  # newest last
 
 
 Value = CommittedOffset | Group | TransactionOffsets | Queue | Job
@@ -127,7 +127,7 @@ KINDS: Final = KeyedRecords[Key, Value](
 
 
 def by_topic(targets: Iterator[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
-    """Partitions by topic, each in order."""
+    """Sort partitions by topic and number."""
     found: dict[str, list[int]] = {}
     for topic, partition in targets:
         found.setdefault(topic, []).append(partition)

@@ -1,6 +1,6 @@
-"""Requests to the coordinator of a group and its replies. Nothing is decided here.
+"""Requests to the coordinator of a group, and its replies.
 
-They travel between brokers as msgpack; a field that is added has a default. Every request may be repeated.
+Brokers send them to each other as msgpack, so a new field needs a default. Every request may be repeated.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class _Request(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class Join(_Request, tag="join", frozen=True, kw_only=True):
-    """Become a member, or join again. ``generation`` is the newest that the member knows.
+    """Become a member, or join again. ``generation`` is the newest generation that the member knows.
 
-    A member that joins again with an older one gets the answer that it has missed; with the current one it
-    asks for a rebalance.
+    A member that joins again with an older generation gets the answer that it missed; with the current
+    generation it requests a rebalance.
     """
 
     member_id: str
@@ -36,14 +36,14 @@ class Join(_Request, tag="join", frozen=True, kw_only=True):
     instance_id: str = ""
     client: str = ""
     generation: int = -1
-    owned: dict[str, tuple[int, ...]] | None = None  # since ``generation``; None: as the coordinator knows
-    tags: tuple[str, ...] = ()  # in order, any of them; without any of the three lists: all records
+    owned: dict[str, tuple[int, ...]] | None = None  # in ``generation``; None: as the coordinator has stored
+    tags: tuple[str, ...] = ()  # sorted; records with any of these; with three empty lists: all records
     tags_all: tuple[str, ...] = ()
     tags_none: tuple[str, ...] = ()
 
 
 class Sync(_Request, tag="sync", frozen=True, kw_only=True):
-    """Get the assignment; the leader brings the plan, or has the coordinator make it."""
+    """Get the assignment; the leader sends the plan, or asks the coordinator to make it (``is_auto``)."""
 
     member_id: str
     generation: int
@@ -52,7 +52,7 @@ class Sync(_Request, tag="sync", frozen=True, kw_only=True):
 
 
 class Heartbeat(_Request, tag="heartbeat", frozen=True, kw_only=True):
-    """Still alive. The answer waits for a rebalance for up to ``wait_ms``."""
+    """Extend the session. The answer waits for a rebalance for up to ``wait_ms``."""
 
     member_id: str
     generation: int
@@ -60,7 +60,7 @@ class Heartbeat(_Request, tag="heartbeat", frozen=True, kw_only=True):
 
 
 class Leave(_Request, tag="leave", frozen=True, kw_only=True):
-    """No member any more."""
+    """Leave the group."""
 
     member_id: str
 
@@ -87,29 +87,29 @@ class _Offsets(_Request, frozen=True, kw_only=True):
 class Commit(_Offsets, tag="commit", frozen=True, kw_only=True):
     """Commit offsets.
 
-    Within a generation a lower offset than the committed one changes nothing unless ``may_rewind``.
-    ``is_forced`` is an operator's: it does not ask for members.
+    Within a generation an offset below the committed one changes nothing unless ``may_rewind``. With
+    ``is_forced``, for operators, the group may have members.
     """
 
     may_rewind: bool = False
     is_forced: bool = False
-    client: str = ""  # its address
+    client: str = ""  # address of the client
 
 
 class AddOffsets(_Offsets, tag="add_offsets", frozen=True, kw_only=True):
-    """Keep offsets aside until the end of a transaction that this group has joined.
+    """Store offsets that wait for the end of a transaction that this group has joined.
 
-    A lower offset than the one before changes nothing, within a transaction and within a generation.
+    Within a transaction, and within a generation, an offset below the stored one changes nothing.
     """
 
     producer_id: int
     epoch: int
-    transaction: str  # its name for people
-    client: str = ""  # its address
+    transaction: str  # readable name
+    client: str = ""  # address of the client
 
 
 class EndOffsets(_Request, tag="end_offsets", frozen=True, kw_only=True):
-    """Commit or drop what a transaction has added. From then on it adds nothing more."""
+    """Commit or drop the offsets that a transaction has added; it can add none afterwards."""
 
     producer_id: int
     epoch: int
@@ -117,11 +117,11 @@ class EndOffsets(_Request, tag="end_offsets", frozen=True, kw_only=True):
 
 
 class ReadGroup(_Request, tag="read", frozen=True, kw_only=True):
-    """The members and committed offsets of a group, as of now."""
+    """Read the present members and committed offsets of a group."""
 
 
 class DeleteOffsets(_Request, tag="delete_offsets", frozen=True, kw_only=True):
-    """Delete the committed offsets in these partitions; those of members' assignments are in use."""
+    """Delete the committed offsets in these partitions; refused for topics that members consume."""
 
     targets: tuple[tuple[str, int], ...]
 
@@ -146,21 +146,21 @@ Request = (
 READS: Final = (ReadGroup, ReadQueue)
 """Classes of requests that write nothing."""
 MayWait = Join | Sync | Heartbeat | Leave | Receive
-"""Requests whose answers may wait: for other members, for the rest of a large group, for jobs."""
+"""Requests whose answers may wait for other members, for the rest time of a large group, or for jobs."""
 
 
 def refuses(reply: object) -> bool:
-    """Whether a reply says that a part of its request was not done: leases that are over."""
+    """Whether a reply reports a part of its request as refused, because leases had ended."""
     return isinstance(reply, Settled) and bool(reply.lost)
 
 
 def may_wait(request: MayWait) -> bool:
-    """Whether the answer may wait for what clients do, and not for a commit alone."""
+    """Whether the answer may wait for actions of clients, not only for a commit."""
     return not isinstance(request, Heartbeat | Receive) or request.wait_ms > 0
 
 
 class MemberInfo(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """One member, as the leader sees it when it makes the plan."""
+    """One group member, as the group's leader gets it to make the plan."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -171,7 +171,7 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class Joined(msgspec.Struct, frozen=True, array_like=True, tag="joined", kw_only=True):
-    """A member of this generation. ``members`` is for the leader alone."""
+    """Reply to a member of this generation. ``members`` is for the group's leader only."""
 
     member_id: str
     generation: int
@@ -182,7 +182,7 @@ class Joined(msgspec.Struct, frozen=True, array_like=True, tag="joined", kw_only
 
 
 class Synced(msgspec.Struct, frozen=True, array_like=True, tag="synced", kw_only=True):
-    """The partitions of the member in this generation, and the tags of which it reads records there."""
+    """The member's partitions in this generation, and the tags of the records that it reads there."""
 
     generation: int
     assignment: dict[str, tuple[int, ...]]
@@ -206,12 +206,12 @@ class PendingOffset(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     topic: str
     partition: int
-    offset: CommittedOffset  # as it would be committed
+    offset: CommittedOffset  # written if the transaction commits
     transaction: str
 
 
 class GroupView(msgspec.Struct, frozen=True, array_like=True, tag="view", kw_only=True):
-    """A group. ``offsets`` has topic, partition and what is committed there."""
+    """State of a group. ``offsets`` has topic, partition and committed offset."""
 
     group: Group
     state: Literal["empty", "rebalancing", "stable"]

@@ -1,6 +1,6 @@
-"""Any group from any broker: the coordinator here, or one hop to the broker that coordinates the group.
+"""Access to any group from any broker: calls the local coordinator, or the broker that coordinates the group.
 
-Decides: which partition of ``__offsets`` has a group, and when the topic is created. Leaves to others: the
+Decides: the partition of ``__offsets`` of a group, and when the topic is created. Leaves to others: the
 replies (``coordinator``), finding the coordinator (``raftlog.hosting.coordinator_service``).
 """
 
@@ -30,7 +30,7 @@ class _Tagged(Struct, frozen=True, array_like=True):
 
 
 class _Asked(Struct, frozen=True, array_like=True):
-    """The fields of an ``Ask`` that tell the kinds of requests apart."""
+    """The fields of an ``Ask`` that distinguish the kinds of requests."""
 
     partition: int
     timeout_ms: int
@@ -76,7 +76,7 @@ class _OfTopic(Struct, frozen=True, array_like=True):
 
 
 class GroupService:
-    """All groups, as one broker reaches them. It offers its own coordinators to the other brokers."""
+    """One broker's access to all groups; it also offers the broker's own coordinators to other brokers."""
 
     def __init__(
         self,
@@ -104,10 +104,10 @@ class GroupService:
         calls.serve(OF_TOPIC, handler_of(_OfTopic, lambda _, asked: self._of_topic_at(node_id, asked)))
 
     async def ask(self, request: Request, *, timeout_ms: int, creates: bool = False) -> Reply:
-        """The reply of the group's coordinator.
+        """Send a request to the group's coordinator, and return its reply.
 
-        Raises what it refuses, ``NoLeader`` when none is found in time, ``CommitUnknown`` when its answer was
-        lost, and ``GroupNotFound`` without a topic, unless the request ``creates`` the group.
+        Raises the coordinator's refusals, ``NoLeader`` if none is found in time, ``CommitUnknown`` if its
+        answer was lost, and ``GroupNotFound`` without a topic, unless the request ``creates`` the group.
         """
         deadline = deadline_in(timeout_ms)
         coordinators = self._coordinators
@@ -122,18 +122,18 @@ class GroupService:
         )
 
     async def ready(self, *, timeout_ms: int) -> int:
-        """Create the topic if it is missing; returns its number of partitions. Raises ``RaftlogError``."""
+        """Create the topic if it is missing; return its number of partitions. Raises ``RaftlogError``."""
         return await self._coordinators.partition_count(timeout_ms)
 
     async def list_groups(self, after: str = "", count_max: int = ALL) -> list[GroupSummary]:
-        """The groups behind a name, in order. Raises ``NoLeader`` when a partition has no leader."""
+        """The groups after a name, sorted. Raises ``NoLeader`` if a partition has no leader."""
         count = await self._coordinators.confirmed_count(LIST_MS) or 0
         asked = (_List(partition, after, count_max) for partition in range(count))
         found = await asyncio.gather(*map(self._list_one, asked))
         return nsmallest(count_max, chain.from_iterable(found), key=lambda each: each.group)
 
     async def of_topic(self, topic: str, topic_id: str, count_max: int) -> tuple[int, list[TopicGroup]]:
-        """The number of groups that depend on a topic, and the first ones by name. Raises ``NoLeader``."""
+        """The number of groups that depend on a topic, and the first by name. Raises ``NoLeader``."""
         count = await self._coordinators.confirmed_count(LIST_MS) or 0
         asked = (_OfTopic(partition, topic, topic_id, count_max) for partition in range(count))
         found = await asyncio.gather(*map(self._of_topic_one, asked))
@@ -141,9 +141,9 @@ class GroupService:
         return sum(each for each, _ in found), nsmallest(count_max, groups, key=lambda each: each.group)
 
     async def coordinator(self, group: str, *, timeout_ms: int) -> tuple[int, NodeId]:
-        """The partition of a group, which need not exist yet, and the broker that says that it leads it.
+        """The partition of a group, which need not exist yet, and the broker that has confirmed to lead it.
 
-        Creates the topic if it is missing. Raises ``RaftlogError``, such as ``NoLeader`` when no leader is
+        Creates the topic if it is missing. Raises ``RaftlogError``, such as ``NoLeader`` if no leader is
         found in time.
         """
         deadline = deadline_in(timeout_ms)
@@ -156,7 +156,7 @@ class GroupService:
         return partition, await self._coordinators.at_leader(partition, confirmed, deadline)
 
     def coordinator_of(self, group: str) -> tuple[int, NodeId | None] | None:
-        """The partition of a group and its leader, as known here; None while there is no topic."""
+        """The partition of a group and its leader, as this broker knows them; None without the topic."""
         count = self._topic.partition_count
         if count is None:
             return None
@@ -174,7 +174,7 @@ class GroupService:
             return await self._summaries(asked)
         answer, _ = await self._calls.call(node, LIST, encode_body(asked), timeout_ms=LIST_MS)
         found = decode_body(answer, list[GroupSummary])
-        return [each for each in found if each.group > asked.after]  # an older broker sends all
+        return [each for each in found if each.group > asked.after]  # older brokers send all groups
 
     async def _summaries(self, asked: _List) -> list[GroupSummary]:
         coordinator = self._coordinators.here(asked.partition)

@@ -1,7 +1,7 @@
-"""The state of all groups of one partition of ``__offsets``: what its records add up to.
+"""The state of all groups of one partition of ``__offsets``, derived from its records.
 
-Every replica applies the committed records; only the coordinator, the leader, decides which are written
-(``coordination``). Pure and deterministic.
+Every replica applies the committed records; only the leader, as coordinator, decides which records are
+written (``coordination``). Pure and deterministic.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from raftlog.hosting.keyed_records import KeyedState
 from raftlog.hosting.names import Names
 from raftlog.records.tags import HasTags
 
-ROW_BYTES: Final = 600  # about the memory of a row on each replica, beside its texts
-TAG_BYTES: Final = 60  # about the memory of a tag, beside its text
+ROW_BYTES: Final = 600  # approximate memory of a row on each replica, without its texts
+TAG_BYTES: Final = 60  # approximate memory of a tag, without its text
 Target = tuple[str, int]  # topic and partition
 Slot = tuple[str, int]  # topic and slot of a job
 Each = TypeVar("Each")
@@ -38,10 +38,10 @@ Kept = TypeVar("Kept")
 
 
 class GroupsState(KeyedState[Key, Value]):
-    """Groups and their offsets by name. A group is here as long as it has a record of its own.
+    """Groups and their offsets by name. A group exists as long as it has a ``Group`` record.
 
-    ``used`` counts the bytes of each group, ``used_by_client`` those of the address that created it. Jobs
-    have a limit of their own (``room``): ``reasons`` counts the bytes of what is said of failures, by group.
+    ``used`` counts the bytes by group, ``used_by_client`` by the address that created the group. Jobs have a
+    separate limit (``room``): ``reasons`` counts the bytes of the reasons of failures, by group.
     """
 
     def __init__(self) -> None:
@@ -49,14 +49,16 @@ class GroupsState(KeyedState[Key, Value]):
         self.clear()
 
     def clear(self) -> None:
-        """No groups."""
+        """Remove all groups."""
         self.groups: dict[str, Group] = {}
         self.names = Names()  # of the groups
         self.used, self.used_by_client = Usage(), Usage()
         self.reasons = Usage()
         self.offsets: dict[str, dict[Target, CommittedOffset]] = {}
         self.transactions: dict[str, dict[int, TransactionOffsets]] = {}  # by producer id
-        self.pending: dict[str, dict[Target, int]] = {}  # the producer whose transaction has an offset there
+        self.pending: dict[
+            str, dict[Target, int]
+        ] = {}  # producer whose transaction has an offset of the target
         self.queues: dict[str, dict[Target, Queue]] = {}
         self.jobs: dict[str, dict[Slot, Job]] = {}
 
@@ -102,7 +104,7 @@ class GroupsState(KeyedState[Key, Value]):
                 return self.transactions.get(name, {}).get(producer_id)
             case QueueKey(name, topic, partition):
                 return self.queues.get(name, {}).get((topic, partition))
-        return None  # of a job, which counts nothing
+        return None  # jobs do not count here
 
     def _take(self, key: Key, value: Value | None) -> None:
         match key:
@@ -117,7 +119,7 @@ class GroupsState(KeyedState[Key, Value]):
                 before = self.transactions.get(name, {}).get(producer_id)
                 pending = self.pending.get(name, {})
                 for topic, partition, _ in before.offsets if before is not None else ():
-                    if pending.get((topic, partition)) == producer_id:  # compaction may have left out an end
+                    if pending.get((topic, partition)) == producer_id:  # compaction may have removed an end
                         _set_in(self.pending, name, (topic, partition), None)
                 for topic, partition, _ in added.offsets if added is not None else ():
                     _set_in(self.pending, name, (topic, partition), producer_id)
@@ -164,7 +166,7 @@ class GroupsState(KeyedState[Key, Value]):
 
 
 def _size_of(key: Key, value: Value | None) -> int:
-    """About the memory of a row: its texts are there decoded and as they were read."""
+    """Approximate memory of a row in bytes: texts count twice, decoded and encoded."""
     match value:
         case CommittedOffset():
             return ROW_BYTES + 2 * (len(key.group) + _bytes_of(value.metadata) + len(value.member_id))
@@ -175,11 +177,11 @@ def _size_of(key: Key, value: Value | None) -> int:
             return ROW_BYTES + 2 * len(msgspec.msgpack.encode(value))
         case Queue():
             return ROW_BYTES + tags_bytes(value)
-    return 0  # of jobs, and of what is not there
+    return 0  # for jobs, and without a value
 
 
 def tags_bytes(holder: HasTags) -> int:
-    """About the memory of the tags of a queue, which nearly always has none."""
+    """Approximate memory of the tags of a queue in bytes."""
     names = (*holder.tags, *holder.tags_all, *holder.tags_none)
     return sum(TAG_BYTES + _bytes_of(tag) for tag in names) if names else 0
 
@@ -200,7 +202,7 @@ def _set(rows: dict[Each, Kept], key: Each, value: Kept | None) -> None:
 
 
 def _set_in(groups: dict[str, dict[Each, Kept]], name: str, key: Each, value: Kept | None) -> None:
-    """A group without rows has no dict."""
+    """Set or delete a row of a group; delete the dict of a group without rows."""
     rows = groups.setdefault(name, {})
     _set(rows, key, value)
     if not rows:

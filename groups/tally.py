@@ -1,7 +1,7 @@
-"""Counters of one coordinator for its metrics: rebalances, commits, members that were given up.
+"""Counters of one coordinator for its metrics: rebalances, commits, expired members.
 
-Decides: the kinds of reasons, since the text of a reason has member ids and topics, which no label can hold.
-Counted is what the coordination has decided; after an append that has failed, some of it may count twice.
+Decides: the kinds of reasons, since the text of a reason has member ids and topics, which labels must not
+have. Decisions of the coordination count; after a failed append some may count twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def kind_of(reason: str) -> str:
 
 @dataclass(slots=True)
 class Tally(queues.tally.Tally):
-    """Counters of one partition of ``__offsets``. Those by group count since this broker coordinates it."""
+    """Counters of one partition of ``__offsets``; those by group begin when this broker coordinates it."""
 
     offsets_committed: int = 0
     members_expired: int = 0
@@ -45,7 +45,7 @@ class Tally(queues.tally.Tally):
     rebalances: dict[str, Counter[str]] = field(default_factory=dict)  # by group and kind of reason
 
     def written(self, key: Key, before: Group | None, value: Value | None) -> None:
-        """One record is written; ``before`` is what its group was."""
+        """Count one written record; ``before`` is its group before the record."""
         if isinstance(value, CommittedOffset):
             self.offsets_committed += 1
         elif isinstance(key, GroupKey):
@@ -56,7 +56,7 @@ class Tally(queues.tally.Tally):
                 self.rebalances.setdefault(key.group, Counter())[kind] += 1
 
     def expired(self, before: Group, after: Group) -> None:
-        """Time has passed: members that are gone have not been heard in time."""
+        """Count members that were removed because their sessions ended."""
         self.members_expired += len(before.members.keys() - after.members.keys())
 
 

@@ -1,12 +1,12 @@
-"""Offsets in transactions of which it is not known yet whether they are open.
+"""Offsets of transactions that are not confirmed to be open yet.
 
-A group keeps nothing of a transaction that has ended. Before it keeps the first offsets of a transaction, the
-coordinator of the transaction confirms that it is open, and that the group has joined it. The question leaves
-after the offsets have arrived: an end that the group has heard before, however long ago, is known there. An
-end that comes before the answer refuses the offsets, and one that comes later finds them.
+A group must not keep offsets of an ended transaction. So before it stores the first offsets of a transaction,
+the coordinator of the transaction confirms that it is open and that the group has joined. The question is
+sent after the offsets have arrived, so the coordinator knows every end that the group has seen before. An end
+that arrives before the answer refuses the offsets; an end that arrives later finds them stored.
 
-Decides: which offsets an end refuses. Leaves to others: asking (``coordinator``). What waits here is known to
-one leader, as the requests that wait for it are.
+Decides: which offsets an end refuses. Leaves to others: asking (``coordinator``). Only the present leader
+knows the waiting offsets, as it alone has the waiting requests.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from raftlog.hosting.decisions import Effect, RequestId
 NONE: Final[Mapping[RequestId, AddOffsets]] = {}
 
 CheckOpen = Callable[[AddOffsets], Awaitable[None]]
-"""Returns if the transaction of these offsets is open and their group takes part in it.
+"""Asks whether the transaction of these offsets is open and their group takes part; returns if so.
 
-Raises what a transaction that is not open is refused with, and ``UNANSWERED`` errors where nobody can know.
+Raises the refusal for a transaction that is not open, and ``UNANSWERED`` errors if the outcome is unknown.
 """
 
 
@@ -31,25 +31,25 @@ Raises what a transaction that is not open is refused with, and ``UNANSWERED`` e
 class Confirm(Effect):
     """Find out whether the transaction of these offsets is open, then report it."""
 
-    is_settled: ClassVar[bool] = True  # nothing that is being written makes a difference
+    is_settled: ClassVar[bool] = True  # it may start before earlier records are committed
 
     request_id: RequestId
     ask: AddOffsets
 
 
 class Unconfirmed:
-    """The offsets that wait, by group and producer id."""
+    """The waiting offsets, by group and producer id."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, int], dict[RequestId, AddOffsets]] = {}
 
     def add(self, request_id: RequestId, ask: AddOffsets) -> Confirm:
-        """Have them wait; gives what must be asked."""
+        """Add waiting offsets; return the effect that asks about their transaction."""
         self._waiting.setdefault((ask.group, ask.producer_id), {})[request_id] = ask
         return Confirm(request_id, ask)
 
     def take(self, request_id: RequestId, ask: AddOffsets) -> bool:
-        """Whether they have waited until now: neither has their transaction ended nor their caller gone."""
+        """Remove offsets; return whether they were waiting: neither ended nor abandoned by their caller."""
         key = ask.group, ask.producer_id
         waiting = self._waiting.get(key, {})
         has_waited = waiting.pop(request_id, None) is not None

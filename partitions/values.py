@@ -1,6 +1,6 @@
-"""Arguments and results of the partition service. Nothing is decided here.
+"""Arguments and results of the partition service; this module decides nothing.
 
-They travel between brokers as they are (``routing.rpc``): a field that is added has a default.
+Brokers send these values to each other unchanged (``routing.rpc``), so a new field needs a default.
 """
 
 from __future__ import annotations
@@ -19,27 +19,30 @@ from raftlog.types import GroupId, NodeId, Offset, Term, TopicPartition
 
 
 class AcksKind(enum.Enum):
-    """When a produce is answered."""
+    """When the leader answers a produce request."""
 
-    NONE = "0"  # nothing is awaited
-    LEADER = "1"  # the leader has fsynced it; it may vanish
-    QUORUM = "quorum"  # fsynced on a majority and committed
+    NONE = "0"  # at once
+    LEADER = "1"  # the leader has fsynced the records; a change of leader may still lose them
+    QUORUM = "quorum"  # committed, and fsynced on a majority
     EVERY = "every"  # committed, and fsynced on every in-sync replica
-    COUNT = "count"  # committed, and fsynced on that many replicas
+    COUNT = "count"  # committed, and fsynced on ``count`` replicas
 
 
 _ACKS = {kind.value: kind for kind in AcksKind if kind is not AcksKind.COUNT}
 
 
 class Acks(Struct, frozen=True):
-    """``acks=0 | 1 | quorum | every | K``; ``count`` matters to ``COUNT`` only."""
+    """Acknowledgement that a producer asks for: ``acks=0 | 1 | quorum | every | K``.
+
+    Only ``COUNT`` uses ``count``.
+    """
 
     kind: AcksKind
     count: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Acks:
-        """From a query parameter or an option. Raises ``InvalidRequest`` naming the choices."""
+        """Parse a query parameter or an option. Raises ``InvalidRequest``, which names the choices."""
         word = acks_word(text)
         if word is None:
             raise InvalidRequest(
@@ -62,7 +65,7 @@ class Durability(Struct, frozen=True, kw_only=True):
     acks: str
     committed: bool
     fsynced: bool
-    replicas: int  # voters known to have fsynced it when it was answered
+    replicas: int  # voters known to have fsynced the records when the leader answered
 
 
 class AppendReceipt(Struct, frozen=True, kw_only=True):
@@ -72,7 +75,7 @@ class AppendReceipt(Struct, frozen=True, kw_only=True):
     record_count: int
     leader_epoch: Term
     timestamp_ms: int | None  # the append time, or None where the topic keeps the producer's times
-    was_duplicate: bool  # the producer had sent this before; nothing was added
+    was_duplicate: bool  # the producer had sent these records before; the leader appended nothing
     durability: Durability
 
 
@@ -84,44 +87,44 @@ class Start(enum.Enum):
 
 
 class AtTime(Struct, frozen=True, array_like=True, tag="time"):
-    """The first record whose timestamp is at or after this."""
+    """Position of the first record whose timestamp is at or after ``timestamp_ms``."""
 
     timestamp_ms: int
 
 
 class LastRecords(Struct, frozen=True, array_like=True, tag="last"):
-    """The newest ``count`` records that the reader sees, or all from the log start when there are fewer."""
+    """Position of the newest ``count`` records that the reader sees; the log start if there are fewer."""
 
     count: int
 
 
 Position = Offset | Start | AtTime | LastRecords
-"""Where a read begins. ``Offset`` is a plain ``int`` at run time."""
+"""Position at which a read begins. ``Offset`` is a plain ``int`` at run time."""
 
 
 class FetchRequest(Struct, frozen=True, kw_only=True):
-    """One read. ``wait_ms`` > 0 parks until ``bytes_min`` are there (long poll).
+    """One read. With ``wait_ms`` > 0 the replica waits until ``bytes_min`` bytes are available (long poll).
 
-    With ``tags`` (any of), ``tags_all`` and ``tags_none`` only what they select counts and is returned: parts
-    of batches, and whole batches whose tags are not listed. The reader looks at the records again: a leader
-    of an earlier version returns more.
+    With ``tags`` (any of), ``tags_all`` and ``tags_none`` the replica counts and returns selected records
+    only: parts of batches, and whole batches whose tags are not listed. The reader must filter the records
+    again: a leader of an earlier version returns more.
     """
 
     position: Position
     bytes_max: int = 1 << 20
     bytes_min: int = 1
     wait_ms: int = 0
-    committed_only: bool = True  # nothing of transactions that are open or aborted
+    committed_only: bool = True  # no records of open or aborted transactions
     tags: tuple[str, ...] = ()
     max_staleness_ms: int = (
-        0  # any replica may serve that knows all that was committed so long ago; 0: the leader
+        0  # any replica may serve that has all records committed before that time; 0: only the leader
     )
-    min_offset: Offset = Offset(0)  # the replica knows all records below, such as the reader's own writes
-    rack: str | None = None  # of the reader, with ``max_staleness_ms``; None: that of the broker asked
-    is_local: bool = False  # with ``max_staleness_ms``: only the broker asked may serve
+    min_offset: Offset = Offset(0)  # the serving replica has all records below, such as the reader's writes
+    rack: str | None = None  # the reader's, with ``max_staleness_ms``; None: the rack of the broker asked
+    is_local: bool = False  # with ``max_staleness_ms``: only the broker asked may serve the read
     tags_all: tuple[str, ...] = ()
     tags_none: tuple[str, ...] = ()
-    in_pieces: bool = False  # the caller can take the rest of a large result piece by piece
+    in_pieces: bool = False  # the caller can read the rest of a large result piece by piece
 
     @property
     def selection(self) -> TagSelection | None:
@@ -135,37 +138,40 @@ NO_RECORD: Final = Offset(-1)  # the end of the records where none is known
 
 
 class UnreadBatches(Protocol):
-    """Whole batches that are read and checked when they are asked for, one piece at a time."""
+    """Rest of a large fetch result: whole batches that each call of ``next`` reads and checks."""
 
     @property
     def left_bytes(self) -> int:
-        """Bytes that no piece has had yet."""
+        """Bytes that ``next`` has not returned yet."""
 
     def next(self) -> memoryview:
-        """The next piece, which replaces the previous piece; for a thread. Raises ``READ_FAILURES``."""
+        """Read the next piece, which overwrites the previous piece. Call it in a thread.
+
+        Raises ``READ_FAILURES``.
+        """
 
     def failed(self, error: Exception) -> None:
-        """Tell the replica why there was no piece."""
+        """Report to the replica the error that ``next`` raised."""
 
 
 class FetchResult(Struct, frozen=True, kw_only=True):
-    """Whole batches, committed. The first may begin before ``offset``, which the reader skips.
+    """Whole committed batches. The first batch may begin below ``offset``; the reader skips those records.
 
-    A reader of committed records gets gap batches in place of aborted ones, a reader of tags nothing in place
-    of what does not match.
+    A reader of committed records gets gap batches in place of aborted batches; a reader of tags gets nothing
+    in place of records that do not match.
     """
 
-    offset: Offset  # where the read began, once its position was found
-    data: bytes | memoryview  # batches back to back; empty when there is nothing
-    next_offset: Offset  # where to continue: one past the last record looked at, or ``offset``
+    offset: Offset  # at which the read began, once its position was found
+    data: bytes | memoryview  # batches back to back; empty when there are none
+    next_offset: Offset  # at which to continue: one past the last record read, or ``offset``
     log_start_offset: Offset
     high_watermark: Offset
     leader_epoch: Term
-    last_stable_offset: Offset = UNSTABLE  # below it each transaction has ended
-    end: Offset = UNSTABLE  # of what this reader may see: that, or the high watermark
-    served_by: NodeId | None = None  # the broker whose replica was read; None: of an earlier version
-    is_archived: bool = False  # the records are below the log start, and come from an archive
-    rest: UnreadBatches | None = None  # the batches behind ``data``, of a request ``in_pieces``
+    last_stable_offset: Offset = UNSTABLE  # all transactions below it have ended
+    end: Offset = UNSTABLE  # end of the records this reader may see: last stable offset or high watermark
+    served_by: NodeId | None = None  # the broker whose replica was read; None: a broker of an earlier version
+    is_archived: bool = False  # the records are below the log start and come from an archive
+    rest: UnreadBatches | None = None  # the batches after ``data``, for a request with ``in_pieces``
 
     @property
     def size_bytes(self) -> int:
@@ -174,7 +180,7 @@ class FetchResult(Struct, frozen=True, kw_only=True):
 
 
 class Consumed(NamedTuple):
-    """The offset up to which, excluded, these groups have all consumed a partition, and the slowest group."""
+    """Lowest committed offset of some groups in a partition, and the group that has it."""
 
     offset: Offset
     group: str
@@ -182,7 +188,7 @@ class Consumed(NamedTuple):
 
 
 def consumed_by(groups: tuple[str, ...], known: Consumed | None) -> Consumed | None:
-    """The position of these groups: 0 while only that of other groups is known; None without groups."""
+    """The lowest committed offset of ``groups``: 0 if ``known`` is about others; None without groups."""
     if not groups:
         return None
     return known if known is not None and known.groups == groups else Consumed(Offset(0), groups[0], groups)
@@ -204,23 +210,25 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
     high_watermark: Offset
     log_end_offset: Offset
     size_bytes: int
-    learners: tuple[NodeId, ...] = ()  # they get everything and do not vote yet
-    caught_up_percent: int | None = None  # the slowest of them, as the leader knows
-    rejoining: tuple[NodeId, ...] = ()  # voters that lost files: they count towards no quorum yet
-    awaited: tuple[NodeId, ...] = ()  # voters that must be heard before those count, or before anyone leads
-    offline: tuple[tuple[NodeId, str], ...] = ()  # replicas that take no part and why; empty with a leader
-    last_stable_offset: Offset = UNSTABLE  # below it each transaction has ended
-    readers_held_ms: int = 0  # for how long the oldest open transaction has held back readers
-    archived_up_to: Offset = NOTHING_ARCHIVED  # records below are in an archive
+    learners: tuple[NodeId, ...] = ()  # they receive all entries and do not vote yet
+    caught_up_percent: int | None = None  # of the slowest learner, as far as the leader knows
+    rejoining: tuple[NodeId, ...] = ()  # voters that lost files: they do not count in quorums yet
+    awaited: tuple[
+        NodeId, ...
+    ] = ()  # voters that must answer before rejoining voters count, or before an election
+    offline: tuple[tuple[NodeId, str], ...] = ()  # replicas that do not run, and why; empty with a leader
+    last_stable_offset: Offset = UNSTABLE  # all transactions below it have ended
+    readers_held_ms: int = 0  # how long the oldest open transaction has held back readers
+    archived_up_to: Offset = NOTHING_ARCHIVED  # records below it are in an archive
     is_sealed: bool = False  # decommissioned, and each later leader refuses records
-    awaiting_archive_bytes: int = 0  # what retention keeps here only until it is archived
-    consumed_up_to: Offset = NO_RECORD  # by all groups that the topic names, -1 where it names none
+    awaiting_archive_bytes: int = 0  # bytes that retention keeps only until they are archived
+    consumed_up_to: Offset = NO_RECORD  # by all groups that the topic names; -1 if it names none
     held_back_by: str = ""  # the slowest of these groups
-    records_end: Offset = NO_RECORD  # one past the newest record that there ever was, as far as is known
+    records_end: Offset = NO_RECORD  # one past the newest record that the partition ever had, if known
 
     @classmethod
     def unknown(cls, partition: int, replicas: tuple[NodeId, ...] = ()) -> PartitionStatus:
-        """The status of a partition of which no replica has answered yet; older than any answer."""
+        """The status of a partition before any replica has answered; it is older than any answer."""
         return cls(
             partition=partition,
             leader=None,
@@ -236,9 +244,9 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
 
 
 TopicConfig = Mapping[str, int | str]
-"""Kafka's names to values, complete with defaults; ``topic_config`` checks them."""
+"""Settings of a topic by Kafka's names, complete with defaults; ``topic_config`` checks them."""
 
 
 def key_of(target: TopicPartition) -> tuple[str, int]:
-    """A plain tuple, as a key."""
+    """The partition as a plain tuple, for use as a key."""
     return (target.topic, target.partition)

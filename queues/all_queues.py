@@ -1,7 +1,7 @@
 """All queues of one partition of ``__offsets``, without IO.
 
-Decides: which queues exist, when each has something to do, and that a group does not work off a topic and
-consume it by members at the same time. Leaves to others: the jobs of one queue (``work_queue``).
+Decides: which queues exist, when each has work to do, and that a group does not use a topic both as a queue
+and with members. Leaves to others: the jobs of one queue (``work_queue``).
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from raftlog.hosting.known_topics import KnownTopics
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """The limits of open jobs."""
+    """Limits of open jobs."""
 
     queue_max: int = 20_000
     total_max: int = 100_000  # of all queues of one partition of ``__offsets``
-    bytes_max: int = BYTES_MAX  # of these
+    bytes_max: int = BYTES_MAX  # of all open jobs of one partition of ``__offsets``
 
 
 DEFAULTS: Final = QueueLimits()
 _OVER: Final = object()
-_topic_of: Final = itemgetter(0)  # of a topic and a slot
+_topic_of: Final = itemgetter(0)  # the topic of a pair of topic and slot
 
 
 class Queues:
-    """Begins with what ``groups`` have of them."""
+    """All queues of one partition, from the rows that ``groups`` have stored."""
 
     def __init__(self, groups: Groups, topics: KnownTopics, limits: QueueLimits) -> None:
         self._groups = groups
@@ -61,12 +61,12 @@ class Queues:
         self._queues: dict[Name, WorkQueue] = {}
         self._loaded = Usage()  # queues by group
         self._by_topic: ByTopic[Name] = ByTopic()
-        self._changed: set[Name] = set()  # of which the topic has changed
+        self._changed: set[Name] = set()  # queues whose topics have changed
         self._deadlines: list[tuple[int, Name]] = []
-        self._next: dict[Name, int] = {}  # the deadline of a queue that counts; others in the heap are stale
-        # Queues that have yet to be taken over, with the number of their jobs.
+        self._next: dict[Name, int] = {}  # valid deadline of each queue; other heap entries are stale
+        # Queues that have not been taken over yet, with the number of their jobs.
         self._left_behind: dict[Name, int] = {}
-        self._taken: dict[Name, Iterator[None]] = {}  # those that are being taken over
+        self._taken: dict[Name, Iterator[None]] = {}  # queues that are being taken over
         for group, jobs in groups.jobs.items():
             self._room.open.add(group, len(jobs))
             for topic, count in sorted(Counter(map(_topic_of, jobs)).items()):
@@ -75,16 +75,16 @@ class Queues:
     # Time.
 
     def next_deadline_ms(self) -> int | None:
-        """When ``tick`` has something to do, at the latest."""
+        """The latest time for the next call of ``ends``, in milliseconds; None without one."""
         return self._deadlines[0][0] if self._deadlines else None
 
     @property
     def is_behind(self) -> bool:
-        """Whether ``catch_up`` has something to do."""
+        """Whether queues have not been taken over yet, so that ``catch_up`` must be called."""
         return bool(self._left_behind)
 
     def catch_up(self, now_ms: int, wall_ms: int) -> Iterator[None]:
-        """Take queues over, each with a pause for every few jobs."""
+        """Take over queues, with a pause after every few jobs."""
         while self._left_behind:
             name = next(reversed(self._left_behind))
             yield from self._taking_over(name, now_ms, wall_ms)
@@ -92,7 +92,7 @@ class Queues:
             yield
 
     def ends(self, now_ms: int, wall_ms: int) -> Iterator[None]:
-        """End what is due, queue by queue."""
+        """End due leases, pauses and waits, queue by queue."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             due_ms, name = heapq.heappop(self._deadlines)
             if self._next.get(name) == due_ms:
@@ -107,13 +107,13 @@ class Queues:
     # Requests.
 
     def receive(self, request_id: RequestId, request: QueueRequest, now_ms: int, wall_ms: int) -> None:
-        """Answered now, or later. Raises what is refused."""
+        """Handle a request, which is answered now or later. Raises its refusal."""
         name = (request.group, request.topic)
         if name in self._left_behind:
             self._queue(name, now_ms, wall_ms)
         try:
             self._receive(name, request_id, request, now_ms, wall_ms)
-        finally:  # what is refused may have taken the queue over
+        finally:  # a refused request may have taken over the queue
             self._after(name, now_ms)
 
     def _receive(
@@ -146,19 +146,19 @@ class Queues:
                 assert_never(request)
 
     def forget(self, request_id: RequestId, request: QueueRequest) -> None:
-        """The caller has gone."""
+        """Drop a waiting request: its caller does not wait any more."""
         queue = self._queues.get((request.group, request.topic))
         if queue is not None:
             queue.forget(request_id)
 
     def partitions_changed(self, topics: Collection[str], now_ms: int) -> None:
-        """Note topics whose partitions have changed. New partitions are looked at in the next ticks."""
+        """Note topics whose partitions have changed. The next ticks examine new partitions."""
         for name in chain.from_iterable(map(self._by_topic.of, sorted(topics))):
             self._changed.add(name)
             self._next[name] = now_ms
             heapq.heappush(self._deadlines, (now_ms, name))
 
-    # Effects that are done.
+    # Results of effects.
 
     def looked(self, look: Look, outcome: Looked | RaftlogError, now_ms: int, wall_ms: int) -> None:
         """Pass the result of a look, or its error, to the queue."""
@@ -172,7 +172,7 @@ class Queues:
         self._after((look.group, look.topic), now_ms)
 
     def buried(self, bury: Bury, now_ms: int, wall_ms: int) -> None:
-        """A job is in the dead-letter topic, or there is nothing left of it."""
+        """Close a job that was stored in the dead-letter topic, or whose record no longer exists."""
         queue = self._queues.get((bury.group, bury.topic))
         if queue is not None:
             queue.buried(bury, now_ms, wall_ms)
@@ -187,32 +187,32 @@ class Queues:
 
     @property
     def open_bytes(self) -> int:
-        """The bytes that the open jobs of all queues take."""
+        """The bytes of the open jobs of all queues."""
         return self._room.used_bytes()
 
     def has(self, group: str, topic: str) -> bool:
-        """Whether anything of this queue is stored."""
+        """Whether the queue has a stored row."""
         return any(topic == stored for stored, _ in self._groups.queues.get(group, {}))
 
     def check_free(self, group: str, topics: Collection[str]) -> None:
-        """Raise ``Conflict`` if the group works one of these topics off as a queue."""
+        """Raise ``Conflict`` if the group uses one of these topics as a queue."""
         for topic, _ in self._groups.queues.get(group, {}):
             if topic in topics:
                 raise Conflict(
-                    f"group {group} works off topic {topic} as a queue; use another group, or delete the "
-                    f"queue first: DELETE /v1/queues/{topic}/{group}"
+                    f"group {group} uses topic {topic} as a queue; use another group, or first delete the "
+                    f"queue: DELETE /v1/queues/{topic}/{group}"
                 )
 
     def is_in_use(self, group: str) -> bool:
-        """Whether a group has open jobs, or somebody has asked for jobs of it in the last minute."""
+        """Whether a group has open jobs, or a worker has asked for its jobs in the last minute."""
         return bool(self._loaded.of(group)) or group in self._groups.jobs
 
     def used_ms(self, group: str) -> int:
-        """About when jobs of the group were last received, by the wall clock; 0 if never."""
+        """The approximate wall-clock time of the group's last receive, in milliseconds; 0 without one."""
         return max((row.used_ms for row in self._groups.queues.get(group, {}).values()), default=0)
 
     def delete_of(self, group: str, now_ms: int, wall_ms: int) -> None:
-        """The group is deleted."""
+        """Delete all queues of a group."""
         topics = {topic for topic, _ in self._groups.queues.get(group, {})}
         topics |= {topic for name, topic in (*self._queues, *self._left_behind) if name == group}
         for topic in sorted(topics):
@@ -228,7 +228,7 @@ class Queues:
         return self._queues[name]
 
     def _taking_over(self, name: Name, now_ms: int, wall_ms: int) -> Iterator[None]:
-        """Take the rest of a queue over, some jobs at a time. Any later caller may continue the iterator."""
+        """Take over the rest of a queue, some jobs at a time. A later call continues the work."""
         if name not in self._taken:
             self._taken[name] = self._take_over(name, now_ms, wall_ms)
         while next(self._taken[name], _OVER) is not _OVER:
@@ -240,7 +240,7 @@ class Queues:
         yield from found.take_over(now_ms, wall_ms)
         self._queues[name] = found
         self._loaded.add(name[0], 1)
-        self._room.open.add(name[0], -self._left_behind.pop(name, 0))  # they are counted when taken over
+        self._room.open.add(name[0], -self._left_behind.pop(name, 0))  # counted again by ``take_over``
         self._by_topic.change(name, set(), {name[1]})
         found.look_at(self._topics.counts.get(name[1], 0))
 
@@ -248,11 +248,11 @@ class Queues:
         found = self._queues.get(name)
         if not (self.has(*name) if found is None else found.is_known):
             raise QueueNotFound(
-                f"group {name[0]} has no queue of topic {name[1]}; the first receive makes it"
+                f"group {name[0]} has no queue of topic {name[1]}; the first receive creates it"
             )
 
     def _after(self, name: Name, now_ms: int, earliest_ms: int = 0) -> None:
-        """Schedule the next deadline of a queue, not before ``earliest_ms``; drop a queue that is idle."""
+        """Schedule the next deadline of a queue, not before ``earliest_ms``; drop an idle queue."""
         queue = self._queues.get(name)
         if queue is None:
             return

@@ -1,4 +1,4 @@
-"""The effects that a queue requests: read ahead in a topic, store dead letters. Nothing is decided here."""
+"""Effects that a queue requests: reading ahead in a topic, and storing dead letters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raftlog.records.tags import TagSelection
 class Look(Effect):
     """Find the jobs of a partition from ``offset`` on, then report them. Wait up to ``wait_ms`` for one.
 
-    ``with_keys``: their order depends on the keys. Records without the tags of ``selection`` are no jobs.
+    ``with_keys``: the queue is ordered by key. Records that ``selection`` does not select are not jobs.
     """
 
     group: str
@@ -28,7 +28,7 @@ class Look(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Bury(Effect):
-    """Store a job in the dead-letter topic, until that is done, then report it."""
+    """Store a job in the dead-letter topic, with retries until it is stored, then report it."""
 
     group: str
     topic: str
@@ -41,9 +41,9 @@ class Bury(Effect):
 
 
 class Found(NamedTuple):
-    """A job that nobody has had yet. ``key`` is a digest, and empty for a record without one.
+    """A job that was not delivered yet. ``key`` is a digest, empty for a record without a key.
 
-    With a ``problem`` it stands for the rest of a batch that cannot be read as records.
+    With a ``problem`` the job stands for the rest of a batch that cannot be decoded.
     """
 
     offset: int
@@ -52,10 +52,10 @@ class Found(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """The result of a look. Behind ``next_offset`` nothing was looked at.
+    """The result of a look, which ended before ``next_offset``.
 
-    ``offset`` is where it began: another one than asked for, if the log does not have that one any more.
-    ``is_at_end``: behind ``next_offset`` there was nothing.
+    ``offset`` is its first offset; it differs from the requested one if that has been deleted. ``is_at_end``:
+    there were no records from ``next_offset`` on.
     """
 
     offset: int

@@ -1,7 +1,7 @@
-"""Ends of deliveries without a row: the job is closed, or another worker has the job.
+"""Ends of deliveries that no row shows any more: the job is closed, or another worker has it.
 
-The newest ends are remembered while one coordinator lasts. Answers to repetitions and to late workers are
-more exact with them; nothing else depends on them.
+One coordinator keeps the newest ends in memory. They make answers to repeated and late requests more exact;
+correctness does not depend on them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Name = tuple[str, str]  # group and topic
 
 
 class End(NamedTuple):
-    """The newest delivery of a job that was given back, or after which the job was a dead letter."""
+    """End of a job's newest delivery: the job was given back, or became a dead letter."""
 
     lease: bytes
     how: Literal["given back", "dead"]
@@ -29,15 +29,15 @@ class EndedDeliveries:
         self._ends: OrderedDict[tuple[Name, Place], End] = OrderedDict()
 
     def get(self, name: Name, place: Place) -> End | None:
-        """The end of the newest delivery of a job that has ended so; None if none is known."""
+        """The newest known end of a delivery of a job, or None."""
         return self._ends.get((name, place))
 
     def remember(self, name: Name, place: Place, end: End) -> None:
-        """Remember one more ended delivery."""
+        """Remember the end of a delivery; above ``ENDED_MAX`` forget the oldest."""
         self._ends[name, place] = end
         if len(self._ends) > ENDED_MAX:
             self._ends.popitem(last=False)
 
     def forget(self, name: Name, place: Place) -> None:
-        """Forget the end of a delivery of a job that is open again."""
+        """Forget the end of a delivery: the job is open again."""
         self._ends.pop((name, place), None)

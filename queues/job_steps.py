@@ -1,4 +1,4 @@
-"""The row of a job after each step. Pure; who may request a step is decided in ``work_queue``."""
+"""Computes the row of a job after each step. Pure; ``work_queue`` decides which steps are allowed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY_BYTES: Final = 8  # of a digest
 
 
 def leased(job: Job, ask: Receive, wall_ms: int) -> Job:
-    """Delivered once more, under the lease of a receive."""
+    """The job with one more delivery, under the lease of a receive."""
     return replace(
         job,
         state="leased",
@@ -28,33 +28,33 @@ def leased(job: Job, ask: Receive, wall_ms: int) -> Job:
 
 
 def extended(job: Job, time_ms: int, wall_ms: int) -> Job:
-    """The job with its lease extended to ``time_ms`` from now."""
+    """The job with a lease that ends ``time_ms`` from now."""
     return replace(job, due_ms=wall_ms + time_ms, term_ms=time_ms)
 
 
 def given_back(job: Job, time_ms: int, wall_ms: int, reason: str) -> Job:
-    """To be delivered again. It keeps its lease, so that this may be repeated."""
+    """The job waiting ``time_ms`` for another delivery. It keeps its lease for repeated requests."""
     return replace(job, state="waiting", due_ms=wall_ms + time_ms, term_ms=time_ms, reason=reason)
 
 
 def released(job: Job) -> Job:
-    """The job without its last delivery, which does not count."""
+    """The waiting job without its last delivery, which does not count."""
     return replace(job, state="waiting", deliveries=job.deliveries - 1, lease=b"", due_ms=0, term_ms=0)
 
 
 def redriven(job: Job, redrives: int) -> Job:
-    """To be delivered again although it was given up: its deliveries are counted from 0."""
+    """The former dead letter, waiting again with 0 deliveries."""
     again = released(job)
     return replace(again, deliveries=0, reason="", redrives=redrives)
 
 
 def dead(job: Job, reason: str) -> Job:
-    """On its way to the dead-letter topic. It keeps its lease, so that this may be repeated."""
+    """The job on its way to the dead-letter topic. It keeps its lease for repeated requests."""
     return replace(job, state="dead", due_ms=0, term_ms=0, reason=reason)
 
 
 def dated(job: Job, *, is_time_known: bool) -> Job:
-    """Marked if it has a lease or a pause, and brokers agree on no time by which another leader ends it."""
+    """The job, marked as undated if it has a lease or pause while the brokers do not agree on a time."""
     is_undated = job.term_ms > 0 and not is_time_known
     return job if job.is_undated == is_undated else replace(job, is_undated=is_undated)
 

@@ -1,7 +1,8 @@
-"""The jobs of a queue that nobody has had yet, as far as the topic was read ahead. Pure.
+"""Jobs of a queue that were read ahead but not delivered yet. Pure.
 
-Decides: where and when the topic is read next. Leaves to others: reading (the effect ``Look``), and who gets
-the jobs (``work_queue``). A step costs time for the looks that begin, not for all partitions of the queue.
+Decides: where and when the topic is read next. Leaves to others: reading (the effect ``Look``), and
+delivering the jobs (``work_queue``). The cost of a step depends on the looks it begins, not on the number of
+partitions.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from queues.effects import Found, Look, Looked
 from raftlog.errors import RaftlogError
 
 WAIT_MS: Final = 5_000  # of a look at the end of a partition
-LOOK_COUNT: Final = 200  # jobs that one look finds, at most
-FOUND_MAX: Final = 20_000  # jobs that are remembered of one queue, and one more of each partition
-TOTAL_MAX: Final = 100_000  # of all queues of a coordinator; a queue without any looks at one partition
-AGAIN_MS: Final = 300  # after a failure, and for partitions at their end while others have jobs
+LOOK_COUNT: Final = 200  # maximum jobs of one look
+FOUND_MAX: Final = 20_000  # jobs read ahead by one queue, beyond one of each partition
+TOTAL_MAX: Final = 100_000  # jobs read ahead by all queues of a coordinator, beyond one of each queue
+AGAIN_MS: Final = 300  # pause after a failed look, and of partitions at their end while others have jobs
 
 
 @dataclass(slots=True)
 class _Part:
-    """One partition. ``found`` are its next jobs, and what follows ``read_offset`` is not known."""
+    """One partition: ``found`` are its next jobs; it was read up to ``read_offset``."""
 
     read_offset: int
     found: deque[Found] = field(default_factory=deque)
-    look: Literal["now", "tail"] | None = None  # under way; at the tail it waits for records
+    look: Literal["now", "tail"] | None = None  # the look under way; a look at the tail waits for records
     began: int = 0  # the mark of the newest look
-    again_ms: int = 0  # when it may be looked at again while nobody waits
+    again_ms: int = 0  # earliest time of the next look while no receive waits
 
 
 @dataclass(slots=True)
@@ -43,10 +44,10 @@ class AheadTotal:
 
 
 class LookAhead:
-    """All partitions of one queue.
+    """The partitions of one queue, and their jobs.
 
-    A partition with found jobs is in ``_giving``. Without a job, and without a look under way, it is in
-    ``_due``, in ``_at_tail`` if its newest look has found its end, or in ``_failed``.
+    A partition with found jobs is in ``_giving``. A partition without a job, and without a look under way, is
+    in ``_due``, in ``_at_tail`` if its newest look reached the end, or in ``_failed``.
     """
 
     def __init__(self, total: AheadTotal) -> None:
@@ -55,20 +56,20 @@ class LookAhead:
         self._giving: SortedSet[int] = SortedSet()
         self._due: SortedSet[tuple[int, int]] = SortedSet()  # mark of the newest look, and partition
         self._at_tail: SortedSet[tuple[int, int]] = SortedSet()  # mark of the newest look, and partition
-        self._failed: list[tuple[int, int]] = []  # a heap: when it is looked at again, and partition
+        self._failed: list[tuple[int, int]] = []  # a heap: time of the next look, and partition
         self._errors: dict[int, RaftlogError] = {}  # of the newest looks
-        self._looks_now = 0  # under way
-        self._found = 0  # jobs, of all partitions
-        self._turn = 0  # the partition that gives the next job
+        self._looks_now = 0  # looks under way that do not wait
+        self._found = 0  # jobs of all partitions
+        self._turn = 0  # the next job comes from this partition or a higher one
         self.mark = 0  # counts looks; a look with a higher mark than a request began after it
 
     @property
     def partitions(self) -> list[int]:
-        """In order."""
+        """The known partitions, sorted."""
         return sorted(self._parts)
 
     def add(self, partition: int, offset: int) -> None:
-        """Jobs of this partition are given from ``offset`` on. An offset may rise, and does not fall."""
+        """Add a partition whose jobs begin at ``offset``; a known partition's offset may only rise."""
         if partition not in self._parts:
             self._parts[partition] = _Part(offset)
             self._due.add((0, partition))
@@ -76,14 +77,14 @@ class LookAhead:
         part.read_offset = max(part.read_offset, offset)
 
     def next_offset(self, partition: int) -> int | None:
-        """Every job below it was given; None for a partition that is not known."""
+        """The offset below which all jobs of a partition were given; None for an unknown partition."""
         part = self._parts.get(partition)
         if part is None:
             return None
         return part.found[0].offset if part.found else part.read_offset
 
     def give(self) -> tuple[int, Found] | None:
-        """The next job, of the partitions in turn."""
+        """Take the next job, from the partitions in turn; None without one."""
         if not self._giving:
             return None
         partition = self._giving[self._giving.bisect_left(self._turn) % len(self._giving)]
@@ -105,13 +106,13 @@ class LookAhead:
         self._total.count += more
 
     def _left(self) -> int:
-        """Return the number of jobs for which there is still room."""
+        """The number of jobs for which there is still room."""
         return min(FOUND_MAX - self._found, TOTAL_MAX - self._total.count)
 
     # Looks.
 
     def informed_below(self) -> int:
-        """For each mark below this number it is known that there were no more jobs after it."""
+        """A number: after each lower mark all partitions were read, and no further jobs were found."""
         if self._looks_now:
             return 0
         oldest = [mark for mark, _ in (*self._at_tail[:1], *self._due[:1])]
@@ -119,19 +120,19 @@ class LookAhead:
 
     @property
     def error(self) -> RaftlogError | None:
-        """Why nothing can be found: no partition can be read."""
+        """The error of a look if no partition can be read, else None."""
         return next(iter(self._errors.values()), None) if len(self._errors) == len(self._parts) else None
 
     def next_retry_ms(self) -> int | None:
-        """When a partition whose look has failed is looked at again."""
+        """The time of the next look after a failed one, in milliseconds; None without one."""
         return self._failed[0][0] if self._failed else None
 
     def wanted(self, now_ms: int, newest: int | None, *, may_wait: bool) -> list[tuple[int, int, int]]:
-        """Partition, offset and time of the looks to begin.
+        """Partition, offset and waiting time of the looks to begin.
 
-        ``newest`` is the mark of the last request that waits; without one, partitions at their end are looked
-        at after a while only. With ``may_wait`` a look at the end of a partition waits for records. While
-        many jobs are known, others wait; the partition comes first that was looked at first.
+        ``newest`` is the mark of the last waiting request; without one, partitions at their end are read
+        again only after a pause. With ``may_wait`` a look at the end of a partition waits for records. While
+        many jobs are known, further looks wait; the partition with the oldest look comes first.
         """
         has_none = not self._found and not self._looks_now
         room = max(int(has_none), self._left() // LOOK_COUNT - self._looks_now)
@@ -149,7 +150,7 @@ class LookAhead:
         return looks
 
     def _may_have_grown(self, now_ms: int, newest: int | None) -> bool:
-        """Whether the partition at its end that was looked at first is looked at again."""
+        """Whether to read again the partition at its end with the oldest look."""
         mark, partition = self._at_tail[0]
         return now_ms >= self._parts[partition].again_ms if newest is None else mark <= newest
 
@@ -160,7 +161,7 @@ class LookAhead:
         return partition, part.read_offset, WAIT_MS if look == "tail" else 0
 
     def looked(self, look: Look, result: Looked, now_ms: int, is_new: Callable[[int], bool]) -> bool:
-        """Take what was found, but for what is open already; false for a look of earlier times."""
+        """Add the found jobs that are not open; return False for an outdated look."""
         part = self._ended(look)
         if part is None:
             return False
@@ -168,7 +169,7 @@ class LookAhead:
         part.again_ms = now_ms + AGAIN_MS
         part.read_offset = result.next_offset
         new, room = [each for each in result.found if is_new(each.offset)], max(1, self._left())
-        if len(new) > room:  # the rest is looked at later
+        if len(new) > room:  # a later look finds the rest
             part.read_offset = new[room].offset
         part.found.extend(new[:room])
         self._count(len(new[:room]))
@@ -181,7 +182,7 @@ class LookAhead:
         return True
 
     def failed(self, look: Look, error: RaftlogError, now_ms: int) -> bool:
-        """Look again soon."""
+        """Schedule another look after ``AGAIN_MS``; return False for an outdated look."""
         part = self._ended(look)
         if part is None:
             return False

@@ -1,11 +1,11 @@
-"""The open jobs of one queue, and which of them may be delivered. Pure.
+"""The open jobs of one queue. Pure.
 
-A job is open from its first lease until it is done. In a queue that is ordered by key it is open earlier:
-while it waits behind another job of its key.
+A job is open from its first lease until it is done. In a queue ordered by key it is also open while it waits
+behind another job of its key.
 
-Decides: which open job is delivered next, and how far a partition is done. Leaves to others: leases, rows
-and answers (``work_queue``). Memory is proportional to the open jobs: heaps are rebuilt when most of their
-entries are of the past.
+Decides: which open job is delivered next, and the offset up to which a partition is done. Leaves to others:
+leases, rows and answers (``work_queue``). Memory is proportional to the open jobs: heaps are rebuilt when
+most of their entries are stale.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from queues.requests import PartView
 
 Place = tuple[int, int]  # partition and offset
 Line = tuple[int, bytes]  # partition and digest of a key
-JOBS_AT_ONCE: Final = 20  # take half as long to take in as a group to take over
-RUN: Final = 50  # jobs that are sorted at a time
-STALE_MIN: Final = 1_000  # entries of the past in a heap, before it is rebuilt
+JOBS_AT_ONCE: Final = 20  # jobs of one step, which takes half as long as taking over a group
+RUN: Final = 50  # jobs that one step sorts
+STALE_MIN: Final = 1_000  # stale entries in a heap before it is rebuilt
 
 
 @dataclass(slots=True)
 class _Open:
-    """A job and its slot. ``until_ms`` is set while nobody may get it: for its lease, or before its time."""
+    """A job and its slot. ``until_ms`` is the end of its lease or pause; None if there is none."""
 
     slot: int
     job: Job
@@ -39,7 +39,7 @@ class _Open:
 
 @dataclass(slots=True)
 class _Slots:
-    """Slots are used again, the lowest first."""
+    """Free slots; the lowest is used first."""
 
     end: int = 0
     free: list[int] = field(default_factory=list)
@@ -75,10 +75,10 @@ class OpenJobs:
     def take_over(
         self, jobs: Mapping[int, Job], now_ms: int, wall_ms: int, *, is_time_known: bool
     ) -> Iterator[None]:
-        """Take in all jobs of a queue, some at a time. ``jobs`` are by slot, as they are stored.
+        """Add all stored jobs of a queue (by slot), some at a time.
 
-        A lease has what is left of it, and its length at most; its whole length where brokers agree on no
-        time, or did not when it was stored. No job is offered before all are known.
+        A lease keeps its remaining time, limited to its length; it gets its whole length if the brokers do
+        not agree on a time now, or did not when it was stored. No job is offered before all have been added.
         """
         self._slots, rows = _Slots.without([*jobs]), iter(jobs.items())
         runs: list[list[tuple[int, Job]]] = []
@@ -105,7 +105,7 @@ class OpenJobs:
         return place in self._open
 
     def get(self, place: Place) -> Job | None:
-        """The job, if it is open."""
+        """The job at a place, or None if it is not open."""
         found = self._open.get(place)
         return None if found is None else found.job
 
@@ -114,16 +114,16 @@ class OpenJobs:
         return self._open[place].slot
 
     def is_held(self, place: Place) -> bool:
-        """Whether a lease of the job is running."""
+        """Whether a lease of an open job is running."""
         found = self._open[place]
         return found.job.state == "leased" and found.until_ms is not None
 
     def held_under(self, lease: bytes) -> list[Place]:
-        """The jobs whose leases of this id are running."""
+        """The jobs with a running lease of this id."""
         return sorted(place for place in self._leases.get(lease, ()) if self.is_held(place))
 
     def views(self, ends: Mapping[int, int]) -> tuple[PartView, ...]:
-        """Partitions whose jobs from ``ends`` on nobody has had. A lease that has ended counts as waiting."""
+        """Counts of open jobs by partition; ``ends`` are the next offsets. Jobs with ended leases wait."""
         found = {partition: {"leased": 0, "waiting": 0, "dead": 0} for partition in ends}
         for place, each in self._open.items():
             is_over = each.job.state == "leased" and not self.is_held(place)
@@ -134,24 +134,24 @@ class OpenJobs:
         )
 
     def dead(self) -> list[Place]:
-        """Jobs on their way to the dead-letter topic."""
+        """The jobs on their way to the dead-letter topic."""
         return [place for place, each in self._open.items() if each.job.state == "dead"]
 
     def start(self, partition: int, end: int) -> int:
-        """The first open offset of a partition, or ``end``: all below it is done."""
+        """The first open offset of a partition, or ``end``; all jobs below it are done."""
         offsets = self._offsets.get(partition, [])
         while offsets and (partition, offsets[0]) not in self._open:
             heapq.heappop(offsets)
         return offsets[0] if offsets else end
 
     def next_deadline_ms(self) -> int | None:
-        """When the next lease or pause may end."""
+        """The earliest end of a lease or pause, in milliseconds; it may be stale."""
         return self._until[0][0] if self._until else None
 
     # Changes.
 
     def open(self, place: Place, key: bytes) -> Job:
-        """A job that was not open. It is not offered: the caller leases it, unless it ``is_blocked``."""
+        """Open a job without offering it: the caller must lease it, unless it ``is_blocked``."""
         assert place not in self._open
         job = Job(partition=place[0], offset=place[1], state="waiting", key=key)
         self._enter(_Open(self._slots.take(), job))
@@ -163,14 +163,14 @@ class OpenJobs:
         return line is not None and self._lines[line][0] != place[1]
 
     def put(self, place: Place, job: Job, until_ms: int | None) -> None:
-        """The job is this from now on. Unless it is dead, it may be delivered at ``until_ms``, or at once."""
+        """Replace an open job. Unless dead, it may be delivered at ``until_ms`` (None: at once)."""
         each = self._open[place]
         self._leave_lease(place, each.job.lease)
         each.job = job
         self._place(place, each, until_ms)
 
     def close(self, place: Place) -> int:
-        """The job is done: its slot, which is free now."""
+        """Close a job that is done, and return its freed slot."""
         each = self._open.pop(place)
         self._slots.give_back(each.slot)
         self._leave_lease(place, each.job.lease)
@@ -184,7 +184,7 @@ class OpenJobs:
         return each.slot
 
     def take_ready(self) -> Place | None:
-        """The next job to deliver again. The caller leases it at once."""
+        """Take the next job to deliver again, which the caller must lease at once; None without one."""
         while self._ready:
             place = heapq.heappop(self._ready)
             if self._is_ready(place):
@@ -192,7 +192,7 @@ class OpenJobs:
         return None
 
     def ended(self, now_ms: int, count_max: int) -> list[Place]:
-        """Some jobs whose lease or pause has ended and that no call has given. They may be delivered now."""
+        """Offer up to ``count_max`` jobs whose lease or pause has ended, and return them."""
         found: list[Place] = []
         while len(found) < count_max and self._until and self._until[0][0] <= now_ms:
             at_ms, place = heapq.heappop(self._until)
@@ -250,6 +250,6 @@ class OpenJobs:
 
 
 def _by_turn(row: tuple[int, Job]) -> tuple[int, bool, int, int]:
-    """The sort key of a stored job: within a partition delivered jobs first, redriven dead letters last."""
+    """Sort key of a stored job: in a partition delivered jobs come first, redriven dead letters last."""
     job = row[1]
     return job.partition, not job.deliveries, job.redrives, job.offset

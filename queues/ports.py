@@ -1,4 +1,4 @@
-"""The interfaces through which queues use topics and the groups that own them. Nothing is decided here."""
+"""Interfaces through which queues use topics, and the groups that own the queues."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from raftlog.hosting.budget import Usage
 from raftlog.hosting.decisions import RequestId
 
 Row = tuple[Any, Any]
-"""Key and value as the groups write them. All rows of one step are one write."""
+"""Key and value of a row of groups. All rows of one step are one write."""
 
 
 class Groups(Protocol):
-    """The groups of one partition of ``__offsets`` as they are once all records are committed."""
+    """The groups of one partition of ``__offsets``, once all written records are committed."""
 
     @property
     def queues(self) -> Mapping[str, Mapping[tuple[str, int], Queue]]:
@@ -30,7 +30,7 @@ class Groups(Protocol):
 
     @property
     def reasons(self) -> Usage:
-        """Bytes of what is said of failures, by group."""
+        """Bytes of the reasons of failures, by group."""
 
     @property
     def tally(self) -> Tally:
@@ -38,40 +38,40 @@ class Groups(Protocol):
 
     @property
     def is_time_known(self) -> bool:
-        """Whether brokers agree on a time, which wall clocks here are then near."""
+        """Whether the brokers agree on a time, so that their wall clocks are close."""
 
     def has_group(self, group: str) -> bool:
-        """Whether a group has a row of its own."""
+        """Whether a group exists."""
 
     def committed(self, group: str, topic: str, topic_id: str, partition: int) -> int | None:
-        """The committed offset of a group in this very topic; None without one."""
+        """The committed offset of a group in the topic of this id; None without one."""
 
     def group_row(self, group: str, client: str, wall_ms: int) -> Row:
-        """The row of a new group, which belongs to the client."""
+        """Make the row of a new group, which counts for the client."""
 
     def offset_row(
         self, group: str, topic: str, topic_id: str, partition: int, offset: int, wall_ms: int
     ) -> Row:
-        """The row of a committed offset."""
+        """Make the row of a committed offset."""
 
     def answer(self, request_id: RequestId, reply: QueueReply | RaftlogError) -> None:
-        """Answer one request once all rows before are committed."""
+        """Answer one request once all earlier rows are committed."""
 
     def write(self, *rows: Row, frees_room: bool = False) -> None:
         """Write rows; the state has them at once."""
 
     def perform(self, effect: Look | Bury) -> None:
-        """Have something done once all rows before are committed."""
+        """Start an effect once all earlier rows are committed."""
 
 
 class Jobs(Protocol):
-    """The records that groups work off as queues, and where those go that are given up."""
+    """Reads jobs from topics, and stores dead letters."""
 
     async def look(self, look: Look) -> Looked:
-        """The next jobs of a partition. Raises ``RaftlogError``."""
+        """Read the next jobs of a partition. Raises ``RaftlogError``."""
 
     async def bury(self, bury: Bury) -> None:
-        """Store one in the dead-letter topic of its group; nothing if its record or topic is gone.
+        """Store a job in the dead-letter topic of its group, unless its record or topic was deleted.
 
-        Raises ``RaftlogError``, and then is tried again.
+        Raises ``RaftlogError``; the caller retries.
         """

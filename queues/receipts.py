@@ -1,7 +1,8 @@
-"""Receipts: the text by which a worker refers to a job that it was given. Pure.
+"""Job receipts: texts by which a worker refers to a delivered job. Pure.
 
-It has the partition, the offset and the id of the lease, which is random and stored with the job: nobody can
-guess it, and every later coordinator knows it. A checksum tells receipts of other queues and mistyped ones.
+A receipt has the partition, the offset and the lease id, which is random and stored with the job: clients
+cannot guess it, and every later coordinator knows it. A checksum detects receipts of other queues, and typing
+errors.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _CHECK: Final = struct.Struct(">I")
 
 
 def receipt_of(topic: str, group: str, token: Token) -> str:
-    """The text of a receipt: 32 characters."""
+    """Encode a receipt as a text of 32 characters."""
     fields = _FIELDS.pack(token.partition, token.offset, token.lease)
     return base64.urlsafe_b64encode(fields + _CHECK.pack(_sum(topic, group, fields))).decode()
 
@@ -36,7 +37,7 @@ def token_of(topic: str, group: str, receipt: str) -> Token:
     if len(fields) != _FIELDS.size or check != _CHECK.pack(_sum(topic, group, fields)):
         raise InvalidRequest(
             f"receipts: {receipt[:64]!r} is no receipt of topic {topic} and group {group}; send the receipt "
-            "of a job unchanged, to the queue that it came from",
+            "of a job unchanged, to the queue that delivered the job",
             field="receipts",
         )
     return Token(*_FIELDS.unpack(fields))

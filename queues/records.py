@@ -1,7 +1,7 @@
-"""The rows of queues among the records of the topic ``__offsets``: the contract with its readers.
+"""Rows of queues in the topic ``__offsets``: the contract with its readers.
 
-Their encoding is that of all internal topics (``raftlog.hosting.keyed_records``); ``groups.records`` has the
-other rows.
+All internal topics share the encoding (``raftlog.hosting.keyed_records``); ``groups.records`` has the other
+rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 
 class QueueKey(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
-    """One partition of a topic that a group works off as a queue."""
+    """One partition of a topic that a group uses as a queue."""
 
     group: str
     topic: str
@@ -20,7 +20,7 @@ class QueueKey(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
 
 
 class JobKey(msgspec.Struct, frozen=True, array_like=True, tag="job"):
-    """One open job of a queue. Slots are used again, so that keys do not become more and more."""
+    """One open job of a queue. Slots are reused, so that the number of keys stays bounded."""
 
     group: str
     topic: str
@@ -30,14 +30,14 @@ class JobKey(msgspec.Struct, frozen=True, array_like=True, tag="job"):
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The progress of a queue in one partition. A job below ``next_offset`` without a row is done.
 
-    Records that the tags do not select are no jobs.
+    Records that the tags do not select are not jobs.
     """
 
     topic_id: str
     next_offset: int
-    is_ordered: bool = False  # by key; the same in all partitions, and so are the tags
-    used_ms: int = 0  # about when jobs were received
-    tags: tuple[str, ...] = ()  # of its jobs: any of these, all and none of the others
+    is_ordered: bool = False  # by key; equal in all partitions of the queue, and so are the tags
+    used_ms: int = 0  # approximate time of the last receive
+    tags: tuple[str, ...] = ()  # jobs have any of ``tags``, all of ``tags_all`` and none of ``tags_none``
     tags_all: tuple[str, ...] = ()
     tags_none: tuple[str, ...] = ()
 
@@ -46,8 +46,9 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A job that is not done.
 
     ``leased``: a worker has it until ``due_ms`` of the wall clock. ``waiting``: it may be delivered from
-    ``due_ms`` on. ``dead``: it goes to the dead-letter topic. ``term_ms`` is the whole length of that time.
-    ``is_undated``: brokers agreed on no time when ``due_ms`` was computed; the next leader ignores it.
+    ``due_ms`` on. ``dead``: it goes to the dead-letter topic. ``term_ms`` is the length of the lease or
+    pause. ``is_undated``: the brokers did not agree on a time when ``due_ms`` was computed; later leaders
+    ignore it.
     """
 
     partition: int
@@ -59,6 +60,6 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     term_ms: int = 0
     is_undated: bool = False
     deliveries_max: int = 0
-    key: bytes = b""  # a digest; only in queues that are ordered
+    key: bytes = b""  # a digest; only in ordered queues
     reason: str = ""  # why the newest delivery failed
-    redrives: int = 0  # how often it was a dead letter that was to be tried again
+    redrives: int = 0  # number of times that it was redriven from the dead-letter topic

@@ -1,6 +1,6 @@
-"""Requests about queues to the coordinator of a group, and its replies. Nothing is decided here.
+"""Requests about queues to the coordinator of a group, and its replies.
 
-They travel between brokers as msgpack; a field that is added has a default. Every request may be repeated.
+Brokers send them to each other as msgpack, so a new field needs a default. Every request may be repeated.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class _Request(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 class Receive(_Request, tag="receive", frozen=True, kw_only=True):
     """Lease up to ``count_max`` jobs for ``lease_ms``; wait up to ``wait_ms`` for the first one.
 
-    ``lease`` is chosen by the broker that asks. A request with the same one gets the same jobs, as long as it
-    holds them. ``topic_id`` tells the topic from an earlier one of the same name. The jobs are the
-    records with any of ``tags``, all of ``tags_all`` and none of ``tags_none``.
+    The asking broker chooses ``lease``. A repeated request with this lease gets the jobs that the lease still
+    holds. ``topic_id`` distinguishes the topic from an earlier topic of its name. The jobs are the records
+    with any of ``tags``, all of ``tags_all`` and none of ``tags_none``.
     """
 
     topic_id: str
@@ -30,7 +30,7 @@ class Receive(_Request, tag="receive", frozen=True, kw_only=True):
     deliveries_max: int
     wait_ms: int = 0
     is_ordered: bool = False
-    client: str = ""  # its address
+    client: str = ""  # address of the client
     tags: tuple[str, ...] = ()
     tags_all: tuple[str, ...] = ()
     tags_none: tuple[str, ...] = ()
@@ -45,11 +45,11 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Settle(_Request, tag="settle", frozen=True, kw_only=True):
-    """A report of a worker about its jobs.
+    """A worker's report about its jobs.
 
-    ``ack``: it is done. ``nack``: deliver it again after ``time_ms``. ``extend``: the lease ends after
-    ``time_ms`` from now. ``dead``: put it into the dead-letter topic. ``release``: it was not delivered after
-    all, and this delivery does not count.
+    ``ack``: the job is done. ``nack``: deliver the job again after ``time_ms``. ``extend``: the lease ends
+    ``time_ms`` from now. ``dead``: store the job in the dead-letter topic. ``release``: the job did not reach
+    the worker, and this delivery does not count.
     """
 
     tokens: tuple[Token, ...]
@@ -59,13 +59,13 @@ class Settle(_Request, tag="settle", frozen=True, kw_only=True):
 
 
 class Abandon(_Request, tag="abandon", frozen=True, kw_only=True):
-    """The client of a ``Receive`` with this lease has gone: what it was given is released."""
+    """Release the jobs of a ``Receive`` with this lease: its client has gone."""
 
     lease: bytes
 
 
 class DeadJob(msgspec.Struct, frozen=True, array_like=True):
-    """A dead letter that is to be a job again. ``key`` is a digest; ``redrives`` counts this one, too."""
+    """A dead letter to redrive. ``key`` is a digest; ``redrives`` includes this redrive."""
 
     partition: int
     offset: int
@@ -74,9 +74,9 @@ class DeadJob(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Reopen(_Request, tag="reopen", frozen=True, kw_only=True):
-    """Deliver these jobs again. Those that are open already stay as they are.
+    """Deliver these dead letters again as jobs; open jobs stay unchanged.
 
-    The three lists are those of the queue whose jobs they are.
+    The three lists of tags must be equal to those of the queue.
     """
 
     topic_id: str
@@ -87,18 +87,18 @@ class Reopen(_Request, tag="reopen", frozen=True, kw_only=True):
 
 
 class ReadQueue(_Request, tag="read_queue", frozen=True, kw_only=True):
-    """Read the progress of a queue, and its open jobs as numbers."""
+    """Read the progress of a queue, and the numbers of its open jobs."""
 
 
 class DeleteQueue(_Request, tag="delete_queue", frozen=True, kw_only=True):
-    """Forget which jobs are open. The committed offsets stay, below which every job is done."""
+    """Delete a queue with its open jobs. The committed offsets, below which all jobs are done, stay."""
 
 
 QueueRequest = Receive | Settle | Abandon | Reopen | ReadQueue | DeleteQueue
 
 
 class Delivered(msgspec.Struct, frozen=True, array_like=True):
-    """One job in the hands of the caller until ``until_ms`` of the coordinator's wall clock."""
+    """One job leased to the caller until ``until_ms`` of the coordinator's wall clock."""
 
     partition: int
     offset: int
@@ -107,20 +107,20 @@ class Delivered(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Received(msgspec.Struct, frozen=True, array_like=True, tag="received"):
-    """Jobs, by partition and offset; none when the time was over."""
+    """Leased jobs, sorted by partition and offset; empty if there was none in time."""
 
     jobs: tuple[Delivered, ...] = ()
 
 
 class Settled(msgspec.Struct, frozen=True, array_like=True, tag="settled", kw_only=True):
-    """``lost`` has the places of the tokens whose lease is over. ``until_ms`` is the end of an extension."""
+    """``lost`` has the indexes of tokens whose lease has ended; ``until_ms`` is the end of an extension."""
 
     lost: tuple[int, ...] = ()
     until_ms: int = 0
 
 
 class PartView(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """One partition. From ``next_offset`` on no job was delivered; below ``start_offset`` all are done."""
+    """One partition: jobs below ``start_offset`` are done; none from ``next_offset`` on was delivered."""
 
     partition: int
     start_offset: int
@@ -131,12 +131,12 @@ class PartView(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class QueueView(msgspec.Struct, frozen=True, array_like=True, tag="queue_view", kw_only=True):
-    """A queue. Its jobs are the records that the three lists select."""
+    """State of a queue. Its jobs are the records that the three lists of tags select."""
 
     topic_id: str
     is_ordered: bool
     parts: tuple[PartView, ...]
-    receivers: int  # that wait for jobs
+    receivers: int  # receives that wait for jobs
     tags: tuple[str, ...] = ()
     tags_all: tuple[str, ...] = ()
     tags_none: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""How many jobs may be open, and how many bytes they may take: of a queue, of a group, and of all.
+"""Limits of open jobs, by number and bytes: of one queue, of one group, and of all queues.
 
-Decides: whether there is room. A reason of a failure for which there is none is cut, since what workers say
-about their jobs is never refused.
+Decides: whether there is room. The reason of a failure is shortened if there is no room for it, since reports
+of workers about their jobs must not be refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from queues.look_ahead import AheadTotal
 from raftlog.errors import Overloaded
 from raftlog.hosting.budget import SHARE, Usage
 
-JOB_BYTES: Final = 2_000  # about the memory of an open job on its leader, without the reason of its failure
+JOB_BYTES: Final = 2_000  # approximate memory of an open job on its leader, without the reason of a failure
 BYTES_MAX: Final = 64 << 20  # of one partition of ``__offsets``
 CUT_CHARACTERS: Final = 50
 RETRY_AFTER_MS: Final = 1_000
@@ -21,17 +21,17 @@ RETRY_AFTER_MS: Final = 1_000
 
 @dataclass(slots=True)
 class Room:
-    """``open`` counts the jobs of all queues by group. A group has a share, or one full queue."""
+    """Room for open jobs; ``open`` counts them by group. A group may have a share, or one full queue."""
 
     queue_max: int
     total_max: int
     bytes_max: int
-    reasons: Usage  # bytes of what is said of failures, by group
+    reasons: Usage  # bytes of the reasons of failures, by group
     open: Usage = field(default_factory=Usage)
     ahead: AheadTotal = field(default_factory=AheadTotal)
 
     def has(self, group: str, queue_open: int, count: int = 1) -> bool:
-        """Whether so many more may be open in a queue of the group that has ``queue_open``."""
+        """Whether ``count`` more jobs may be open in a queue that has ``queue_open``."""
         return (
             queue_open + count <= self.queue_max
             and self.open.of(group) + count <= max(self.queue_max, self.total_max // SHARE)
@@ -40,11 +40,11 @@ class Room:
         )
 
     def used_bytes(self) -> int:
-        """The bytes that all open jobs take."""
+        """The bytes of all open jobs."""
         return self.open.total * JOB_BYTES + self.reasons.total
 
     def kept_reason(self, group: str, reason: str) -> str:
-        """The reason, or its beginning where there is no room for more."""
+        """The reason, or its beginning if there is no room for all of it."""
         return reason if self._has_bytes(group, 4 * len(reason)) else reason[:CUT_CHARACTERS]
 
     def _has_bytes(self, group: str, more: int) -> bool:
@@ -54,10 +54,10 @@ class Room:
 
 
 def no_room(group: str, topic: str, queue_open: int) -> Overloaded:
-    """The error for a worker when no more jobs may be open."""
+    """The error for a worker if no more jobs may be open."""
     return Overloaded(
-        f"queue {topic} of group {group} has {queue_open} open jobs, and no more may be leased; "
-        "acknowledge some, or raise queues.open_jobs_queue_max, queues.open_jobs_max or "
+        f"queue {topic} of group {group} has {queue_open} open jobs, and no more jobs may be leased; "
+        "acknowledge some jobs, or raise queues.open_jobs_queue_max, queues.open_jobs_max or "
         "queues.open_jobs_bytes_max",
         retry_after_ms=RETRY_AFTER_MS,
     )

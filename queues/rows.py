@@ -1,6 +1,6 @@
-"""The rows of one queue: what is stored of it, and what is written. Pure.
+"""Reads and writes the rows of one queue. Pure.
 
-Leaves to others: when rows are written, and which jobs they have (``work_queue``).
+Leaves to others: when rows are written, and their jobs (``work_queue``).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final
 from queues.ports import Groups, Row
 from queues.records import Job, JobKey, Queue, QueueKey
 
-USED_MS: Final = 600_000  # how exact ``Queue.used_ms`` is
+USED_MS: Final = 600_000  # precision of ``Queue.used_ms``
 
 
 class QueueRows:
-    """Reads the state that holds once all rows are committed."""
+    """The rows of one queue, once all written rows are committed."""
 
     def __init__(self, group: str, topic: str, groups: Groups) -> None:
         self._group = group
@@ -23,31 +23,31 @@ class QueueRows:
         self._groups = groups
 
     def queues(self) -> dict[int, Queue]:
-        """By partition."""
+        """The queue rows by partition."""
         rows = self._groups.queues.get(self._group, {}).items()
         return {partition: row for (topic, partition), row in rows if topic == self._topic}
 
     def jobs(self) -> dict[int, Job]:
-        """By slot."""
+        """The open jobs by slot."""
         rows = self._groups.jobs.get(self._group, {}).items()
         return {slot: job for (topic, slot), job in rows if topic == self._topic}
 
     def committed(self, partition: int, topic_id: str) -> int:
-        """The committed offset of the group in this very topic; 0 without one."""
+        """The committed offset of the group in the topic of this id; 0 without one."""
         return self._groups.committed(self._group, self._topic, topic_id, partition) or 0
 
     def job(self, slot: int, job: Job | None) -> Row:
-        """The row of an open job, or the end of one."""
+        """Make the row of an open job, or the deletion of a row (None)."""
         return JobKey(self._group, self._topic, slot), job
 
     def used_ms(self, partition: int, wall_ms: int) -> int:
-        """When jobs were received, as a row has it now: about ``wall_ms``."""
+        """The time of the last receive for a row: ``wall_ms``, or the stored time if that is close."""
         before = self._queue(partition)
         used_ms = 0 if before is None else before.used_ms
         return wall_ms if abs(wall_ms - used_ms) >= USED_MS else used_ms
 
     def progress(self, partition: int, queue: Queue, start: int, wall_ms: int) -> list[Row]:
-        """The changed rows: the row of the queue, and the committed offset, below which jobs are done."""
+        """The changed rows among the queue row and the committed offset, below which all jobs are done."""
         rows: list[Row] = []
         before = self._queue(partition)
         if queue != before:
@@ -61,9 +61,9 @@ class QueueRows:
         return self._groups.queues.get(self._group, {}).get((self._topic, partition))
 
     def write(self, rows: Sequence[Row], wall_ms: int, client: str) -> None:
-        """With a row of the group, which the first job creates, and which then belongs to the client.
+        """Write rows, and a row of the group if it is new, which then counts for the client.
 
-        A queue that exists goes on while the disk is full: retention may wait for its jobs to be done.
+        An existing queue may write while the disk is full: retention may wait for its jobs.
         """
         if not rows:
             return
@@ -72,7 +72,7 @@ class QueueRows:
         self._groups.write(*created, *rows, frees_room=not is_new)
 
     def delete(self) -> None:
-        """All but the committed offsets. Cut anywhere, it leaves no partition whose jobs are gone in part."""
+        """Delete all rows except committed offsets; queue rows first, in case not all are written."""
         gone: list[Row] = [
             (QueueKey(self._group, self._topic, partition), None) for partition in sorted(self.queues())
         ]

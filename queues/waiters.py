@@ -1,7 +1,7 @@
-"""The receives of one queue that wait for jobs. Pure.
+"""The waiting receives of one queue. Pure.
 
-Decides: in which order receives are served, and whose time is over. Leaves to others: jobs and answers
-(``work_queue``). A step costs time for the receives that are served or ended, not for all that wait.
+Decides: the order in which receives are served, and which of them end. Leaves to others: jobs and answers
+(``work_queue``). The cost of a step depends on the receives that it serves or ends, not on all waiting ones.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sortedcontainers import SortedSet
 from queues.requests import Receive
 from raftlog.hosting.decisions import RequestId
 
-GRACE_MS: Final = 2_000  # a receive that waits no longer still waits so long for the first look
+GRACE_MS: Final = 2_000  # extra time of a receive for the first look after it
 
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """A receive. ``mark`` is the number of looks that began before."""
+    """A waiting receive. ``mark`` is the number of looks that began before it."""
 
     request_id: RequestId
     ask: Receive
@@ -30,7 +30,7 @@ class Waiter:
 
 
 class Waiters:
-    """The waiting receives, served in the order of their arrival. No two have the same lease."""
+    """The waiting receives, served in the order of their arrival. Their leases differ."""
 
     def __init__(self) -> None:
         self._by_id: dict[RequestId, Waiter] = {}
@@ -44,33 +44,33 @@ class Waiters:
         return iter(self._by_id.values())
 
     def add(self, waiter: Waiter) -> None:
-        """Put a receive behind all others."""
+        """Add a receive at the end."""
         self._by_id[waiter.request_id] = waiter
         self._by_lease[waiter.ask.lease] = waiter
         self._ends.add((waiter.until_ms, waiter.request_id))
 
     def remove(self, request_id: RequestId) -> None:
-        """Forget a receive that was answered, or whose caller has gone."""
+        """Remove a receive that was answered, or whose caller has gone."""
         waiter = self._by_id.pop(request_id, None)
         if waiter is not None:
             del self._by_lease[waiter.ask.lease]
             self._ends.remove((waiter.until_ms, request_id))
 
     def with_lease(self, lease: bytes) -> Waiter | None:
-        """The receive that asks for jobs under this lease, if it waits."""
+        """The waiting receive with this lease, or None."""
         return self._by_lease.get(lease)
 
     @property
     def newest_mark(self) -> int | None:
-        """The mark of the newest receive, which is the highest; None if nobody waits."""
+        """The mark of the newest receive, which is the highest; None without receives."""
         return next((waiter.mark for waiter in reversed(self._by_id.values())), None)
 
     def may_wait(self, now_ms: int) -> bool:
-        """Whether the time of any receive is not over."""
+        """Whether any receive may still wait."""
         return bool(self._ends) and self._ends[-1][0] > now_ms
 
     def over(self, now_ms: int, informed_below: int) -> list[Waiter]:
-        """The receives to answer without a job: their time is over, their mark is below ``informed_below``.
+        """The receives to answer without a job: their time is up, and their mark is below ``informed_below``.
 
         Receives with a higher mark wait ``GRACE_MS`` longer.
         """
@@ -84,7 +84,7 @@ class Waiters:
         ]
 
     def next_end_ms(self, now_ms: int) -> int | None:
-        """When ``over`` may find another receive; None if nobody waits."""
+        """The time at which ``over`` may find another receive, in milliseconds; None without receives."""
         begin = self._ends.bisect_right((now_ms, float("inf")))
         times = [self._ends[0][0] + GRACE_MS] if begin else []
         times += [end for end, _ in self._ends[begin : begin + 1]]

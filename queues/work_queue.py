@@ -1,11 +1,11 @@
-"""One topic that a group works off as a queue, without IO: which worker has which job, and until when.
+"""Decisions about one queue (a topic that a group processes as jobs), without IO.
 
-Requests, time and what was found in the topic go in; rows, answers and effects come out. An answer leaves
-once the rows before it are committed, so a lease that was granted is known to every later coordinator.
+The inputs are requests, time and the results of looks; the outputs are rows, answers and effects. An answer
+is sent once all earlier rows are committed, so every later coordinator knows the granted leases.
 
-Decides: leases, deliveries, dead letters, and what is said of a receipt; that all workers name the tags of
-the first one, so that no worker misses jobs that another one has skipped. Leaves to others: which open job is
-next (``open_jobs``), reading the topic and storing dead letters (the effects), all queues (``queues``).
+Decides: leases, deliveries, dead letters, and the replies about receipts; also that all workers use the tags
+of the first worker, so that none misses jobs that another has skipped. Leaves to others: which open job is
+next (``open_jobs``), reading the topic and storing dead letters (the effects), all queues (``all_queues``).
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from raftlog.hosting.decisions import RequestId
 from raftlog.hosting.known_topics import KnownTopics
 from raftlog.records.tags import TagSelection, tag_fields
 
-OPENED_MAX: Final = 400  # jobs that are opened, or end, in one step, so that its rows are one batch
-IDLE_MS: Final = 60_000  # what was read ahead is kept for so long
+OPENED_MAX: Final = 400  # jobs that one step opens or ends, so that its rows fit into one batch
+IDLE_MS: Final = 60_000  # time for which jobs read ahead are kept without requests
 NOTHING: Final = Received()
 EXPIRED: Final = "the lease ended without an answer"
 
 
 class WorkQueue:
-    """``take_over`` begins it with what is stored."""
+    """One queue. Call ``take_over`` first, which adds the stored jobs."""
 
     def __init__(self, group: str, topic: str, groups: Groups, room: Room, ended: EndedDeliveries) -> None:
-        """``room`` and ``ended`` are shared by all queues."""
+        """All queues share ``room`` and ``ended``."""
         self._name = group, topic
         self._group = group
         self._topic = topic
@@ -58,23 +58,24 @@ class WorkQueue:
         self._room = room
         self._ended = ended
         self._topic_id = ""
-        self._partitions = 0  # all below are known to ``_ahead``
+        self._partitions = 0  # all partitions below are known to ``_ahead``
         self._selection: TagSelection | None = None
         self._rows = QueueRows(group, topic, groups)
         self._ahead = LookAhead(room.ahead)
         self._waiters = Waiters()
-        self._burials: list[Bury] = []  # once the rows before them are written
+        self._burials: list[Bury] = []  # dead letters to store once their rows are written
         self._touched_ms = 0
-        self._client = ""  # the address that received last
+        self._client = ""  # address of the newest receive
         self._jobs = OpenJobs()
 
     def take_over(self, now_ms: int, wall_ms: int) -> Iterator[None]:
-        """Take over the stored jobs, some at a time. Nothing else is asked of the queue before the end.
+        """Take over the stored jobs, some at a time. Make no other call before the end.
 
-        Leases go on for what is left of them. Dead letters that may not be stored are stored again.
+        Leases continue for their remaining time. Dead letters that may not have been stored are stored again.
 
-        Jobs without the row of their partition are those of a step that was cut: of a deletion, which begins
-        with that row, or of the first step there, which was not answered. They are jobs like any other again.
+        Jobs without the row of their partition come from an incomplete write: a deletion, which begins with
+        that row, or the first step there, which was not answered. Their rows are deleted, so that the records
+        are jobs again.
         """
         rows, stored = self._rows.queues(), self._rows.jobs()
         jobs = {slot: job for slot, job in stored.items() if job.partition in rows}
@@ -87,7 +88,7 @@ class WorkQueue:
             self._topic_id = row.topic_id
             self._selection = self._selection or TagSelection.in_fields(row)
             self._ahead.add(partition, row.next_offset)
-        for job in jobs.values():  # rows of one step may have been cut between jobs and their queue
+        for job in jobs.values():  # an incomplete write may have jobs above the offset of the queue row
             self._ahead.add(job.partition, job.offset + 1)
         for place in self._jobs.dead():
             self._bury(place)
@@ -96,7 +97,7 @@ class WorkQueue:
     # Time.
 
     def next_deadline_ms(self) -> int | None:
-        """When ``tick`` has something to do, at the latest; None: not before the next request."""
+        """The latest time for the next ``tick``, in milliseconds; None: not before the next request."""
         times = [self._jobs.next_deadline_ms(), self._waiters.next_end_ms(self._touched_ms)]
         if self._waiters:
             times.append(None if self._is_full() else self._ahead.next_retry_ms())
@@ -106,15 +107,15 @@ class WorkQueue:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything was received, or is awaited."""
+        """Whether the queue has had a receive since it was created or taken over with rows."""
         return bool(self._topic_id)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether nothing is lost if this object is dropped, beside what was read ahead."""
+        """Whether dropping this object would lose only jobs that were read ahead."""
         return not self._waiters and not len(self._jobs) and now_ms >= self._touched_ms + IDLE_MS
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """End some of the leases and pauses that are due, and waits."""
+        """End due leases and pauses (up to ``OPENED_MAX``), and due waits."""
         rows: list[Row] = []
         for place in self._jobs.ended(now_ms, OPENED_MAX):
             job = self._jobs.get(place)
@@ -131,14 +132,14 @@ class WorkQueue:
     def receive(
         self, request_id: RequestId, ask: Receive, topics: KnownTopics, now_ms: int, wall_ms: int
     ) -> None:
-        """Answered with jobs as soon as there are any. Raises ``Conflict`` for another order, or other tags.
+        """Answer with jobs as soon as there are any. Raises ``Conflict`` for another order, or other tags.
 
-        Raises ``NoLeader`` for another topic of this name, unless it is the one of now.
+        Raises ``NoLeader`` if the request has another topic id that is not the present one.
         """
         self._touched_ms = now_ms
         self._client = ask.client
         held = self._jobs.held_under(ask.lease)
-        if held:  # a repetition, whose first answer was lost
+        if held:  # a repeated request, whose first answer was lost
             self._groups.answer(request_id, Received(tuple(self._delivered(place) for place in held)))
             return
         self._set_up(ask, topics)
@@ -147,9 +148,9 @@ class WorkQueue:
         self._serve(now_ms, wall_ms)
 
     def settle(self, request_id: RequestId, ask: Settle, now_ms: int, wall_ms: int) -> None:
-        """All tokens whose lease counts, each for itself."""
+        """Carry out a report for each token with a valid lease."""
         rows = list[Row]()
-        tokens = dict.fromkeys(ask.tokens)  # one may be named again and again
+        tokens = dict.fromkeys(ask.tokens)  # without repetitions
         held = {token: self._settled(token, ask, rows, now_ms, wall_ms) for token in tokens}
         lost = [index for index, token in enumerate(ask.tokens) if not held[token]]
         places = {token.partition for token in tokens}
@@ -158,18 +159,18 @@ class WorkQueue:
         self._serve(now_ms, wall_ms)
 
     def abandon(self, request_id: RequestId, ask: Abandon, now_ms: int, wall_ms: int) -> None:
-        """Release the jobs of a lease, and end the receive that still waits with it."""
+        """Release the jobs of a lease, and end its receive if that still waits."""
         self._dismiss(ask.lease)
         tokens = tuple(Token(*place, ask.lease) for place in self._jobs.held_under(ask.lease))
         release = Settle(group=self._group, topic=self._topic, tokens=tokens, how="release")
         self.settle(request_id, release, now_ms, wall_ms)
 
     def reopen(self, request_id: RequestId, ask: Reopen, now_ms: int, wall_ms: int) -> None:
-        """Dead letters are jobs again, behind the open ones of their keys.
+        """Make dead letters jobs again, after the open jobs of their keys.
 
-        A repetition of an earlier redrive may come when its job has died again, and opens nothing.
-        What nobody has had yet is delivered anyway, and so is everything of a topic that was made again.
-        Raises ``Overloaded``, and ``NoLeader`` while a partition is not known here, or for another queue.
+        A repeated request about a job that has become a dead letter again opens nothing. Records that were
+        not delivered yet, and those of a topic that was created again, are skipped: they will be delivered
+        anyway. Raises ``Overloaded``, and ``NoLeader`` while a partition is unknown here, or for other tags.
         """
         rows = list[Row]()
         if not self._room.has(self._group, len(self._jobs), len(ask.jobs)):
@@ -192,7 +193,7 @@ class WorkQueue:
         self._serve(now_ms, wall_ms)
 
     def _dismiss(self, lease: bytes) -> None:
-        """Answer the receive that waits with this lease, if there is one."""
+        """Answer the waiting receive with this lease, if there is one, without jobs."""
         waiter = self._waiters.with_lease(lease)
         if waiter is not None:
             self._answer(waiter, NOTHING)
@@ -202,7 +203,7 @@ class WorkQueue:
             self._answer(waiter, reply)
 
     def look_at(self, partitions: int) -> None:
-        """The topic has so many partitions. New ones are looked at in the next ``tick``."""
+        """Add new partitions of the topic, up to ``partitions``; the next ``tick`` reads them."""
         if self._topic_id:
             for partition in range(self._partitions, partitions):
                 if self._ahead.next_offset(partition) is None:
@@ -210,11 +211,11 @@ class WorkQueue:
             self._partitions = max(self._partitions, partitions)
 
     def forget(self, request_id: RequestId) -> None:
-        """The caller has gone."""
+        """Drop a waiting receive: its caller does not wait any more."""
         self._waiters.remove(request_id)
 
     def view(self) -> QueueView:
-        """The queue as it will be once all rows are committed."""
+        """The state of the queue, once all written rows are committed."""
         ahead, is_ordered = self._ahead, self._jobs.is_ordered
         parts = self._jobs.views({part: ahead.next_offset(part) or 0 for part in ahead.partitions})
         receivers = len(self._waiters)
@@ -227,7 +228,7 @@ class WorkQueue:
         )
 
     def end(self) -> None:
-        """The queue was deleted, or its topic is another one: nobody waits for it any more."""
+        """Delete the queue: answer all waiting receives, and delete its rows."""
         self._dismiss_all()
         self._room.open.add(self._group, -len(self._jobs))
         self._rows.delete()
@@ -237,13 +238,13 @@ class WorkQueue:
         self._topic_id, self._selection, self._partitions = "", None, 0
 
     def drop(self) -> None:
-        """Forget what was read ahead: this object is not used any more."""
+        """Forget the jobs that were read ahead: this object is not used any more."""
         self._ahead.drop()
 
-    # Effects that are done.
+    # Results of effects.
 
     def looked(self, look: Look, result: Looked, now_ms: int, wall_ms: int) -> None:
-        """Jobs were found, or it is known that there are none."""
+        """Add the result of a look, and serve waiting receives."""
 
         def is_new(offset: int) -> bool:
             return (look.partition, offset) not in self._jobs
@@ -254,21 +255,21 @@ class WorkQueue:
             self._serve(now_ms, wall_ms)
 
     def look_failed(self, look: Look, error: RaftlogError, now_ms: int, wall_ms: int) -> None:
-        """Note a failed look, repeated while a worker waits, unless no partition can ever be read."""
+        """Note a failed look, which is repeated while receives wait; permanent errors of all answer them."""
         if self._is_own(look) and self._ahead.failed(look, error, now_ms):
             if self._ahead.error is not None and not error.retryable:
                 self._dismiss_all(error)
             self._serve(now_ms, wall_ms)
 
     def _is_own(self, look: Look) -> bool:
-        """Whether it looked for what is a job now; a look of a queue that was deleted may end later."""
+        """Whether a look belongs to the present queue, not to one that was deleted since."""
         asked = (look.topic_id, look.with_keys, look.selection)
         return asked == (self._topic_id, self._jobs.is_ordered, self._selection)
 
     def buried(self, bury: Bury, now_ms: int, wall_ms: int) -> None:
-        """A job is in the dead-letter topic, or its record or its topic is gone.
+        """Close a job that was stored in the dead-letter topic, or whose record or topic was deleted.
 
-        A report about an earlier dead letter may come when the job was redriven and has died again.
+        A late report about an earlier dead letter of a redriven job is ignored.
         """
         place = bury.partition, bury.offset
         job = self._jobs.get(place)
@@ -280,7 +281,7 @@ class WorkQueue:
             self._serve(now_ms, wall_ms)
 
     def _serve(self, now_ms: int, wall_ms: int) -> None:
-        """Lease what can be leased, look for more, and answer those who have waited long enough."""
+        """Lease jobs to waiting receives, begin looks, and answer receives whose time is up."""
         if not self._waiters:
             return
         self._touched_ms = now_ms
@@ -299,7 +300,7 @@ class WorkQueue:
             self._groups.perform(Look(*names, *place, self._jobs.is_ordered, self._selection))
 
     def _nothing(self) -> Received | RaftlogError:
-        """The answer to a worker that has waited in vain."""
+        """The answer to a receive without a job."""
         if self._is_full():
             return no_room(self._group, self._topic, len(self._jobs))
         return self._ahead.error or Received()
@@ -308,7 +309,7 @@ class WorkQueue:
         return not self._room.has(self._group, len(self._jobs))
 
     def _lease_to(self, waiter: Waiter, now_ms: int, wall_ms: int) -> bool:
-        """Whether there was a job for a receive."""
+        """Lease jobs to a receive and answer it; return whether there was any."""
         ask = waiter.ask
         rows: list[Row] = []
         places: list[Place] = []
@@ -335,7 +336,7 @@ class WorkQueue:
         return True
 
     def _open_next(self) -> tuple[Place, Job, str] | None:
-        """A job that nobody has had, and why it cannot be read; None if there is none, or no room for it."""
+        """Open the next job, with the problem of its record; None without a job, or without room."""
         given = None if self._is_full() else self._ahead.give()
         if given is None:
             return None
@@ -357,7 +358,7 @@ class WorkQueue:
         return self._put(place, job_steps.leased(before, ask, wall_ms), now_ms + ask.lease_ms)
 
     def _settled(self, token: Token, ask: Settle, rows: list[Row], now_ms: int, wall_ms: int) -> bool:
-        """Add the row of one token; false if its lease is over. A repetition changes nothing."""
+        """Add the row of one token; return False if its lease has ended. A repetition changes nothing."""
         place = token.partition, token.offset
         job = self._jobs.get(place)
         if job is None or job.lease != token.lease:
@@ -385,7 +386,7 @@ class WorkQueue:
         return True
 
     def _has_ended(self, token: Token, ask: Settle, *, is_open: bool) -> bool:
-        """Whether a delivery that no row tells of has ended as its worker says, as far as that is known."""
+        """Whether a delivery without a row has, as far as known, ended as its worker reports."""
         end = self._ended.get(self._name, (token.partition, token.offset))
         is_own = end is not None and end.lease == token.lease
         if end is not None and end.how == "dead":
@@ -428,9 +429,9 @@ class WorkQueue:
         return Delivered(*place, job.deliveries, job.due_ms)
 
     def _set_up(self, ask: Receive, topics: KnownTopics) -> None:
-        """The first receive decides about order and tags; there may be new partitions, or another topic."""
+        """Set up the queue by its first receive; check later receives, and note new partitions."""
         if self._topic_id not in ("", ask.topic_id):
-            if topics.topic_ids.get(self._topic) != ask.topic_id:  # it may be the one before
+            if topics.topic_ids.get(self._topic) != ask.topic_id:  # it may be the previous topic
                 raise self._not_known_yet()
             self.end()
         if not self._topic_id:
@@ -443,19 +444,21 @@ class WorkQueue:
     def _check_agrees(self, ask: Receive) -> None:
         if self._jobs.is_ordered != ask.is_ordered:
             flag = str(self._jobs.is_ordered).lower()
-            raise Conflict(f"this queue has ordered_by_key={flag}: receive with that, or delete it first")
+            raise Conflict(
+                f"this queue has ordered_by_key={flag}: receive with this value, or first delete the queue"
+            )
         if TagSelection.in_fields(ask) != self._selection:
-            remedy = "receive with the tags of the queue, use another group, or delete the queue first"
+            remedy = "receive with the tags of the queue, use another group, or first delete the queue"
             check_same_tags(ask, self.view(), "this queue delivers", remedy)
 
     def _not_known_yet(self) -> NoLeader:
         return NoLeader(
-            f"topic {self._topic} has changed, and not every broker knows it yet; retry",
+            f"topic {self._topic} has changed, and not all brokers know it yet; retry",
             retry_after_ms=RETRY_AFTER_MS,
         )
 
     def _write(self, rows: list[Row], partitions: Iterable[int], wall_ms: int) -> None:
-        """Rows of jobs, then how far the queue has come with them; then the effects that need the rows."""
+        """Write rows of jobs and the progress of their partitions, then start the effects that need them."""
         for partition in sorted(set(partitions)):
             end = self._ahead.next_offset(partition)
             if end is not None:

@@ -1,4 +1,4 @@
-"""Prepared transactions that are committed together: the batch of a sink.
+"""Batches of sinks: prepared transactions that are committed together.
 
 All transactional ids of a sink begin with its key, and the key selects the coordinator. So one batch of
 records holds the sequence of the batch and the decision about each of its transactions.
@@ -19,7 +19,7 @@ from transactions.records import KINDS, Handle, Sink, State, Transaction, Transa
 from transactions.state import TransactionsState
 
 KEY_END: Final = "~"  # of a sink's key in a transactional id
-HANDLES_MAX: Final = RECORDS_PER_BATCH - 1  # the row of the sink stands in the same batch
+HANDLES_MAX: Final = RECORDS_PER_BATCH - 1  # the row of the sink is in the same batch
 PARTICIPANT_BYTES_MAX: Final = NAME_CHARACTERS_MAX + 16  # of a partition or a group in a row
 
 Existing = Callable[[str], Transaction]
@@ -43,9 +43,9 @@ def check_sink(transactional_id: str) -> None:
 
 
 def chosen(key: str, handles: Sequence[Handle], existing: Existing, bytes_max: int) -> Chosen:
-    """The transactions of a batch that is committed now.
+    """The transactions of a batch to commit.
 
-    Raises for a handle that is not prepared, and where the decision has more than ``bytes_max``.
+    Raises the error of a handle that is not prepared, and ``InvalidRequest`` above ``bytes_max``.
     """
     _check_handles(key, handles)
     found: Chosen = []
@@ -60,16 +60,17 @@ def chosen(key: str, handles: Sequence[Handle], existing: Existing, bytes_max: i
 
 
 def check_repeated(key: str, sequence: int, handles: Sequence[Handle], before: Sink) -> None:
-    """Raise unless this batch is the newest one of its sink."""
+    """Raise ``Conflict`` unless this batch is the newest of its sink."""
     if sequence < before.sequence:
         raise Conflict(
-            f"sequence: {sequence} of sink {key!r} is over; the newest is {before.sequence}. Another "
-            "incarnation of the sink goes on",
+            f"sequence: batch {sequence} of sink {key!r} is not the newest, which is {before.sequence}: stop "
+            "this writer, as another one has continued",
             newest_sequence=before.sequence,
         )
     if tuple(sorted(handles)) != before.handles:
         raise Conflict(
-            f"transactions: batch {sequence} of sink {key!r} was committed with other transactions",
+            f"transactions: batch {sequence} of sink {key!r} was committed with other transactions; repeat "
+            "a batch unchanged",
             newest_sequence=before.sequence,
         )
 
@@ -81,7 +82,7 @@ def abortable(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen
     for handle in handles:
         transaction = existing(handle.transactional_id)
         if not is_newest(handle, transaction):
-            with suppress(ProducerFenced):  # nothing was ever written in it
+            with suppress(ProducerFenced):  # the transaction has no records
                 if outcome_of(handle, transaction).is_committed:
                     raise _committed(handle)
         elif transaction.state is State.PREPARE_COMMIT:
@@ -92,52 +93,53 @@ def abortable(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen
 
 
 def open_of(key: str, state: TransactionsState) -> Chosen:
-    """The open transactions of a sink, prepared or not. Others cost nothing."""
+    """The open transactions of a sink, prepared or not. The cost does not depend on other sinks."""
     named = ((name, state.open[name]) for name in state.open_names.beginning_with(key + KEY_END))
     return [(name, found) for name, found in named if found.state in (State.ONGOING, State.PREPARED)]
 
 
 def still_prepared(name: str) -> Conflict:
-    """For an incarnation that would abort what its sink is about to commit."""
-    return Conflict(f"transactional id {name!r} has a prepared transaction: commit or abort its batch first")
+    """The error for an incarnation that would abort a prepared transaction of its sink."""
+    return Conflict(f"transactional id {name!r} has a prepared transaction: first commit or abort its batch")
 
 
 def not_alone(name: str) -> Conflict:
-    """For the end of one transaction of a batch."""
+    """The error for the separate commit of one transaction of a batch."""
     return Conflict(f"the transaction of {name!r} is prepared: commit it with its batch")
 
 
 def _check_size(found: Chosen, bytes_max: int) -> None:
-    """Raise ``InvalidRequest`` where the decision about all is more than can be stored at once."""
+    """Raise ``InvalidRequest`` if the decision about all transactions exceeds ``bytes_max``."""
     participants = sum(len(one.partitions) + len(one.groups) for _, one in found)
     if participants * PARTICIPANT_BYTES_MAX <= bytes_max:
         return
     size_bytes = sum(len(KINDS.record_of(TransactionKey(name), one).value or b"") for name, one in found)
     if size_bytes > bytes_max:
         raise InvalidRequest(
-            f"transactions: {len(found)} of them with {participants} partitions and groups take {size_bytes} "
-            f"bytes, more than the {bytes_max} of one decision: abort the batch, and write it with "
+            f"transactions: the decision about {len(found)} transactions with {participants} partitions and "
+            f"groups has {size_bytes} bytes, more than {bytes_max}: abort the batch, and write it with "
             "fewer tasks, or to fewer partitions in each",
             field="transactions",
         )
 
 
 def _committed(handle: Handle) -> Conflict:
-    return Conflict(f"transactions: transaction {handle} is committed; nothing is aborted")
+    return Conflict(f"transactions: transaction {handle} is committed, so no transaction was aborted")
 
 
 def _check_handles(key: str, handles: Sequence[Handle]) -> None:
     if len(handles) > HANDLES_MAX:
         raise InvalidRequest(
-            f"transactions: a batch has at most {HANDLES_MAX}; this one has {len(handles)}",
+            f"transactions: the batch has {len(handles)} transactions; send at most {HANDLES_MAX}",
             field="transactions",
         )
     names = {handle.transactional_id for handle in handles}
     if len(names) < len(handles):
-        raise InvalidRequest("transactions: a transactional id stands there twice", field="transactions")
+        raise InvalidRequest("transactions: a transactional id is named twice", field="transactions")
     for name in names:
         if not name.startswith(key + KEY_END):
             raise InvalidRequest(
-                f"transactions: {name!r} is not of sink {key!r}, whose ids begin with {key + KEY_END!r}",
+                f"transactions: {name!r} does not belong to sink {key!r}, whose ids begin with "
+                f"{key + KEY_END!r}",
                 field="transactions",
             )

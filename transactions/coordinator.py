@@ -1,7 +1,7 @@
-"""The coordinator of one partition of ``__transactions``: requests as in every coordinator, and outcomes.
+"""Coordinator of one partition of ``__transactions``: handles requests, and sends outcomes.
 
-Decides: when an outcome is sent again. Leaves to others: what is written and answered (``decisions``),
-appending (``raftlog.hosting``), how an outcome comes to partitions and groups (the port ``Markers``).
+Decides: when an outcome is sent again. Leaves to others: the records and answers (``decisions``), appending
+(``raftlog.hosting``), how an outcome reaches partitions and groups (the port ``Markers``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Target = TypeVar("Target")
 
 
 class Markers(Protocol):
-    """Tells partitions and groups the outcome of a transaction."""
+    """Sends the outcome of a transaction to partitions and groups."""
 
     async def write(
         self,
@@ -52,21 +52,21 @@ class Markers(Protocol):
         coordinator_epoch: int,
         timeout_ms: int,
     ) -> None:
-        """Return once the partition shows the outcome.
+        """Write the marker of a transaction into a partition; return once it is committed.
 
-        Raises ``RaftlogError``, and ``TopicNotFound`` and ``PartitionNotFound`` only if the partition is
-        known to be gone.
+        Raises ``RaftlogError``; ``TopicNotFound`` and ``PartitionNotFound`` only if the partition surely was
+        deleted.
         """
 
     async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
-        """Return once the group has committed or dropped the offsets of the transaction.
+        """Let a group commit or drop the offsets of a transaction; return once it has.
 
-        Raises ``RaftlogError``, and ``GroupNotFound`` only if the offsets of all groups are known to be gone.
+        Raises ``RaftlogError``; ``GroupNotFound`` only if the offsets of all groups surely were deleted.
         """
 
 
 class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
-    """One partition. It is the derived state of its replica."""
+    """Coordinator of the transactions of one partition; the derived state of its replica."""
 
     reads = READS
 
@@ -94,7 +94,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     # Hooks of the coordinator.
 
     def begin(self, now_ms: int, before: Decisions | None) -> Decisions:
-        """With the transactions as they are committed."""
+        """Begin decisions with the committed state of the transactions."""
         return Decisions(
             self.state,
             now_ms=now_ms,
@@ -109,11 +109,11 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         )
 
     def needs_room(self, request: Request) -> bool:
-        """Whether the request begins a transaction, or makes one longer."""
+        """Whether the request begins a transaction, or extends one."""
         return isinstance(request, Open | Join | Prepare | BeginRun)
 
     def perform(self, effect: Effect) -> None:
-        """Send outcomes beside everything else."""
+        """Send outcomes in the background."""
         assert isinstance(effect, Mark)
         assert self.decisions is not None
         self.do_beside(self._send(effect, self.decisions))
@@ -152,13 +152,13 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     async def _until_known(
         self, mark: Mark, target: Target, tell: Callable[[Mark, Target], Awaitable[None]]
     ) -> None:
-        """Repeat ``tell`` until the partition or the group knows the outcome, or is gone."""
+        """Repeat ``tell`` until the partition or the group has the outcome, or was deleted."""
         pause_s = PAUSE_MIN_S
         what = f"the outcome of {mark.transaction} for {target}"
         while (error := await self.tried(tell(mark, target), what)) is not None:
             if isinstance(error, TopicNotFound | PartitionNotFound | GroupNotFound):
                 return
             self.tally.marker_retries += 1
-            _log.info("%s does not know the outcome of %s yet: %s", target, mark.transaction, error)
+            _log.info("%s has not received the outcome of %s yet: %s", target, mark.transaction, error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)

@@ -1,15 +1,14 @@
-"""The coordinator of all transactions of one partition of ``__transactions``, without IO.
+"""Decisions of the coordinator of all transactions of one partition of ``__transactions``, without IO.
 
-Requests and time go in; records, answers and markers to send come out, in order. An answer, and a marker,
-leaves once all records before it are committed. So no marker precedes its decision, and a coordinator that
-loses its partition has decided nothing that its successor does not know: what it finds decided and not
-complete, it sends again.
+The inputs are requests and time; the outputs are records, answers and markers to send, in order. An answer or
+a marker is sent once all earlier records are committed. So no marker precedes its decision, and the next
+coordinator knows all decisions: it sends the markers of decided, incomplete transactions again.
 
-Decides: which transaction is open, and its outcome. Leaves to others: what is told of earlier transactions
+Decides: which transaction is open, and its outcome. Leaves to others: errors about earlier transactions
 (``fencing``), which transactions form a batch (``batches``), sending markers and appending (``coordinator``).
 
-Times are those of this coordinator: one that takes over gives each open transaction its whole time again, so
-that no clock can end a transaction too early. What is forgotten by its age goes by trusted time.
+Time limits run on this coordinator's clock: a new coordinator gives each open transaction its whole time
+again, so no clock can end a transaction too early. Rows expire by trusted time.
 """
 
 from __future__ import annotations
@@ -70,18 +69,18 @@ from transactions.room import KEYS_BYTES_MAX, STATE_BYTES_MAX, Room
 from transactions.state import TransactionsState
 from transactions.tally import AbortReason, Tally
 
-SWEEP_MS: Final = 600_000  # how often ids that nobody uses are looked for, at least
-ENDED_MAX: Final = 400  # by their age or their time, in one step: they hold the event loop for some ms
-PAUSE_MS: Final = 10  # after so many, in which they are appended
-TAKEN_OVER_MAX: Final = 400  # open transactions that a new leader takes over in one step: some ms
-REST_MS: Final = 1  # after such a step, in which others are served
+SWEEP_MS: Final = 600_000  # maximum interval of the search for unused ids
+ENDED_MAX: Final = 400  # transactions or rows that one step ends, which blocks the event loop for some ms
+PAUSE_MS: Final = 10  # after such a step, to append its records
+TAKEN_OVER_MAX: Final = 400  # open transactions that one step takes over, which blocks the loop for some ms
+REST_MS: Final = 1  # after such a step, to serve other tasks
 PARTITIONS_MAX: Final = 1_000  # of one transaction
 GROUPS_MAX: Final = 100
-INCARNATIONS_MAX: Final = 4  # of one transactional id, whose names are remembered
+INCARNATIONS_MAX: Final = 4  # remembered incarnations of one transactional id
 
 
 class Decisions:
-    """``state`` is what the partition's records add up to when this broker begins to lead it."""
+    """Decisions of one leader about all transactions of a partition, from the ``state`` at its beginning."""
 
     def __init__(
         self,
@@ -110,16 +109,16 @@ class Decisions:
             id_retention_ms=id_retention_ms,
             key_retention_ms=key_retention_ms,
         )
-        self._waiting: dict[str, dict[RequestId, Request]] = {}  # for a transaction to be complete
+        self._waiting: dict[str, dict[RequestId, Request]] = {}  # requests waiting for complete transactions
         self._waits_for: dict[RequestId, str] = {}
-        # When an open transaction is aborted.
+        # Times at which open transactions are aborted.
         self._due: Deadlines[str] = Deadlines(None if before is None else before._due)
         self._sweep_every_ms = min(SWEEP_MS, id_retention_ms, key_retention_ms)
         self._sweep_ms = now_ms + self._sweep_every_ms
-        self._aborts_ms = now_ms  # when the next transactions that have exceeded their time are aborted
+        self._aborts_ms = now_ms  # earliest time of the next aborts of transactions above their time limits
         self._now_ms, self._wall_ms = now_ms, wall_ms
-        self._trusted_ms: int | None = None  # as far as ``expire`` was told
-        self._left_behind = dict.fromkeys(self.state.open)  # transactions that have yet to be taken over
+        self._trusted_ms: int | None = None  # of the newest call of ``expire``
+        self._left_behind = dict.fromkeys(self.state.open)  # transactions that are not taken over yet
         self._rests_until_ms = now_ms
         self._catch_up()
 
@@ -133,20 +132,20 @@ class Decisions:
         return self._outputs.take()
 
     def next_deadline_ms(self) -> int:
-        """When ``tick`` has something to do, at the latest."""
+        """The latest time for the next ``tick``, in milliseconds."""
         due_ms = self._due.next_ms()
         next_ms = self._sweep_ms if due_ms is None else min(self._sweep_ms, max(self._aborts_ms, due_ms))
         return min(next_ms, self._rests_until_ms) if self._left_behind else next_ms
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
-        """Answered now, or once a transaction is complete. A refusal is an answer, too."""
+        """Handle a request, which is answered now or once a transaction is complete."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
         if self._left_behind and isinstance(request, OfOneId):
             self._take_over(request.transactional_id)
         self._receive(request_id, request)
 
     def forget(self, request_id: RequestId, request: Request) -> None:
-        """The caller has gone."""
+        """Drop a waiting request: its caller does not wait any more."""
         name = self._waits_for.pop(request_id, None)
         if name is not None:
             del self._waiting[name][request_id]
@@ -154,7 +153,7 @@ class Decisions:
                 del self._waiting[name]
 
     def completed(self, handle: Handle, now_ms: int, wall_ms: int) -> None:
-        """All partitions and groups of a decided transaction know its outcome."""
+        """Complete a decided transaction, whose partitions and groups all have its outcome."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
         name = handle.transactional_id
         found = self.state.transactions.get(name)
@@ -164,7 +163,7 @@ class Decisions:
         self._complete(name, found, is_commit=is_commit)
         for request_id, request in self._waiting.pop(name, {}).items():
             del self._waits_for[request_id]
-            if isinstance(request, End):  # the decision is committed, and this record may be lost
+            if isinstance(request, End):  # the decision is committed; this record need not be
                 ended = Ended(is_committed=is_commit, next_epoch=next_epoch(handle.epoch))
                 self._outputs.answer(request_id, ended, is_settled=True)
             elif isinstance(request, CommitBatch | AbortBatch):  # decided, whoever has registered since
@@ -173,7 +172,7 @@ class Decisions:
                 self._receive(request_id, request)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """Take over some of what earlier leaders have left, and abort some of what has exceeded its time."""
+        """Take over some transactions of earlier leaders, and abort some that exceed their time limits."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
         if self._left_behind and now_ms >= self._rests_until_ms:
             self._catch_up()
@@ -183,13 +182,13 @@ class Decisions:
             self._aborts_ms = now_ms + _pause_ms(len(names), 0)
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Forget some ids and sinks that nobody has used for the whole retention, and old answers."""
+        """Delete some old answers, and ids and sinks that were unused for the whole retention."""
         self._trusted_ms = trusted_ms
         if now_ms >= self._sweep_ms:
             self._forget_some(now_ms)
 
     def _catch_up(self) -> None:
-        """Take over some of the transactions that were open when this leader began."""
+        """Take over some transactions that were open when this leader began."""
         for name in list(islice(self._left_behind, TAKEN_OVER_MAX)):
             self._take_over(name)
         self._rests_until_ms = self._now_ms + REST_MS
@@ -197,7 +196,7 @@ class Decisions:
             self._due.all_resumed()
 
     def _take_over(self, name: str) -> None:
-        """Give a transaction its whole time, or send its markers again, unless that was done."""
+        """Give a transaction its whole time, or send its markers again, if that is not done yet."""
         if name in self._left_behind:
             transaction = self.state.open[name]
             self._schedule(name, transaction, self._due.resume)
@@ -296,7 +295,7 @@ class Decisions:
             client=ask.client if before is None else before.client,
             incarnations=_incarnations(ask, before),
         )
-        if new.client:  # as many of the brokers' own ids are open as requests are handled
+        if new.client:  # the number of requests limits the open ids of brokers
             self._check_parts(name, before, new)
         handle = Handle(name, producer_id, epoch)
         rows = () if claim is None else (keyed_requests.claimed(claim, handle, self._wall_ms),)
@@ -311,7 +310,7 @@ class Decisions:
             self._answer_before(request_id, ask, before)
 
     def _answer_before(self, request_id: RequestId, ask: Open | ReadAnswer, before: KeyedRequest) -> None:
-        """Once all of its records are visible."""
+        """Answer with the stored answer of an equal request, once all records of that request are visible."""
         name = keyed_requests.waits_for(before, self.state)
         if name is not None:
             self._wait(request_id, name, ask)
@@ -319,7 +318,7 @@ class Decisions:
             self._outputs.answer(request_id, AnsweredBefore(answer=before.answer or b""))
 
     def _join(self, request_id: RequestId, ask: Join) -> None:
-        """From the first partition or group on, the transaction is open, and its time runs."""
+        """Add partitions and groups; with the first one the transaction is open, and its time runs."""
         name, found = self._open_one(ask.transaction)
         sinks.check_epoch(name, found.run_epoch, self.state.sinks)
         partitions = tuple(sorted({*found.partitions, *ask.partitions}))
@@ -339,7 +338,7 @@ class Decisions:
         handle, name = ask.transaction, ask.transactional_id
         found = self.state.transactions.get(name)
         if found is None:
-            raise OutcomeForgotten(f"transactional id {name!r} is not known, perhaps not any more")
+            raise OutcomeForgotten(f"transactional id {name!r} is unknown, or was forgotten; open it again")
         if not is_newest(handle, found):
             outcome = outcome_of(handle, found)
             self._outputs.answer(
@@ -347,7 +346,7 @@ class Decisions:
             )
         elif found.state in ENDING:
             self._wait(request_id, name, ask)
-        elif found.state in IDLE:  # a batch may be on its way: the epoch rises
+        elif found.state in IDLE:  # a delayed batch may still arrive: raise the epoch
             self._complete(name, found, is_commit=ask.is_commit)
             self._receive(request_id, ask)
         elif found.state is State.PREPARED and ask.is_commit:
@@ -387,7 +386,7 @@ class Decisions:
             sink = sinks.after(ask, before, self._wall_ms)
             self._check_parts(ask.key, before, sink, chosen)
             self._decide(chosen, abort=None, beside=((SinkKey(ask.key), sink),))
-            if ask.run:  # attempts that do not count
+            if ask.run:  # abort the failed attempts of the run
                 self._abort_all(batches.open_of(ask.key, self.state), AbortReason.PRODUCER)
         else:
             batches.check_repeated(ask.key, ask.sequence, ask.handles, before)
@@ -404,7 +403,7 @@ class Decisions:
             of_others = batches.open_of(ask.key, self.state)
             self._abort_all([one for one in of_others if one[1].run_epoch != sink.epoch], AbortReason.FENCED)
         newest = sink or before
-        assert newest is not None, "a sink that nobody knows gets its first run"
+        assert newest is not None, "an unknown sink gets its first run"
         self._outputs.answer(request_id, sinks.begun(ask, newest))
 
     def _abort_batch(self, request_id: RequestId, ask: AbortBatch) -> None:
@@ -417,7 +416,7 @@ class Decisions:
         self._when_complete(request_id, ask)
 
     def _abort_all(self, chosen: batches.Chosen, reason: AbortReason) -> None:
-        """However many there are: they need not end together."""
+        """Abort any number of transactions, each in a separate batch of records."""
         for one in chosen:
             self._decide([one], abort=reason)
 
@@ -446,7 +445,7 @@ class Decisions:
         return found
 
     def _open_one(self, handle: Handle) -> tuple[str, Transaction]:
-        """Raises what its producer is told if the transaction takes nothing more."""
+        """The transaction, if it accepts batches and offsets; raises the error for its producer if not."""
         found = self._existing(handle.transactional_id)
         error = why_closed(handle, found)
         if error is not None:
@@ -461,7 +460,7 @@ class Decisions:
         answer: bytes | None = None,
         beside: tuple[Row, ...] = (),
     ) -> None:
-        """Commit or abort all, in one batch of records; the markers follow once it is committed."""
+        """Commit or abort transactions in one batch of records; markers follow once that is committed."""
         state = State.PREPARE_COMMIT if abort is None else State.PREPARE_ABORT
         decided = [
             (name, msgspec.structs.replace(found, state=state, changed_ms=self._wall_ms))
@@ -483,7 +482,7 @@ class Decisions:
         self._outputs.mark(name, transaction, is_commit=transaction.state is State.PREPARE_COMMIT)
 
     def _complete(self, name: str, found: Transaction, *, is_commit: bool) -> None:
-        """The epoch rises: what is still on its way for this transaction is refused from now on."""
+        """Write a transaction as complete and raise the epoch, so that delayed batches of it are refused."""
         self._put(
             name,
             Transaction(
@@ -501,7 +500,7 @@ class Decisions:
         )
 
     def _wait(self, request_id: RequestId, name: str, request: Request) -> None:
-        """Receive the request again when the transaction is complete."""
+        """Handle the request again when the transaction is complete."""
         self._waiting.setdefault(name, {})[request_id] = request
         self._waits_for[request_id] = name
 
@@ -521,7 +520,7 @@ class Decisions:
     def _schedule(
         self, name: str, transaction: Transaction, set_due: Callable[[str, int], None] | None = None
     ) -> None:
-        """The time of a transaction runs from its first partition on, and again from its preparation on."""
+        """Set the time limit of a transaction, from its first partition on, and again when it is prepared."""
         self._left_behind.pop(name, None)
         limits_ms = {State.ONGOING: transaction.timeout_ms, State.PREPARED: transaction.prepared_ms_max}
         limit_ms = limits_ms.get(transaction.state)
@@ -529,7 +528,7 @@ class Decisions:
             self._due.discard(name)
             return
         if transaction.state is State.ONGOING and name in self._due:
-            return  # another partition gives it no more time
+            return  # another partition does not extend the time
         (set_due or self._due.set)(name, self._now_ms + limit_ms)
 
     def _check_new(self, name: str, client: str) -> None:
@@ -546,7 +545,7 @@ class Decisions:
         self._room.check_parts(name, before, after, ends_ms - self._now_ms, ending)
 
     def _check_key_room(self, claim: Claim) -> None:
-        """Check the room for a key, after expired keys were forgotten if needed; see ``Room.check_key``."""
+        """Check the room for a key (``Room.check_key``); first delete expired keys if needed."""
         client = claim.client
         if claim.digest in self.state.requests or self._room.has_for_key(client):
             return
@@ -555,7 +554,7 @@ class Decisions:
         self._room.check_key(client, self._wall_ms)
 
     def _forget_some(self, now_ms: int) -> None:
-        """Forget some of what is too old, and say when there is more to forget."""
+        """Delete some rows that are too old, and schedule the next step."""
         self._room.expired()
         retentions_ms = self._id_retention_ms, self._key_retention_ms
         rows = list(islice(too_old(self.state, self._trusted_ms, *retentions_ms), ENDED_MAX))
@@ -565,30 +564,30 @@ class Decisions:
 
 
 def _pause_ms(ended: int, rest_ms: int) -> int:
-    """The time until the next step: a short one after a whole step, as more may be left."""
+    """The milliseconds until the next step: few after a full step, since more may be left."""
     return PAUSE_MS if ended == ENDED_MAX else rest_ms
 
 
 def _check_participants(partitions: Sequence[Participant], groups: Sequence[str]) -> None:
     if len(partitions) > PARTITIONS_MAX:
         raise InvalidRequest(
-            f"a transaction has at most {PARTITIONS_MAX} partitions; write to fewer or commit more often",
+            f"a transaction has at most {PARTITIONS_MAX} partitions; write to fewer, or commit more often",
             field="partition",
         )
     if len(groups) > GROUPS_MAX:
         raise InvalidRequest(
-            f"group: a transaction has offsets of at most {GROUPS_MAX} groups; commit earlier", field="group"
+            f"group: a transaction has at most {GROUPS_MAX} groups; commit more often", field="group"
         )
 
 
 def _is_repeated(ask: Open, found: Transaction) -> bool:
-    """Whether this very request has opened the id."""
+    """Whether this request, or an earlier copy of it, has opened the id."""
     if ask.incarnation:
         return ask.incarnation in found.incarnations[-1:]
     return (found.producer_id, found.epoch, found.state) == (ask.new_producer_id, 0, State.EMPTY)
 
 
 def _incarnations(ask: Open, before: Transaction | None) -> tuple[str, ...]:
-    """A late copy of an opening must not fence the opening after it."""
+    """The remembered incarnations, so that a late copy of an opening does not fence a later one."""
     known = () if before is None else before.incarnations
     return (*known, ask.incarnation)[-INCARNATIONS_MAX:] if ask.incarnation else known

@@ -1,6 +1,6 @@
-"""Expiry of rows that nobody has used for a whole retention: keyed requests, transactional ids, sinks. Pure.
+"""Finds rows that were unused for a whole retention: keyed requests, transactional ids, sinks. Pure.
 
-Decides: which rows are too old. Leaves to others: when they are looked for, and how many go at a time
+Decides: which rows are too old. Leaves to others: when to search, and how many rows to delete in one step
 (``decisions``).
 """
 
@@ -18,7 +18,7 @@ from transactions.state import TransactionsState
 def too_old(
     state: TransactionsState, trusted_ms: int | None, id_retention_ms: int, key_retention_ms: int
 ) -> Iterator[Row]:
-    """Deletions of answers, ids and sinks; none while no time is trusted."""
+    """Deletions of old answers, ids and sinks; none without trusted time."""
     if trusted_ms is None:
         return
     yield from keyed_requests.expired(state, trusted_ms - key_retention_ms)
@@ -28,7 +28,10 @@ def too_old(
 
 
 def _unused_since(oldest_ms: int, rows: Mapping[str, Transaction | Sink]) -> Iterator[str]:
-    """The names of rows that changed too long ago. They come first, as far as the leaders' clocks agree."""
+    """The names of rows that changed before ``oldest_ms``; the search ends after many younger rows.
+
+    Rows are ordered by their changes, as far as the clocks of the leaders agree.
+    """
     young = 0
     for name, row in rows.items():
         if row.changed_ms < oldest_ms:

@@ -1,7 +1,7 @@
-"""Keyed requests of one partition of ``__transactions``, each of them kept only as the bytes of its record.
+"""Keyed requests of one partition of ``__transactions``, stored in encoded form.
 
-A day of requests is about a million keys, and most of them are never asked for again. So a request is decoded
-when it is asked for, and a snapshot and the decisions of the leader share its bytes.
+A day may have a million keys, most of which are never read again. So a request is decoded only when it is
+read, and snapshots and the decisions of the leader share its bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 from raftlog.hosting.snapshot_rows import SnapshotRows
 from transactions.records import KINDS, KeyedRequest, RequestKey
 
-KEY_BYTES: Final = 340  # about the memory of a key on each replica, without its answer
+KEY_BYTES: Final = 340  # approximate memory of a key on each replica, without its answer
 _ROW: Final = msgspec.msgpack.Decoder(tuple[bytes, bytes])
 
 
 class KeptRequests:
-    """By digest; ``rows`` has the bytes."""
+    """Keyed requests by digest; ``rows`` has the encoded records."""
 
     def __init__(self, rows: SnapshotRows | None = None) -> None:
         self.rows = SnapshotRows() if rows is None else rows
@@ -43,7 +43,7 @@ class KeptRequests:
         return None if row is None else _decoded(row)[1]
 
     def oldest(self, client: str = "") -> Iterator[tuple[bytes, KeyedRequest]]:
-        """Digests and requests, oldest first; all, or the requests of one client."""
+        """Digests and requests of all clients, or of one, oldest first."""
         wanted = msgspec.msgpack.encode(client)
         for row in self.rows:
             if not client or wanted in row:
@@ -52,7 +52,7 @@ class KeptRequests:
                     yield digest, request
 
     def arrange(self) -> None:
-        """Put the requests in the order in which they changed: a snapshot has them in another one."""
+        """Sort the requests by the time of their changes; a snapshot has another order."""
         self.rows.arrange(lambda row: _decoded(row)[1].changed_ms)
 
     def copy(self) -> KeptRequests:
@@ -61,7 +61,7 @@ class KeptRequests:
 
 
 def size_of(request: KeyedRequest) -> int:
-    """About the memory of a request on each replica."""
+    """Approximate memory of a request on each replica, in bytes."""
     return KEY_BYTES + len(request.client) + len(request.answer or b"")
 
 

@@ -1,8 +1,8 @@
-"""Requests with an idempotency key: which of them are carried out, and what a repetition is told.
+"""Requests with an idempotency key: decides which are carried out, and the answers to repetitions.
 
-A keyed request is carried out in a transaction. Its record is written with the opening of the transaction and
-gets its answer in the same batch of records as the decision to commit; an abort deletes it. So a request that
-is committed has an answer, after any crash, and one that is not can be carried out again.
+A keyed request is carried out in a transaction. Its record is written when the transaction is opened, and
+gets its answer in one batch of records with the decision to commit; an abort deletes the record. So after any
+crash a committed request has an answer, and any other request can be carried out again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from transactions.records import (
 from transactions.requests import Claim
 from transactions.state import TransactionsState
 
-LOOKED_AT_MAX: Final = 1_000  # requests in a row that are too young, or running, before a search ends
+LOOKED_AT_MAX: Final = 1_000  # consecutive young or running requests after which a search ends
 RETRY_AFTER_MS: Final = 500
 
 
 def held_by(claim: Claim, state: TransactionsState) -> KeyedRequest | None:
-    """The record of an equal request that is answered, or about to be; None where there is none.
+    """The record of an equal request that has an answer; None if this request must be carried out.
 
     Raises ``IdempotencyKeyReused`` and ``IdempotencyInProgress``.
     """
@@ -37,12 +37,12 @@ def held_by(claim: Claim, state: TransactionsState) -> KeyedRequest | None:
         return None
     if before.fingerprint != claim.fingerprint:
         raise IdempotencyKeyReused(
-            "Idempotency-Key: another request was sent with this key; send each request with a key of its own"
+            "Idempotency-Key: another request was sent with this key; send each request with a different key"
         )
     if before.answer is not None:
         return before
     if before.attempt == claim.attempt:
-        return None  # its reply was lost
+        return None  # a repetition of this attempt, whose reply was lost
     raise IdempotencyInProgress(
         "Idempotency-Key: the first request with this key is still running; repeat until it is answered",
         retry_after_ms=RETRY_AFTER_MS,
@@ -50,7 +50,7 @@ def held_by(claim: Claim, state: TransactionsState) -> KeyedRequest | None:
 
 
 def waits_for(before: KeyedRequest, state: TransactionsState) -> str | None:
-    """The transactional id whose partitions do not all show the request yet; None if they do."""
+    """The transactional id if not all its partitions show the request yet, else None."""
     name = before.transaction.transactional_id
     found = state.transactions.get(name)
     is_ending = found is not None and is_newest(before.transaction, found) and found.state in ENDING
@@ -58,7 +58,7 @@ def waits_for(before: KeyedRequest, state: TransactionsState) -> str | None:
 
 
 def claimed(claim: Claim, transaction: Handle, wall_ms: int) -> Row:
-    """The record of a request whose transaction begins."""
+    """Make the row of a request whose transaction begins."""
     return RequestKey(claim.digest), KeyedRequest(
         fingerprint=claim.fingerprint,
         transaction=transaction,
@@ -69,7 +69,7 @@ def claimed(claim: Claim, transaction: Handle, wall_ms: int) -> Row:
 
 
 def decided(digest: bytes, answer: bytes | None, state: TransactionsState, wall_ms: int) -> Row:
-    """The row written with the decision about the transaction of a request: its answer, or its deletion."""
+    """Make the row written with the decision about a request's transaction: the answer, or a deletion."""
     if answer is None:
         return RequestKey(digest), None
     before = state.requests.get(digest)
@@ -85,7 +85,7 @@ def decided(digest: bytes, answer: bytes | None, state: TransactionsState, wall_
 
 
 def expired(state: TransactionsState, oldest_ms: int) -> Iterator[Row]:
-    """Deletions of requests that ended too long ago. They come first, as far as the leaders' clocks agree."""
+    """Deletions of requests that ended before ``oldest_ms``; the search ends after many younger ones."""
     young = 0
     for digest, request in state.requests.oldest():
         if request.changed_ms < oldest_ms and not _is_running(request, state):
@@ -96,7 +96,7 @@ def expired(state: TransactionsState, oldest_ms: int) -> Iterator[Row]:
 
 
 def oldest_ms(state: TransactionsState, client: str = "") -> int | None:
-    """When the oldest request changed: of all, or of one client; None without one."""
+    """The time of the oldest request of all clients, or of one, in milliseconds; None without one."""
     oldest = islice(state.requests.oldest(client), LOOKED_AT_MAX)
     return min((request.changed_ms for _, request in oldest), default=None)
 
@@ -104,7 +104,7 @@ def oldest_ms(state: TransactionsState, client: str = "") -> int | None:
 def check_committable(handle: Handle, found: Transaction, answer: bytes | None) -> None:
     """Raise ``Conflict`` unless the end of the transaction comes from the request that it carries out."""
     if bool(found.request) != (answer is not None):
-        raise Conflict(f"transaction {handle} belongs to one request, which commits it; abort it, or wait")
+        raise Conflict(f"transaction {handle} belongs to one request, which commits it; wait, or abort it")
 
 
 def _is_running(request: KeyedRequest, state: TransactionsState) -> bool:

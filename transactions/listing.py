@@ -1,7 +1,7 @@
-"""Pages of transactions, of which each may have a thousand partitions and a hundred groups.
+"""Pages of transactions, each of which may have a thousand partitions and a hundred groups.
 
-Decides: where a page ends, so that a list takes the memory and the time of what it returns, and that has a
-bound. Leaves to others: which transactions there are (``state``), and whom to ask (``service``).
+Decides: where a page ends, so that memory and time of a list are bounded. Leaves to others: the transactions
+(``state``), and which coordinators to ask (``service``).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ PARTS_MAX: Final = 20_000  # partitions and groups in one page, unless its only 
 
 
 class Page(NamedTuple):
-    """Transactions in the order of their ids."""
+    """Transactions, sorted by transactional id."""
 
     transactions: dict[str, Transaction]
-    has_more: bool  # behind the last one, which a full page does not know
+    has_more: bool  # whether there are later transactions; unknown (False) for a page with ``count_max``
 
 
 def page_of(rows: Iterable[tuple[str, Transaction]]) -> Page:
-    """Return the first rows, as many as a page has room for."""
+    """Return the first rows, up to the limit of a page."""
     found, parts = dict[str, Transaction](), 0
     for name, one in rows:
         parts += len(one.partitions) + len(one.groups)
@@ -35,9 +35,9 @@ def page_of(rows: Iterable[tuple[str, Transaction]]) -> Page:
 
 
 def merged(replies: Sequence[Listed], after: str, count_max: int) -> Page:
-    """Merge the pages of all coordinators into one: up to ``count_max`` transactions behind an id.
+    """Merge the pages of all coordinators into one: up to ``count_max`` transactions after an id.
 
-    It ends where the first coordinator's page ends: what that one has behind it is not known.
+    The page ends where the first incomplete page of a coordinator ends, since later ids are unknown there.
     """
     found = {name: one for reply in replies for name, one in reply.transactions.items() if name > after}
     end = min((max(reply.transactions) for reply in replies if reply.has_more), default=None)

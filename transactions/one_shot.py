@@ -1,13 +1,13 @@
 """One-shot transactions: opened, written and committed by the broker that has the request.
 
-Without a transactional id of its own, a request borrows one of this broker, for itself alone. Such an id is
-used again and again, so requests leave no ids and no producers behind; and a broker that was restarted aborts
-with the first use of an id what its predecessor left open. An id whose last outcome is not known is not used
-again while the outcome may be asked for: until the broker restarts, or has ``IN_DOUBT_MAX`` newer ones of the
-same coordinator. So requests without an outcome leave a bounded number of ids behind, too.
+A request without a transactional id borrows an id of this broker exclusively. Such ids are reused, so
+requests leave no new ids and producers behind; and the first use of an id after a restart aborts the
+transaction that the former process left open. An id with an unknown last outcome is not reused while clients
+may ask for the outcome: until the broker restarts, or has ``IN_DOUBT_MAX`` newer ids of that coordinator. So
+the number of ids stays bounded.
 
-Decides: when the transaction is aborted, and whether an error is definite. Leaves to others: what is written
-(the caller), the coordinator's decisions (``decisions``, ``keyed_requests``).
+Decides: when the transaction is aborted, and whether an error is definite. Leaves to others: the records (the
+caller), the coordinator's decisions (``decisions``, ``keyed_requests``).
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from transactions.requests import (
 from transactions.service import TransactionService
 
 ABORT_MS: Final = 10_000
-GRACE_MS: Final = 1_000  # the time of a request ends before that of its transaction
-IN_DOUBT_MAX: Final = 400  # ids of one coordinator that are kept for the sake of their last outcome
+GRACE_MS: Final = 1_000  # by which the time of a transaction exceeds the time of its request
+IN_DOUBT_MAX: Final = 400  # ids of one coordinator that are kept because their last outcome is unknown
 _log = logging.getLogger("raftlog.transactions")
 
 Work = Callable[[Handle, int], Awaitable[bytes]]
-"""Writes into the transaction within so many milliseconds; gives the answer of the request."""
+"""Writes into a transaction within a time in milliseconds; returns the answer of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The request is committed, and all of its records are visible."""
+    """Answer of a committed request, all of whose records are visible."""
 
     answer: bytes
-    is_replayed: bool  # it was committed before
+    is_replayed: bool  # whether an equal request was committed before
 
 
 class OneShots:
@@ -62,9 +62,9 @@ class OneShots:
     def __init__(self, node_id: NodeId, service: TransactionService) -> None:
         self._node_id = node_id
         self._service = service
-        # By what selects the coordinator: ids that may be used, and those whose last outcome is not known.
+        # By the key that selects the coordinator: free ids, and ids with an unknown last outcome.
         self._free: dict[str, list[str]] = {}
-        self._in_doubt: dict[str, deque[str]] = {}  # the oldest first
+        self._in_doubt: dict[str, deque[str]] = {}  # oldest first
         self._numbers = itertools.count()
 
     async def run(
@@ -80,11 +80,10 @@ class OneShots:
     ) -> Answered:
         """Carry out ``work`` in a transaction, unless an equal request was committed before.
 
-        ``partitions`` are those that it writes to; the coordinator knows them from the beginning.
-        ``client`` is the address of the client, to whom a new transactional id belongs.
-        ``spread`` is any number: equal requests without a transactional id have the same one. Raises
-        ``CommitUnknown`` with ``committed`` None where the outcome is not known; ``transaction`` has the id.
-        After every other error nothing of this attempt is visible.
+        ``partitions`` are the partitions that ``work`` writes to. ``client`` is the client's address, for
+        which a new transactional id counts. ``spread`` is any number, equal for equal requests without a
+        transactional id. Raises ``CommitUnknown`` with ``committed`` None if the outcome is unknown, and the
+        transaction in ``transaction``. After any other error no record of this attempt becomes visible.
         """
         deadline = deadline_in(timeout_ms)
         name = transactional_id
@@ -112,9 +111,9 @@ class OneShots:
     async def answer_before(
         self, claim: Claim, *, transactional_id: str | None, spread: int, timeout_ms: int
     ) -> bytes | None:
-        """The answer of an equal request that is committed; None where there is none.
+        """The answer of an equal committed request; None without one.
 
-        Raises what ``run`` would refuse, and ``NoLeader`` and ``CommitUnknown`` where it is not known.
+        Raises the refusals of ``run``, and ``NoLeader`` and ``CommitUnknown`` if the answer is unknown.
         """
         count = await self._service.confirmed_count(timeout_ms)
         if count is None:
@@ -152,7 +151,7 @@ class OneShots:
             ended = await self._service.ask(request, timeout_ms=timeout_ms)
         except Unknown as error:
             raise CommitUnknown(
-                f"whether transaction {handle} is committed is not known: {error}",
+                f"it is unknown whether transaction {handle} is committed: {error}",
                 committed=None,
                 transaction=str(handle),
             ) from error
@@ -162,20 +161,20 @@ class OneShots:
         assert isinstance(ended, Ended)
         if not ended.is_committed:
             raise TransactionAborted(
-                f"transaction {handle} was aborted before its commit: its time ran out, or somebody aborted "
-                "it; repeat the request",
+                f"transaction {handle} was aborted before its commit, by a request or its time limit; repeat "
+                "the request",
                 transaction=str(handle),
             )
 
     async def _abort(self, handle: Handle) -> None:
-        """At once, so that no reader waits for its time to run out, which aborts it anyway."""
+        """Abort a transaction now, so that readers need not wait for its time limit."""
         try:
             await self._service.ask(End(transaction=handle, is_commit=False), timeout_ms=ABORT_MS)
         except RaftlogError as error:
-            _log.info("transaction %s is left to its time limit: %s", handle, error)
+            _log.info("cannot abort transaction %s, its time limit will: %s", handle, error)
 
     async def _borrow(self, key: str, deadline: float) -> str:
-        """A transactional id that a key's partition coordinates, and that no other request has."""
+        """Take a transactional id that selects the coordinator of ``key``, and that no other request uses."""
         free, in_doubt = self._free.get(key), self._in_doubt.setdefault(key, deque())
         if free:
             return free.pop()
@@ -191,7 +190,7 @@ class OneShots:
         return f"{key}{KEY_END}{self._node_id}.{next(self._numbers)}"
 
     async def _is_idle(self, name: str, timeout_ms: int) -> bool:
-        """Whether the next transaction of an id can begin at once, whatever partitions have no leader."""
+        """Whether the next transaction of an id can begin at once, without waiting for partitions."""
         try:
             found = await self._service.ask(ReadTransaction(transactional_id=name), timeout_ms=timeout_ms)
         except TransactionNotFound:
@@ -205,15 +204,15 @@ class OneShots:
             self._free.setdefault(name.partition(KEY_END)[0], []).append(name)
 
     def _keep(self, name: str) -> None:
-        """Put an id aside for a while: clients may ask for its last outcome."""
+        """Keep an id unused for a while: clients may ask for its last outcome."""
         if name.startswith(RESERVED):
             self._in_doubt.setdefault(name.partition(KEY_END)[0], deque()).append(name)
 
 
 def _nothing_visible(error: Unknown, transaction: str) -> CommitUnknown:
-    """The error that says that no record is visible: without a commit the transaction is aborted."""
+    """The error after which no record becomes visible: without a commit the transaction is aborted."""
     return CommitUnknown(
-        f"{error}; nothing is visible, and its transaction is aborted",
+        f"{error}; no record is visible, and the transaction is aborted",
         committed=False,
         transaction=transaction,
     )

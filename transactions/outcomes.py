@@ -1,7 +1,7 @@
-"""The outcomes of transactions that partitions find open, as far as one coordinator knows them. Pure.
+"""Finds the outcomes of transactions that are open in partitions, as one coordinator knows them. Pure.
 
-A transaction is complete only when each of its partitions has acknowledged its marker. So a leader that
-still finds it open has lost the marker, in an unsafe recovery, if no coordinator has it open.
+A transaction is complete only when all its partitions have acknowledged its marker. So if a partition has an
+open transaction that is not open at any coordinator, the partition has lost the marker in an unsafe recovery.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from transactions.state import TransactionsState
 
 
 def known(state: TransactionsState, asked: Iterable[TransactionNumber]) -> Known:
-    """The asked transactions that are still open, or known to be committed."""
+    """The transactions among ``asked`` that are still open, or known to be committed."""
     still_open: list[TransactionNumber] = []
     committed: list[TransactionNumber] = []
     for number in sorted(set(asked)):

@@ -1,4 +1,4 @@
-"""Answers, records and effects that decisions about transactions want after a step. It decides nothing."""
+"""Collects the answers, records and effects of decisions about transactions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = tuple[Key, Value | None]
 
 @dataclass(frozen=True, slots=True)
 class Mark(Effect):
-    """Tell each partition and group of a decided transaction its outcome, then report it complete."""
+    """Send the outcome of a decided transaction to its partitions and groups, then report it complete."""
 
     transaction: Handle
     is_commit: bool
@@ -28,15 +28,15 @@ Output = Answer[Reply] | Write[Row] | Mark
 
 @dataclass(slots=True)
 class Outputs(outputs.Outputs[Reply, Row, Mark]):
-    """Collects them. ``state`` is what the partition's records add up to once all are committed."""
+    """Collects outputs. ``state`` is the state of the partition once all written records are committed."""
 
     state: TransactionsState
 
     def put(self, row: Row) -> None:
-        """Apply a row to the state; see ``raftlog.hosting.outputs.Outputs.put``."""
+        """Apply a row to the state."""
         self.state.put(*row)
 
     def mark(self, name: str, transaction: Transaction, *, is_commit: bool) -> None:
-        """Send the markers of a transaction that is decided."""
+        """Send the markers of a decided transaction."""
         handle = Handle(name, transaction.producer_id, transaction.epoch)
         self.perform(Mark(handle, is_commit, transaction.partitions, transaction.groups))

@@ -1,6 +1,6 @@
-"""The records of the topic ``__transactions``: the contract with its readers.
+"""Records of the topic ``__transactions``: the contract with its readers.
 
-Their encoding is that of all internal topics (``raftlog.hosting.keyed_records``).
+All internal topics share the encoding (``raftlog.hosting.keyed_records``).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from raftlog.records.batch import EPOCH_MAX
 from raftlog.wire.limits import NAME_CHARACTERS_MAX
 
 TOPIC: Final = "__transactions"
-EPOCH_LAST: Final = EPOCH_MAX - 1  # of a transaction: the epoch above fences it
+EPOCH_LAST: Final = EPOCH_MAX - 1  # highest epoch of a transaction; the epoch above it only fences
 
 RESERVED: Final = "__"
-"""Transactional ids that begin with it belong to brokers (``one_shot``)."""
+"""Prefix of transactional ids of brokers (``one_shot``)."""
 
 TRANSACTIONAL_ID: Final = rf"[A-Za-z0-9._~-]{{1,{NAME_CHARACTERS_MAX}}}"
 _HANDLE: Final = re.compile(
@@ -29,18 +29,18 @@ _HANDLE: Final = re.compile(
 _PRODUCER_ID_MAX: Final = (1 << 63) - 1
 
 Participant = tuple[str, int]
-"""A partition that takes part: topic and number."""
+"""Topic and number of a partition that takes part in a transaction."""
 
 
 class State(enum.StrEnum):
     """The state of a transactional id."""
 
-    EMPTY = "empty"  # its next transaction has no partition yet, and it had none before
+    EMPTY = "empty"  # opened; the transaction has no partition yet
     ONGOING = "ongoing"
-    PREPARED = "prepared"  # it takes no more batches, and waits for the decision about its batch
-    PREPARE_COMMIT = "prepare_commit"  # decided; markers are on their way
+    PREPARED = "prepared"  # accepts no further batches, and waits for the decision about its sink's batch
+    PREPARE_COMMIT = "prepare_commit"  # decided; the coordinator sends markers
     PREPARE_ABORT = "prepare_abort"
-    COMPLETE = "complete"  # all markers are written, and the next transaction has no partition yet
+    COMPLETE = "complete"  # all markers are written; the next transaction has no partition yet
 
 
 class TransactionKey(msgspec.Struct, frozen=True, array_like=True, tag="transaction"):
@@ -56,7 +56,7 @@ class SinkKey(msgspec.Struct, frozen=True, array_like=True, tag="sink"):
 
 
 class RequestKey(msgspec.Struct, frozen=True, array_like=True, tag="request"):
-    """A request that has an idempotency key: a digest of the key and of what it is unique in."""
+    """Digest of an idempotency key and of the scope in which the key is unique."""
 
     digest: bytes
 
@@ -73,7 +73,7 @@ class Handle(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Handle | None:
-        """Parse a handle that ``str`` has written; None for every other text."""
+        """Parse a handle in the form of ``str``; None for any other text."""
         found = _HANDLE.fullmatch(text)
         if found is None:
             return None
@@ -82,7 +82,7 @@ class Handle(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """The outcome of a transaction that has ended."""
+    """Outcome of an ended transaction."""
 
     producer_id: int
     epoch: int
@@ -90,39 +90,39 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Transaction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The newest transaction of an id: the one that is open, or the next one that will be."""
+    """The newest transaction of an id: the open transaction, or else the next one."""
 
     producer_id: int
     epoch: int
     state: State
-    partitions: tuple[Participant, ...] = ()  # in order
-    groups: tuple[str, ...] = ()  # with offsets in it, in order
+    partitions: tuple[Participant, ...] = ()  # sorted
+    groups: tuple[str, ...] = ()  # groups with offsets in the transaction, sorted
     timeout_ms: int = 60_000  # while it is ongoing
     prepared_ms_max: int = 0  # while it is prepared
     began_ms: int = 0
     changed_ms: int = 0
-    last: Outcome | None = None  # of the transaction before
+    last: Outcome | None = None  # of the previous transaction
     request: bytes = b""  # while it is open: the digest of the keyed request that it carries out
     run_epoch: int = 0  # of the sink's run that has opened it; 0: none
-    client: str = ""  # the address of its creator; older versions did not write it
-    incarnations: tuple[str, ...] = ()  # names of the openings that had one, the newest last
+    client: str = ""  # address of the creator; missing in rows of older versions
+    incarnations: tuple[str, ...] = ()  # names of the newest openings, newest last
 
 
 class Sink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The newest batch of a sink, and which run of which owner may commit the next one.
+    """The newest batch of a sink, and the owner and run that may commit the next batch.
 
-    A run registers before its first batch: ``sequence`` is then below it, -1 at the lowest.
+    A run registers before its first batch; then ``sequence`` is one below it, -1 at the lowest.
     """
 
     sequence: int
-    handles: tuple[Handle, ...]  # in order
+    handles: tuple[Handle, ...]  # sorted
     changed_ms: int = 0
-    owner: str = ""  # with "" anybody may commit
+    owner: str = ""  # empty: any driver may commit
     run: str = ""
-    retired: tuple[str, ...] = ()  # the runs before, the newest last
+    retired: tuple[str, ...] = ()  # earlier runs, newest last
     epoch: int = 0  # of ``run``
-    owner_before: str = ""  # of the newest batch, until the owner has committed one
-    client: str = ""  # the address of its creator; older versions did not write it
+    owner_before: str = ""  # owner of the newest batch, until the present owner has committed a batch
+    client: str = ""  # address of the creator; missing in rows of older versions
 
 
 class KeyedRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -130,10 +130,10 @@ class KeyedRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
     fingerprint: bytes  # of its content
     transaction: Handle
-    attempt: int  # which of several equal requests it is
+    attempt: int  # distinguishes equal requests
     changed_ms: int
     answer: bytes | None = None  # opaque here
-    client: str = ""  # the address of its creator; older versions did not write it
+    client: str = ""  # address of the creator; missing in rows of older versions
 
 
 Key = TransactionKey | SinkKey | RequestKey

@@ -1,6 +1,6 @@
-"""Requests to the coordinator of transactions and its replies. Nothing is decided here.
+"""Requests to the coordinator of transactions, and its replies.
 
-They travel between brokers as msgpack; a field that is added has a default. Every request may be repeated.
+Brokers send them to each other as msgpack, so a new field needs a default. Every request may be repeated.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ import msgspec
 
 from transactions.records import Handle, Participant, Transaction
 
-ALL = 1 << 31  # transactions: older brokers ask for all
+ALL = 1 << 31  # default number of listed transactions, for older brokers
 TransactionNumber = tuple[int, int]
 """Producer id and epoch."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """The keyed request that a transaction is opened for. ``attempt`` is drawn for each HTTP request."""
+    """The keyed request of a transaction. ``attempt`` is a random number of each HTTP request."""
 
     digest: bytes
     fingerprint: bytes
     attempt: int
-    client: str = ""  # its address
+    client: str = ""  # address of the client
 
 
 class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
-    """A new incarnation of a producer: it fences the earlier ones and aborts their transaction.
+    """Open a transactional id for a new incarnation; this fences earlier ones and aborts their transaction.
 
-    ``new_producer_id`` is taken where the transactional id needs one; without it the reply is
-    ``NeedsProducerId``. With ``after`` it goes on behind this transaction, and is refused to an incarnation
-    that is fenced by now. With ``partitions`` or ``claim`` the transaction has begun, and its time runs; with
-    ``claim`` the reply is ``AnsweredBefore`` where an equal request is committed. With ``run_epoch`` it
-    belongs to a run of its sink, and is refused once a newer one has registered. A repetition with the name
-    of an ``incarnation`` fences nothing: the newest one gets the reply again, an earlier one is fenced.
+    ``new_producer_id`` is used if the transactional id needs one; without it the reply is
+    ``NeedsProducerId``. With ``after`` the incarnation continues after this transaction, and is refused if it
+    was fenced. With ``partitions`` or ``claim`` the transaction begins, and its time runs; with ``claim`` the
+    reply is ``AnsweredBefore`` if an equal request was committed. With ``run_epoch`` the transaction belongs
+    to a run of its sink, and is refused once a newer run has registered. A repeated request with the name of
+    an ``incarnation`` fences nothing: the newest incarnation gets its reply again, an earlier one is fenced.
     """
 
     transactional_id: str
@@ -43,12 +43,12 @@ class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
     partitions: tuple[Participant, ...] = ()
     claim: Claim | None = None
     run_epoch: int = 0
-    client: str = ""  # its address; none for ids of brokers
-    incarnation: str = ""  # random, and the same in each repetition
+    client: str = ""  # address of the client; empty for ids of brokers
+    incarnation: str = ""  # random; equal in each repetition of the request
 
 
 class Join(msgspec.Struct, tag="join", frozen=True, kw_only=True):
-    """A partition is about to take the first batch of a transaction, or a group its first offsets."""
+    """Add partitions and groups to a transaction, before their first batches and offsets."""
 
     transaction: Handle
     partitions: tuple[Participant, ...] = ()
@@ -61,7 +61,7 @@ class Join(msgspec.Struct, tag="join", frozen=True, kw_only=True):
 
 
 class End(msgspec.Struct, tag="end", frozen=True, kw_only=True):
-    """Commit or abort. The reply has the true outcome, which an earlier end may have decided.
+    """Commit or abort a transaction. The reply has the outcome, which an earlier end may have decided.
 
     The commit of a keyed request has its ``answer``, which is stored with the decision.
     """
@@ -77,7 +77,10 @@ class End(msgspec.Struct, tag="end", frozen=True, kw_only=True):
 
 
 class Prepare(msgspec.Struct, tag="prepare", frozen=True, kw_only=True):
-    """Take no more batches, and wait for the decision about the batch of its sink, for so long at most."""
+    """Prepare a transaction: it accepts no further batches, and waits for the decision of its sink.
+
+    It is aborted after ``prepared_ms_max``.
+    """
 
     transaction: Handle
     prepared_ms_max: int
@@ -89,10 +92,10 @@ class Prepare(msgspec.Struct, tag="prepare", frozen=True, kw_only=True):
 
 
 class BeginRun(msgspec.Struct, tag="begin-run", frozen=True, kw_only=True):
-    """Register a run of a sink's owner, which is about to write the batch ``sequence``.
+    """Register a run of a sink's owner before it writes the batch ``sequence``.
 
-    It fences the runs before, and aborts what they have open. ``is_takeover`` allows another owner, and a
-    gap. The reply is ``RunBegun``.
+    The run fences earlier runs, and aborts their open transactions. ``is_takeover`` allows another owner, and
+    a gap of sequences. The reply is ``RunBegun``.
     """
 
     key: str
@@ -100,7 +103,7 @@ class BeginRun(msgspec.Struct, tag="begin-run", frozen=True, kw_only=True):
     run: str
     sequence: int
     is_takeover: bool = False
-    client: str = ""  # its address
+    client: str = ""  # address of the client
 
     @property
     def transactional_id(self) -> str:
@@ -111,7 +114,8 @@ class BeginRun(msgspec.Struct, tag="begin-run", frozen=True, kw_only=True):
 class CommitBatch(msgspec.Struct, tag="commit-batch", frozen=True, kw_only=True):
     """Commit prepared transactions, all or none, and at most once for each sequence of the sink.
 
-    With a ``run`` and its epoch the sequences have no gap, and all else that the sink has open is aborted.
+    With a ``run`` and its epoch, sequences must have no gap, and other open transactions of the sink are
+    aborted.
     """
 
     key: str
@@ -119,7 +123,7 @@ class CommitBatch(msgspec.Struct, tag="commit-batch", frozen=True, kw_only=True)
     handles: tuple[Handle, ...]
     run: str = ""
     run_epoch: int = 0
-    client: str = ""  # its address
+    client: str = ""  # address of the client
 
     @property
     def transactional_id(self) -> str:
@@ -128,7 +132,7 @@ class CommitBatch(msgspec.Struct, tag="commit-batch", frozen=True, kw_only=True)
 
 
 class AbortBatch(msgspec.Struct, tag="abort-batch", frozen=True, kw_only=True):
-    """Abort prepared transactions, all or none; with ``run_epoch`` all that this run has open, too."""
+    """Abort prepared transactions, all or none; with ``run_epoch`` also all open ones of this run."""
 
     key: str
     handles: tuple[Handle, ...]
@@ -141,9 +145,9 @@ class AbortBatch(msgspec.Struct, tag="abort-batch", frozen=True, kw_only=True):
 
 
 class AbortOpen(msgspec.Struct, tag="abort-open", frozen=True, kw_only=True):
-    """An operator's abort of whatever is open, prepared transactions too.
+    """Abort the open or prepared transaction of an id, for an operator.
 
-    ``transaction`` is the one that was the newest when the operator asked: a later one is left alone.
+    With ``transaction`` (the newest when the operator asked) a later transaction is not aborted.
     """
 
     transactional_id: str
@@ -151,7 +155,7 @@ class AbortOpen(msgspec.Struct, tag="abort-open", frozen=True, kw_only=True):
 
 
 class ReadAnswer(msgspec.Struct, tag="read-answer", frozen=True, kw_only=True):
-    """``AnsweredBefore`` where an equal request is committed, else ``Done``; refused as ``Open`` is."""
+    """Read the answer of an equal committed request: ``AnsweredBefore``, or ``Done`` without one."""
 
     transactional_id: str  # selects the coordinator
     claim: Claim
@@ -164,9 +168,9 @@ class ReadTransaction(msgspec.Struct, tag="read", frozen=True, kw_only=True):
 
 
 class ListTransactions(msgspec.Struct, tag="list", frozen=True, kw_only=True):
-    """List the newest transactions of one coordinator, or only transactions that hold back readers.
+    """List the newest transactions of one coordinator, or only the open ones.
 
-    Up to ``count_max`` behind an id, in the order of the ids.
+    Lists up to ``count_max`` transactions after an id, sorted by id.
     """
 
     open_only: bool
@@ -198,14 +202,14 @@ READS: Final = (ReadAnswer, ReadTransaction, ListTransactions, ReadOutcomes)
 
 
 class Opened(msgspec.Struct, tag="opened", frozen=True, kw_only=True):
-    """The first transaction of a new incarnation."""
+    """Producer id and epoch of the first transaction of a new incarnation."""
 
     producer_id: int
     epoch: int
 
 
 class AnsweredBefore(msgspec.Struct, tag="answered-before", frozen=True, kw_only=True):
-    """An equal request is committed, and this was its answer. Nothing was opened."""
+    """The answer of an equal committed request. No transaction was opened."""
 
     answer: bytes
 
@@ -219,9 +223,9 @@ class Done(msgspec.Struct, tag="done", frozen=True):
 
 
 class Ended(msgspec.Struct, tag="ended", frozen=True, kw_only=True):
-    """The transaction has ended, and all its partitions show it.
+    """The outcome of an ended transaction, which all its partitions show.
 
-    ``next_epoch`` is that of the next transaction of the same producer id, or -1 where it must open again.
+    ``next_epoch`` is the epoch of the producer id's next transaction; -1 if the producer must open again.
     """
 
     is_committed: bool
@@ -229,7 +233,7 @@ class Ended(msgspec.Struct, tag="ended", frozen=True, kw_only=True):
 
 
 class RunBegun(msgspec.Struct, tag="run-begun", frozen=True, kw_only=True):
-    """The epoch of a run. If its batch is committed it has nothing to write, and may have no epoch: 0."""
+    """The epoch of a run. If its batch is committed, the run has no batch to write, and may have epoch 0."""
 
     epoch: int
     is_committed: bool
@@ -242,14 +246,14 @@ class Described(msgspec.Struct, tag="described", frozen=True, kw_only=True):
 
 
 class Listed(msgspec.Struct, tag="listed", frozen=True, kw_only=True):
-    """By transactional id."""
+    """Transactions by transactional id."""
 
     transactions: dict[str, Transaction]
-    has_more: bool = False  # behind the last one: see ``transactions.listing``
+    has_more: bool = False  # whether there are later ones (``transactions.listing``)
 
 
 class Known(msgspec.Struct, tag="known", frozen=True, kw_only=True):
-    """Open and committed transactions; all other transactions are aborted, forgotten, or elsewhere."""
+    """Open and committed transactions; others are aborted, forgotten, or known to other coordinators."""
 
     open: tuple[TransactionNumber, ...]
     committed: tuple[TransactionNumber, ...]

@@ -1,7 +1,7 @@
-"""Whether there is room for another transactional id or sink, more partitions, or another keyed request.
+"""Checks the room for another transactional id or sink, more partitions, or another keyed request.
 
-Decides: who is refused, until when, and what is said. Leaves to others: what rows take (``state``,
-``kept_requests``), and forgetting what is old (``decisions``).
+Decides: which clients are refused, their retry times and errors. Leaves to others: the memory of rows
+(``state``, ``kept_requests``), and deleting old rows (``decisions``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from transactions.state import PARTITION_BYTES, TransactionsState
 
 STATE_BYTES_MAX: Final = 32 << 20  # of one partition, without keyed requests
 KEYS_BYTES_MAX: Final = 56 << 20  # of one partition
-KEYS_SHARE: Final = 2  # the clients of a service come from one address: half of all
-LOOK_MS: Final = 1_000  # keys that expire are looked for so often, while there is no room
+KEYS_SHARE: Final = 2  # one address may use half, as the clients of a service may share it
+LOOK_MS: Final = 1_000  # interval of the search for expired keys while there is no room
 _WHAT: Final = "bytes of transactional ids and sinks"
 _NEW: Final = Transaction(producer_id=0, epoch=0, state=State.EMPTY)
 
@@ -56,7 +56,7 @@ class Room:
             "use fewer keys, shorten transactions.key_retention_ms, or raise transactions.keys_bytes_max",
             share=KEYS_SHARE,
         )
-        # Of clients without room, and of all for "".
+        # Times at which there may be room again, by client; "" for all clients.
         self._name_due_ms: dict[str, int] = {}
         self._key_due_ms: dict[str, int] = {}
 
@@ -78,9 +78,9 @@ class Room:
         retry_after_ms: int,
         ending: Iterable[tuple[str, Transaction]] = (),
     ) -> None:
-        """Raise ``QuotaExceeded`` or ``Overloaded`` if an open transaction, or a sink, may not grow so much.
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if there is no room for the growth of a row.
 
-        What it has more may take the place of the partitions and groups of transactions that are ``ending``.
+        The growth may use the room of partitions and groups of transactions that are ``ending``.
         """
         more = self._state.growth(name, before, after)
         if more > 0:
@@ -98,7 +98,7 @@ class Room:
         self._keys.check(self._state.keys, "client", client, KEY_BYTES, retry_after_ms)
 
     def key_due(self, client: str, wall_ms: int) -> int:
-        """When the oldest key expires that keeps a client from another one, and a second at least."""
+        """The time at which the oldest blocking key of a client expires; at least ``LOOK_MS`` from now."""
         whose = "" if self._keys.is_in_share(self._state.keys, client, KEY_BYTES) else client
         if whose not in self._key_due_ms:
             oldest_ms = keyed_requests.oldest_ms(self._state, whose)
@@ -107,14 +107,12 @@ class Room:
         return self._key_due_ms[whose]
 
     def expired(self) -> None:
-        """Look for the oldest rows again: old ones were forgotten."""
+        """Forget the known times: old rows were deleted."""
         self._key_due_ms.clear()
         self._name_due_ms.clear()
 
     def _bytes_of_open(self, client: str) -> int:
-        """The bytes that the ends of open transactions free at least, which may come at any time: of one
-        client, or of all for "".
-        """
+        """The minimum bytes that the ends of a client's open transactions free; "" for all clients."""
         parts = self._state.open_parts
         return PARTITION_BYTES * (parts.of(client) if client else parts.total)
 

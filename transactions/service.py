@@ -1,7 +1,7 @@
-"""Any transaction from any broker: its coordinator here, or one hop to the broker that coordinates it.
+"""Access to any transaction from any broker: calls the local coordinator, or the broker that coordinates it.
 
-Decides: which partition of ``__transactions`` has a transactional id, when the topic is created, and when a
-new producer id is allocated. Leaves to others: the replies (``coordinator``), finding the coordinator
+Decides: the partition of ``__transactions`` of a transactional id, when the topic is created, and when a new
+producer id is allocated. Leaves to others: the replies (``coordinator``), finding the coordinator
 (``raftlog.hosting.coordinator_service``).
 """
 
@@ -40,11 +40,11 @@ from transactions.requests import (
 ASK: Final = Service("transactions.ask", CallClass.GROUPS)
 
 NewProducerId = Callable[[int], Awaitable[int]]
-"""Allocates a producer id within so many milliseconds."""
+"""Allocates a producer id within a time in milliseconds."""
 
 
 class TransactionService:
-    """All transactions, as one broker reaches them. It offers its own coordinators to the other brokers."""
+    """One broker's access to all transactions; it also offers its own coordinators to other brokers."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class TransactionService:
     async def list_some(
         self, after: str = "", count_max: int = ALL, *, open_only: bool, timeout_ms: int
     ) -> Page:
-        """The newest transaction of the transactional ids behind one, or only the open ones, ordered by id.
+        """The newest transaction of each transactional id after ``after``, or only open ones, sorted by id.
 
-        Raises ``NoLeader`` when a coordinator does not answer.
+        Raises ``NoLeader`` if a coordinator does not answer.
         """
         request = ListTransactions(open_only=open_only, after=after, count_max=count_max)
         replies = await self._ask_all(request, timeout_ms)
@@ -94,10 +94,10 @@ class TransactionService:
         return await self._coordinators.ask_all(request, timeout_ms=timeout_ms, name="transactions")
 
     async def ask(self, request: OfOneId, *, timeout_ms: int) -> Reply:
-        """The reply of the coordinator of the request's transactional id; never ``NeedsProducerId``.
+        """Send a request to the coordinator of its transactional id; the reply is never ``NeedsProducerId``.
 
-        Raises what it refuses, ``NoLeader`` when none is found in time, ``CommitUnknown`` when its answer was
-        lost, and ``TransactionNotFound`` while there are no transactions at all.
+        Raises the coordinator's refusals, ``NoLeader`` if none is found in time, ``CommitUnknown`` if its
+        answer was lost, and ``TransactionNotFound`` (``OutcomeForgotten`` for ``End``) without the topic.
         """
         deadline = deadline_in(timeout_ms)
         reply = await self._ask(request, deadline)
@@ -112,7 +112,7 @@ class TransactionService:
         creates = isinstance(request, Open | BeginRun)
         count = await (self.partition_count if creates else self.confirmed_count)(ms_until(deadline))
         if count is None and isinstance(request, End):
-            raise OutcomeForgotten(f"transactional id {name!r} is not known, perhaps not any more")
+            raise OutcomeForgotten(f"transactional id {name!r} is unknown, or was forgotten; open it again")
         if count is None:
             raise TransactionNotFound(f"there is no transactional id {name!r}; open it first")
         return await self._coordinators.ask(

@@ -1,13 +1,12 @@
-"""Which run of which driver may write into a sink and commit its next batch.
+"""Runs of drivers: decides which run may write into a sink and commit its next batch.
 
-Decides: who owns a sink, the epoch of each run, and what a batch makes of its sink. No IO. Leaves to others:
-the transactions of the batch (``batches``).
+Decides: the owner of a sink, the epoch of each run, and the sink's row after a batch. No IO. Leaves to
+others: the transactions of the batch (``batches``).
 
-A run is one start of a driver, such as a query of Spark. It registers before it writes, and gets an epoch
-above those of all runs before. What carries a lower epoch is refused from then on, whatever arrives when: the
-opening of a transaction, its preparation, its batch. A run registers with the batch that it begins. One whose
-batch is committed has nothing to write, and fences nobody: it may be an old run that was paused, or have an
-old copy of a checkpoint.
+A run is one start of a driver, such as a Spark query. It registers before it writes, and gets an epoch above
+all earlier runs. From then on all requests with a lower epoch are refused: openings of transactions,
+preparations, batches. A run registers with its first batch. If that batch is committed, the run has no batch
+to write, and fences no other run: it may be an old run that was paused, or use an old checkpoint.
 """
 
 from __future__ import annotations
@@ -22,26 +21,27 @@ from transactions.batches import KEY_END, check_repeated
 from transactions.records import Sink
 from transactions.requests import AbortBatch, BeginRun, CommitBatch, RunBegun
 
-RETIRED_MAX: Final = 64  # runs that are remembered, so that they cannot register again
+RETIRED_MAX: Final = 64  # remembered earlier runs, which cannot register again
 
 
 def check_request(ask: CommitBatch | AbortBatch) -> None:
-    """Raise ``InvalidRequest`` for half a run, and for no transactions without a run."""
+    """Raise ``InvalidRequest`` for a run without an epoch or the reverse, or an empty batch without a run."""
     if isinstance(ask, CommitBatch) and bool(ask.run) != bool(ask.run_epoch):
         raise InvalidRequest(
-            "run_epoch: run and run_epoch belong together; give both, or neither", field="run_epoch"
+            "run_epoch: run and run_epoch belong together; send both, or neither", field="run_epoch"
         )
     if not ask.handles and not ask.run_epoch:
         raise InvalidRequest(
-            "transactions: there is none; only the batch of a run may be empty", field="transactions"
+            "transactions is empty; send at least one, as only the batch of a run may be empty",
+            field="transactions",
         )
 
 
 def registered(ask: BeginRun, before: Sink | None, wall_ms: int) -> Sink | None:
-    """The sink with this run as its newest; None where nothing changes.
+    """The sink with this run as its newest; None if the sink stays unchanged.
 
-    Raises ``ProducerFenced`` for a run that is over, ``Conflict`` for another owner, and for a batch that is
-    before the newest one or behind a gap.
+    Raises ``ProducerFenced`` for an earlier run, ``Conflict`` for another owner, and for a batch below the
+    newest batch or after a gap.
     """
     if before is None:
         return Sink(
@@ -71,18 +71,18 @@ def registered(ask: BeginRun, before: Sink | None, wall_ms: int) -> Sink | None:
 
 
 def begun(ask: BeginRun, sink: Sink) -> RunBegun:
-    """The reply to a run; one that has nothing to write may have no epoch."""
+    """Make the reply to a run; a run without a batch to write may have epoch 0."""
     epoch = sink.epoch if sink.run == ask.run else 0
     return RunBegun(epoch=epoch, is_committed=is_committed(ask, sink))
 
 
 def is_committed(ask: BeginRun, before: Sink) -> bool:
-    """Whether this owner has committed this batch, or one behind it."""
+    """Whether this owner has committed this batch, or a later one."""
     return ask.owner == _owner_of_newest(before, ask.owner) and ask.sequence <= before.sequence
 
 
 def check_epoch(transactional_id: str, run_epoch: int, sinks: Mapping[str, Sink]) -> None:
-    """Raise ``ProducerFenced`` if the transaction is of a run that is over. One without a run has no rule."""
+    """Raise ``ProducerFenced`` for a transaction of an earlier run; one without a run is allowed."""
     if not run_epoch:
         return
     key = transactional_id.partition(KEY_END)[0]
@@ -92,7 +92,7 @@ def check_epoch(transactional_id: str, run_epoch: int, sinks: Mapping[str, Sink]
 
 
 def check_driver(ask: CommitBatch, before: Sink | None) -> None:
-    """Raise ``ProducerFenced`` unless this is the newest run, or the sink has no runs."""
+    """Raise ``ProducerFenced`` unless the batch is from the newest run, or the sink has no runs."""
     if before is None or not before.owner:
         if ask.run:
             raise _unknown(ask.run, ask.key)
@@ -101,7 +101,7 @@ def check_driver(ask: CommitBatch, before: Sink | None) -> None:
 
 
 def is_new_batch(ask: CommitBatch, before: Sink | None) -> bool:
-    """Whether this batch is to be committed now. Raises ``Conflict`` for one behind a gap."""
+    """Whether this batch is new and must be committed. Raises ``Conflict`` for a batch after a gap."""
     if before is None or before.owner_before:
         return True
     if before.owner and ask.sequence > before.sequence + 1:
@@ -120,9 +120,9 @@ def after(ask: CommitBatch, before: Sink | None, wall_ms: int) -> Sink:
 
 
 def _skipped(ask: BeginRun, before: Sink) -> Sink | None:
-    """The sink without the batches that the run does not have, where it may leave them out; None if none.
+    """The sink after skipping batches that the run does not have; None if there is no gap.
 
-    A sink that had no owner until now may have left out batches without rows.
+    A sink without an owner may have skipped empty batches. Raises ``Conflict`` if skipping is not allowed.
     """
     if ask.owner != _owner_of_newest(before, ask.owner) or ask.sequence == before.sequence + 1:
         return None
@@ -156,21 +156,21 @@ def _retired(before: Sink) -> tuple[str, ...]:
 
 def _over(run: str, key: str, newest: Sink) -> ProducerFenced:
     return ProducerFenced(
-        f"run: {run} of sink {key!r} is over, the newest is {newest.run} with epoch {newest.epoch}; stop "
-        "this one",
+        f"run: {run} of sink {key!r} is fenced; the newest run is {newest.run} with epoch {newest.epoch}: "
+        "stop the fenced run",
         current_epoch=newest.epoch,
     )
 
 
 def _unknown(run: str, key: str) -> ProducerFenced:
     return ProducerFenced(
-        f"run: {run} of sink {key!r} is not registered, perhaps not any more; begin it again"
+        f"run: {run} of sink {key!r} is not registered, or has expired; begin the run again"
     )
 
 
 def _gap(ask: BeginRun | CommitBatch, before: Sink) -> Conflict:
     return Conflict(
-        f"sequence: {ask.sequence} of sink {ask.key!r} does not follow {before.sequence}; batches between "
-        "are missing. Commit them first, or take the sink over without them",
+        f"sequence: {ask.sequence} of sink {ask.key!r} does not follow {before.sequence}; first commit the "
+        "batches between, or take the sink over without them",
         expected_sequence=before.sequence + 1,
     )

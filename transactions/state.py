@@ -1,4 +1,4 @@
-"""The state of all transactions of one partition of ``__transactions``: what its records add up to."""
+"""The state of all transactions of one partition of ``__transactions``, derived from its records."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from transactions.records import (
     Value,
 )
 
-ROW_BYTES: Final = 1_200  # about the memory of a transactional id or a sink on its leader
-PARTITION_BYTES: Final = 24  # of a partition in it, besides the name of its topic in the row
+ROW_BYTES: Final = 1_200  # approximate memory of a transactional id or a sink on its leader
+PARTITION_BYTES: Final = 24  # of a partition in such a row, without the name of its topic
 NAME_BYTES: Final = (
-    350  # of a group in it, or of a transaction or a run of a sink, besides three times its name
+    350  # of a group in such a row, or a transaction or run of a sink, without three times its name
 )
-PAIRS_MAX: Final = 20_000  # partitions that are there once for all transactions
+PAIRS_MAX: Final = 20_000  # partitions whose pairs all transactions share
 
 
 class TransactionsState(KeyedState[Key, Value]):
     """The newest transaction of each transactional id, the newest batch of each sink, and keyed requests.
 
-    By client: ``used`` counts the bytes of ids and sinks, ``keys`` those of keyed requests, ``open_parts``
-    the partitions in open transactions. ``idle`` and ``sinks`` begin with the one that changed longest ago,
-    as far as the clocks of the leaders agree.
+    By client: ``used`` counts the bytes of ids and sinks, ``keys`` the bytes of keyed requests,
+    ``open_parts`` the partitions in open transactions. ``idle`` and ``sinks`` are ordered by their changes,
+    oldest first, as far as the clocks of the leaders agree.
     """
 
     def __init__(self) -> None:
@@ -51,20 +51,22 @@ class TransactionsState(KeyedState[Key, Value]):
         self.clear()
 
     def clear(self) -> None:
-        """No transactions."""
+        """Remove all transactions, sinks and requests."""
         self.transactions: dict[str, Transaction] = {}
-        self.names, self.open_names = Names(), Names()  # of all, and of those that are not complete
-        self.open: dict[str, Transaction] = {}  # those of them that are not complete
-        self.idle: dict[str, Transaction] = {}  # the others
-        self.began: list[tuple[int, str]] = []  # when each open one began, in order
-        self.producers: dict[int, str] = {}  # the id whose newest transaction, or the last, a producer has
+        self.names, self.open_names = Names(), Names()  # of all transactions, and of the open ones
+        self.open: dict[str, Transaction] = {}  # transactions that are not complete or empty
+        self.idle: dict[str, Transaction] = {}  # complete or empty transactions
+        self.began: list[tuple[int, str]] = []  # beginnings of open transactions, sorted
+        self.producers: dict[
+            int, str
+        ] = {}  # transactional id by producer id of its newest or last transaction
         self.sinks: dict[str, Sink] = {}
         self.requests = KeptRequests()
         self.used, self.keys, self.open_parts = Usage(), Usage(), Usage()
-        self.open_states = Usage()  # how many are open, by state
+        self.open_states = Usage()  # number of open transactions by state
 
     def restore(self, snapshot: bytes) -> None:
-        """Restore a snapshot, and sort its rows by time instead of key; see ``KeyedState.restore``."""
+        """Restore a snapshot, as ``KeyedState.restore`` says, and sort its rows by time instead of key."""
         super().restore(snapshot)
         self.idle = dict(sorted(self.idle.items(), key=_changed_ms))
         self.sinks = dict(sorted(self.sinks.items(), key=_changed_ms))
@@ -98,32 +100,32 @@ class TransactionsState(KeyedState[Key, Value]):
                         self.keys.add(request.client, sign * size_of(request))
 
     def rows_of(self, key: Key) -> SnapshotRows | None:
-        """The snapshot rows of a key; requests have separate rows, see ``KeyedState.rows_of``."""
+        """The snapshot rows of a key (``KeyedState.rows_of``); requests have separate rows."""
         return self.requests.rows if isinstance(key, RequestKey) else super().rows_of(key)
 
     def kept_apart(self) -> tuple[SnapshotRows, ...]:
-        """The snapshot rows of keyed requests; see ``KeyedState.kept_apart``."""
+        """The snapshot rows of keyed requests (``KeyedState.kept_apart``)."""
         return (self.requests.rows,)
 
     def unused_since(self, client: str) -> int | None:
-        """When the idle id or the sink was used that is unused for longest: of all, or of one client."""
+        """The last use of the longest unused id or sink: of all clients ("") or of one; None without one."""
         firsts: list[Transaction | Sink] = []
         for rows in (self.idle.values(), self.sinks.values()):
             firsts += islice((each for each in rows if client in ("", each.client)), 1)
         return min((first.changed_ms for first in firsts), default=None)
 
     def of_producer(self, producer_id: int) -> Transaction | None:
-        """The id whose newest transaction, or the last one, is of this producer. No two ids share one."""
+        """The row of the id whose newest or last transaction has this producer id; None without one."""
         name = self.producers.get(producer_id)
         return None if name is None else self.transactions[name]
 
     @property
     def oldest_began_ms(self) -> int | None:
-        """When the first of the open transactions began; None without one."""
+        """The beginning of the oldest open transaction in milliseconds; None without one."""
         return self.began[0][0] if self.began else None
 
     def growth(self, name: str, before: Value | None, after: Value | None) -> int:
-        """The growth of the state by another value of an id or a sink, in bytes."""
+        """The growth of the state by a new value of an id or a sink, in bytes."""
         return _size_of(name, after) - _size_of(name, before)
 
     def _take_transaction(self, name: str, after: Transaction | None) -> None:
@@ -143,7 +145,7 @@ class TransactionsState(KeyedState[Key, Value]):
             self._index(name, after, is_there=True)
 
     def _index(self, name: str, row: Transaction, *, is_there: bool) -> None:
-        """Count a row that comes, or goes, where it is looked for."""
+        """Add a row to the indexes, or remove it."""
         for producer_id in (row.producer_id, row.producer_id if row.last is None else row.last.producer_id):
             if is_there:
                 self.producers[producer_id] = name
@@ -171,7 +173,7 @@ def _changed_ms(row: tuple[str, Transaction | Sink]) -> int:
 
 
 def _size_of(name: str, value: Value | None) -> int:
-    """About the memory of a row."""
+    """Approximate memory of a row in bytes."""
     match value:
         case Transaction(partitions=partitions, groups=groups):
             topics = sum(len(topic) for topic, _ in partitions)
@@ -188,7 +190,7 @@ def _size_of_names(names: Collection[str]) -> int:
 
 
 def _shared(value: Transaction) -> Transaction:
-    """The transaction with the pairs of others: tasks of a sink write to the same partitions."""
+    """The transaction with shared pairs of partitions, since tasks of a sink write to equal partitions."""
     if not value.partitions:
         return value
     return msgspec.structs.replace(value, partitions=tuple(map(_pair, value.partitions)))

@@ -1,6 +1,6 @@
-"""Counters of one coordinator for its metrics. Nothing is decided here.
+"""Counters of one transaction coordinator for its metrics.
 
-Counted is what the coordinator has decided; after an append that has failed, some of it may count twice.
+Decisions of the coordinator count; after a failed append some may count twice.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 
 class AbortReason(enum.StrEnum):
-    """Why a transaction was aborted."""
+    """Reason of an abort."""
 
-    PRODUCER = "producer"  # its own request, or that of its sink
+    PRODUCER = "producer"  # requested by its producer, or by its sink
     TIMEOUT = "timeout"
     FENCED = "fenced"  # by a new incarnation
     OPERATOR = "operator"
@@ -25,11 +25,11 @@ class Tally:
 
     committed: int = 0
     aborted: Counter[AbortReason] = field(default_factory=Counter)
-    markers_unwritten: int = 0  # that this coordinator is sending
+    markers_unwritten: int = 0  # markers that this coordinator is sending
     marker_retries: int = 0
 
     def decided(self, count: int, abort: AbortReason | None) -> None:
-        """So many transactions are committed, or aborted."""
+        """Count committed (``abort`` None) or aborted transactions."""
         if abort is None:
             self.committed += count
         else:

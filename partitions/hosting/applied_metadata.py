@@ -1,10 +1,10 @@
-"""The newest metadata that this broker has acted on, as its disk remembers it.
+"""Stores on disk the version of the newest metadata that this broker has applied.
 
-Decides: by which metadata folders may be given up: by none that is of another bootstrap, and by none that is
-older than what has been acted on. Leaves to others: which folders (``replica_manager``).
+Decides: which metadata may delete folders: neither metadata of another bootstrap, nor metadata older than the
+applied version. Leaves to others: the choice of folders (``replica_manager``).
 
 ``<data>/applied_metadata`` holds bootstrap id and version, and whether confirmed metadata was ever older:
-then a part of the metadata has been lost, and later versions of it prove nothing. It is kept twice
+then a part of the metadata has been lost, and later versions prove nothing. The file has two copies
 (``raftlog.storage.twin_file``).
 """
 
@@ -23,7 +23,7 @@ APPLIED_FILE: Final = "applied_metadata"
 
 
 class Applied(msgspec.Struct, frozen=True, array_like=True):
-    """The content of the file."""
+    """Content of the file ``applied_metadata``."""
 
     bootstrap_id: str
     version: int
@@ -31,17 +31,17 @@ class Applied(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AppliedMetadata:
-    """One disk's. Waits for the disk."""
+    """The applied metadata of one disk. Waits for the disk."""
 
     def __init__(self, filesystem: Filesystem, data_directory: str) -> None:
         self._filesystem = filesystem
         self._data_directory = data_directory
-        self._known: Applied | None = None  # as on the disk
+        self._known: Applied | None = None  # content of the file, once read
 
     def objection(self, image: MetadataImage) -> str:
-        """Why no folder may be given up by this image, which is confirmed; empty when it may.
+        """The reason why this confirmed image may not delete folders; empty if it may.
 
-        It is remembered then. On a full disk an older version may stay remembered. Raises ``OSError``.
+        If it may, its version is stored; on a full disk an older version may stay. Raises ``OSError``.
         """
         now = Applied(image.bootstrap_id, image.version)
         try:
@@ -49,13 +49,15 @@ class AppliedMetadata:
                 self._filesystem, self._data_directory, APPLIED_FILE, Applied
             )
         except LogCorrupt as error:
-            return f"which cluster its folders belong to is unknown: {error}"
+            return f"the cluster of its folders is unknown: {error}"
         if known is not None and known.bootstrap_id != now.bootstrap_id:
             return "its folders belong to other metadata"
         if known is not None and (known.was_lost or now.version < known.version):
             if not known.was_lost:
                 self._keep(Applied(known.bootstrap_id, known.version, was_lost=True))
-            return f"metadata was acted on up to version {known.version}, and was older when confirmed later"
+            return (
+                f"metadata up to version {known.version} was applied, but confirmed metadata was older later"
+            )
         if known != now:
             try:
                 self._keep(now)

@@ -1,8 +1,9 @@
-"""May a replica be deleted? The broker that holds it asks, the leader of its partition answers.
+"""Permits to delete replicas: the broker of a replica asks, and the leader of the partition answers.
 
-Decides: what makes it safe. A leader, confirmed by a quorum and with metadata at least as new as the
-asker's, says yes when the newest membership in its log is committed and names the asker nowhere, and
-the metadata does not want it back. A replica that is added there again begins empty, and rejoins.
+Decides: when a deletion is safe. The leader must be confirmed by a quorum and have metadata at least as new
+as the asker's. It permits the deletion if the newest membership in its log is committed and does not contain
+the asker, and the metadata places no replica there. If a replica is added there again, it begins empty and
+rejoins.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ASK_TIMEOUT_MS: Final = 2000
 
 
 class DeletePermits:
-    """One broker's requests for delete permits, and its answers to others."""
+    """One broker's requests for delete permits, and its answers to other brokers."""
 
     def __init__(
         self,
@@ -42,14 +43,14 @@ class DeletePermits:
     async def ask(
         self, target: TopicPartition, partition: PartitionInfo, *, is_added_again: bool = False
     ) -> bool:
-        """Whether the leader permits it. No answer is a no, for now."""
+        """Ask the leader for a permit; False if no leader answers."""
         head = encode_body(rpc.MayDelete((target, partition.group_id), partition.version, is_added_again))
         for node in sorted(partition.possible_replicas):
             try:
                 body, _ = await self._calls.call(node, rpc.MAY_DELETE, head, timeout_ms=ASK_TIMEOUT_MS)
                 answer = decode_body(body, rpc.DeleteAnswer)
             except RaftlogError:
-                continue  # it does not lead, or does not know yet
+                continue  # the broker does not lead, or cannot confirm it yet
             return answer.is_permitted
         return False
 
@@ -60,7 +61,7 @@ class DeletePermits:
         return rpc.DeleteAnswer(may_go)
 
     async def _led(self, target: TopicPartition, group_id: GroupId) -> RaftGroup[None]:
-        """The group, which this broker leads as a quorum says."""
+        """The group, after a quorum has confirmed that this broker leads it. Raises ``NotLeader``."""
         replica = self._replicas.get(key_of(target))
         if replica is None or replica.group.group_id != group_id:
             raise NotLeader(f"this broker holds no replica of {target}", leader=None)

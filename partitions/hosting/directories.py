@@ -1,12 +1,12 @@
-"""Where a broker's replicas lie on its disk, and which folders may go.
+"""Folders of a broker's replicas on its disk.
 
-Decides: names of folders, what marks a recovered partition's folder, and which folders belong to topics
-that are no more. Leaves to others: when a replica may be deleted (``replica_manager``), what is in a folder
+Decides: the names of folders, the mark in a recovered partition's folder, and which folders belong to deleted
+topics. Leaves to others: when a replica may be deleted (``replica_manager``), the content of a folder
 (``raftlog.storage``).
 
-``<data>/<topic>-<topic id>/Partition-<n>/`` is one replica. The file ``recovery`` in it holds the log number
-(``PartitionInfo.log_number``): how many logs of ``n`` unsafe recoveries and removals have ended; without one
-it is 0. It and ``disk_id`` are kept twice (``raftlog.storage.twin_file``).
+``<data>/<topic>-<topic id>/Partition-<n>/`` is one replica. Its file ``recovery`` holds the log number
+(``PartitionInfo.log_number``): how many logs of partition ``n`` have ended by unsafe recoveries and removals;
+without the file it is 0. ``recovery`` and ``disk_id`` have two copies each (``raftlog.storage.twin_file``).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from raftlog.types import TopicId
 _log = logging.getLogger("raftlog.partitions")
 
 RECOVERY_FILE: Final = "recovery"
-FOLDER_NAME_MAX: Final = 255  # bytes, on every usual filesystem
+FOLDER_NAME_MAX: Final = 255  # bytes; the limit of usual filesystems
 
 _FOLDER: Final = re.compile(r"[A-Za-z0-9._-]+-([0-9a-f]{32})")
 _PARTITION: Final = re.compile(r"Partition-([0-9]{1,5})")
 
 
 class Folders:
-    """The folders of one broker. What waits for the disk is awaited."""
+    """The folders of one broker. Coroutines run disk accesses in a thread."""
 
     def __init__(
         self, filesystem: Filesystem, data_directory: str, run_blocking: RunBlocking, trash: Trash
@@ -43,8 +43,8 @@ class Folders:
         self._run_blocking = run_blocking
         self._trash = trash
         self._applied = AppliedMetadata(filesystem, data_directory)
-        self._objection: str | None = None  # of the newest confirmed metadata
-        self.is_swept = False  # nothing lies here that metadata of this start does not know
+        self._objection: str | None = None  # why the newest confirmed metadata may not delete folders
+        self.is_swept = False  # whether all folders of unknown topics and partitions have been removed
 
     def of_topic(self, topic: TopicInfo) -> str:
         """The directory of a topic's partitions."""
@@ -65,11 +65,11 @@ class Folders:
         return [int(match[1]) for match in found if match is not None]
 
     def recovery_of(self, directory: str) -> int:
-        """The log number of the log there. Waits for the disk."""
+        """The log number of the log in ``directory``. Waits for the disk."""
         return twin_file.load(self._filesystem, *self._mark_of(directory), int) or 0
 
     def mark(self, directory: str, recovery: int) -> None:
-        """Note the log number of the log there. Waits for the disk."""
+        """Store the log number of the log in ``directory``. Waits for the disk."""
         if recovery:
             self._filesystem.make_directories(directory)
             twin_file.keep(self._filesystem, *self._mark_of(directory), recovery)
@@ -78,40 +78,40 @@ class Folders:
         return self._data_directory, f"{directory.removeprefix(self._data_directory + '/')}/{RECOVERY_FILE}"
 
     async def give_up(self, folder: str, why: str) -> bool:
-        """Move a topic's folder, or a replica's, to the trash; whether metadata and disk let it.
+        """Move a topic's or a replica's folder to the trash; return whether metadata and disk allowed it.
 
-        A deleted topic's folder that did not go is left to a later sweep.
+        If not, a later sweep moves the folder of a deleted topic.
         """
         try:
             if self.may_give_up:
                 await self._run_blocking(lambda: self.put_away(folder, why))
                 return True
         except OSError as error:
-            _log.error("%s could not be moved to the trash, it is tried again later: %s", folder, error)
+            _log.error("cannot move %s to the trash, will try again: %s", folder, error)
         self.is_swept = False
         return False
 
     def put_away(self, folder: str, why: str) -> None:
-        """Move a folder to the trash, as no other method does; waits for the disk. Raises ``OSError``."""
+        """Move a folder to the trash. Waits for the disk. Raises ``OSError``."""
         self._trash.put(folder, why)
 
     @property
     def may_give_up(self) -> bool:
-        """Whether the newest metadata that was noted here may give up folders."""
+        """Whether the newest noted metadata may delete folders."""
         return self._objection == ""
 
     async def note(self, image: MetadataImage) -> None:
-        """Record confirmed metadata that this broker acts on from now on."""
+        """Store the version of confirmed metadata before this broker applies it."""
         try:
             objection = await self._run_blocking(lambda: self._applied.objection(image))
         except OSError as error:
-            objection = f"the metadata acted on cannot be remembered: {error}"
+            objection = f"cannot store the version of the applied metadata: {error}"
         if objection and objection != self._objection:
-            _log.error("no folder in %s is given up, none is removed: %s", self._data_directory, objection)
+            _log.error("this broker deletes no folder in %s: %s", self._data_directory, objection)
         self._objection = objection
 
     async def sweep(self, image: MetadataImage) -> None:
-        """Give up the folders of all topics and partitions that metadata noted here does not know."""
+        """Move the folders of all topics and partitions that are not in ``image`` to the trash."""
         known = {topic.topic_id for topic in image.topics.values()}
         names = await self._run_blocking(lambda: self._filesystem.list_directory(self._data_directory))
         found = ((_FOLDER.fullmatch(name), name) for name in names)
@@ -126,6 +126,6 @@ class Folders:
 
 
 def folder_name(topic: TopicInfo) -> str:
-    """The topic's name, as much of it as a folder may have, and its id."""
+    """The folder name of a topic: its name, shortened if too long, and its id."""
     id_part = f"-{topic.topic_id}"
     return topic.name[: FOLDER_NAME_MAX - len(id_part)] + id_part

@@ -1,13 +1,12 @@
-"""Whether this broker's metadata log begins with its cluster, or begins again.
+"""Decides whether a broker with an empty metadata log is at its cluster's first start, or must rejoin.
 
-An empty metadata log may be that of a cluster's first start, or of a broker that has lost its files. In the
-second case its votes and acknowledgements are lost, too, and it must not elect anybody before it has rejoined
-(``HardState.is_rejoining``). So a broker without a metadata log asks all others first. One that knows of the
-cluster settles it; only when each of them says that it does not, this is the first start. A broker that has
+The log is empty at the first start of a cluster, or after a broker has lost its files. In the second case its
+votes and acknowledgements are lost, too, and it must not vote before it has rejoined
+(``HardState.is_rejoining``). So a broker without a metadata log first asks all other brokers. If one of them
+knows the cluster, the broker rejoins; only if all of them do not, this is the first start. A broker that has
 joined a cluster never has a first start.
 
-Decides: that. Leaves to others: opening the log (``hosted_metadata``), and how a replica rejoins
-(``core``).
+Leaves to others: opening the log (``hosted_metadata``), and rejoining (``core``).
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ class FirstStart:
     ) -> None:
         """``directory`` holds the metadata log; ``peers`` are all other brokers of the configuration.
 
-        With ``has_joined`` the cluster existed before this broker. ``listens_s``: how long it listens for
-        brokers that were let in later, before it begins a cluster.
+        With ``has_joined`` the cluster existed before this broker. ``listens_s``: time in seconds to listen
+        for brokers that joined later, before this broker begins a cluster.
         """
         self._host = host
         self._peers = peers
@@ -64,21 +63,23 @@ class FirstStart:
         self._run_blocking = run_blocking
         self._has_joined = has_joined
         self._listens_s = listens_s
-        self.trouble = ""  # whose answer is lacking before a metadata log begins here
+        self.trouble = ""  # a sentence that names the brokers whose answers are missing
 
     def offer(self) -> None:
         """Register the handler that tells peers whether this broker knows the cluster."""
         self._host.calls.serve(SERVICE, self._serve)
 
     async def is_over(self) -> bool:
-        """Whether a metadata log that is created here begins again. One that is there is not asked about.
+        """Whether this broker must rejoin with a new metadata log. False if its log exists.
 
-        Returns once a broker has said that it knows the cluster, or all have said that they do not.
+        Returns once one broker has answered that it knows the cluster, or all have answered that they do not.
         """
         if await self._run_blocking(lambda: has_lived(self._filesystem, self._directory)):
             return False
         if self._registry.has_held(METADATA_GROUP):
-            _log.warning("%s is gone: this broker rejoins the metadata group", self._directory)
+            _log.warning(
+                "%s does not exist any more: this broker rejoins the metadata group", self._directory
+            )
             return True
         if self._has_joined:
             return True
@@ -93,7 +94,7 @@ class FirstStart:
         while unheard or self._host.clock.monotonic() - began < self._listens_s:
             answers = await asyncio.gather(*(self._ask(peer) for peer in sorted(unheard)))
             if any(answers) or self._hears_an_admitted_broker():
-                _log.warning("%s is empty and there is a cluster: this broker rejoins it", self._directory)
+                _log.warning("%s is empty, but the cluster exists: this broker rejoins", self._directory)
                 return True
             unheard -= {
                 peer for peer, answer in zip(sorted(unheard), answers, strict=True) if answer is not None
@@ -106,7 +107,7 @@ class FirstStart:
         return self._hears_an_admitted_broker()
 
     def _hears_an_admitted_broker(self) -> bool:
-        """Only a cluster lets brokers join that are not in the configuration."""
+        """Whether a broker outside the configuration is heard: only an existing cluster admits brokers."""
         return not self._host.reachable_peers <= {*self._peers}
 
     async def _ask(self, peer: NodeId) -> bool | None:
@@ -127,7 +128,7 @@ class FirstStart:
         return encode_body(knows), ()
 
     def _knows_by_files(self) -> bool:
-        """Whether there was an election that this broker heard of, or there may have been one."""
+        """Whether the files show an election, or do not exclude one."""
         if not has_lived(self._filesystem, self._directory):
             return self._registry.has_held(METADATA_GROUP)
         newest = newest_slot(found_slots(self._filesystem, self._directory))
@@ -136,6 +137,6 @@ class FirstStart:
 
 def _waits_for(unheard: Iterable[NodeId]) -> str:
     return (
-        f"there is no metadata log here: waiting for brokers {sorted(unheard)} to say whether there is a "
-        "cluster; start them"
+        f"this broker has no metadata log: waiting for brokers {sorted(unheard)} to answer whether the "
+        "cluster exists; start these brokers"
     )

@@ -1,8 +1,8 @@
 """The replica of the metadata log as a tenant of a broker's hosting.
 
-Decides: that the log is opened only when it is known whether the cluster exists (``first_start``). Leaves to
-others: taking part in the group (``metadata.service``). While the log is repaired the broker goes by the
-newest metadata that it has seen.
+Decides: that the log is opened only once it is known whether the cluster exists (``first_start``). Leaves to
+others: taking part in the group (``metadata.service``). While the log is repaired, the broker uses the newest
+metadata that it has seen.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ READ_BYTES: Final = 1 << 20
 
 
 class HostedMetadata:
-    """A ``Tenant``. ``configured`` are all other brokers of the settings; ``is_rejoining`` is asked before
-    the log is opened (``FirstStart.is_over``).
+    """``Tenant`` of the metadata log.
+
+    ``configured`` are all other brokers of the settings; ``is_rejoining`` (``FirstStart.is_over``) is called
+    before the log is opened.
     """
 
     group_id = METADATA_GROUP
@@ -47,7 +49,7 @@ class HostedMetadata:
         configured: tuple[NodeId, ...],
         stands_in_log: Callable[[MetadataImage], None],
     ) -> None:
-        """``stands_in_log`` is told what ``image_ahead`` says, whenever the log is opened."""
+        """``stands_in_log`` is called with the result of ``image_ahead`` whenever the log is opened."""
         self.directory = directory
         self._stands_in_log = stands_in_log
         self._configured = configured
@@ -58,12 +60,12 @@ class HostedMetadata:
 
     @property
     def peers(self) -> tuple[NodeId, ...]:
-        """The other voters, as the log here named them last; without a log the brokers of the settings."""
+        """The other voters in the local log's newest membership; without a log the configured brokers."""
         voters = self._controller.members.all_voters
         return tuple(sorted(voters - {self._controller.node_id})) if voters else self._configured
 
     async def open_log(self) -> SegmentedLog:
-        """Returns once the other brokers have said whether there is a cluster, where that is not known."""
+        """Open the log; without one, first wait until it is known whether the cluster exists."""
         is_rejoining = await self._is_rejoining()
         log, ahead = await self._run_blocking(lambda: self._open(is_rejoining))
         self._stands_in_log(ahead)
@@ -84,22 +86,20 @@ class HostedMetadata:
             raise
 
     def take_part(self, log: SegmentedLog) -> None:
-        """Take part in the metadata group; see ``Controller.start``."""
+        """Take part in the metadata group, as ``Controller.start`` says."""
         self._controller.start(log)
 
     async def leave(self) -> None:
-        """End the duties of the controller; see ``Controller.leave``."""
+        """End the duties of the controller, as ``Controller.leave`` says."""
         await self._controller.leave()
 
 
 def image_ahead(log: AppliedLog) -> MetadataImage:
-    """The metadata as they will be if all is committed that stands in the log here.
+    """Apply the whole local log, including its uncommitted part, and return the image.
 
-    A broker that starts knows only of a part of its log that it is committed, and may need votes to learn
-    more: of brokers whose addresses stand in the rest. So addresses count as memberships do, from the moment
-    that they stand in the log. Nothing else may be done by this image.
-
-    Waits for the disk. Raises ``LogCorrupt`` and ``OSError``.
+    A starting broker knows only a part of its log to be committed. To learn more it may need votes of brokers
+    whose addresses are in the uncommitted part. So addresses count as soon as they are in the log, as
+    memberships do. Use this image for addresses only. Waits for the disk. Raises ``LogCorrupt``, ``OSError``.
     """
     machine = MetadataMachine()
     index, state = log.load_checkpoint() or (Index(-1), b"")

@@ -1,7 +1,7 @@
 """A replica of a partition as a tenant of this broker's hosting.
 
-Decides: with which configuration and membership a replica takes part. Leaves to others: which replicas there
-are (``replica_manager``), how the log is opened (``opener``), serving (``partitions.replica``).
+Decides: the configuration and membership of a replica. Leaves to others: which replicas are hosted
+(``replica_manager``), how the log is opened (``opener``), serving (``partitions.replica``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Key = tuple[str, int]  # a topic's name and a partition
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnvironment:
-    """Parts that the replicas of one broker share. ``replicas`` has those that take part."""
+    """Parts that the replicas of one broker share. ``replicas`` has the open ones."""
 
     host: GroupHost
     opener: ReplicaOpener
@@ -43,16 +43,16 @@ class PartitionEnvironment:
     run_blocking: RunBlocking
     admission: ProducerAdmission
     replicas: dict[Key, PartitionReplica]
-    may_begin: Callable[[], bool]  # whether confirmed metadata says which replicas should be here
+    may_begin: Callable[[], bool]  # whether the hosted replicas match confirmed metadata
     elect_again: Callable[[RaftGroup[None]], None]
     derive: Derive
     join: JoinTransaction | None
-    consumed: Mapping[GroupId, Consumed]  # by the groups that topics name; those of partitions led here
-    hear: Callable[[], Awaitable[None]]  # the newest metadata, so that no replica refuses by older ones
+    consumed: Mapping[GroupId, Consumed]  # committed offsets in partitions led here, of groups topics name
+    hear: Callable[[], Awaitable[None]]  # waits for the newest metadata, before a replica refuses a request
 
 
 class HostedPartition:
-    """One replica, as the metadata describes it. It is a ``Tenant``."""
+    """``Tenant`` of one replica that the metadata places on this broker."""
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class HostedPartition:
         self.partition = partition
         self.group_id: GroupId = partition.group_id
         self.is_leaving = is_leaving  # the metadata places no replica here any more
-        self.may_be_deleted = False  # its leader permits it
-        self.is_former = False  # a leader adds it, and it has the log of a replica that was removed
-        self.may_be_emptied = False  # its leader permits it
+        self.may_be_deleted = False  # the leader permits the deletion
+        self.is_former = False  # a leader is adding it, but it has the log of a removed replica
+        self.may_be_emptied = False  # the leader permits deleting that log
         self.replica: PartitionReplica | None = None  # while it takes part
         self._environment = around
         self._log: SegmentedLog | None = None
-        self._opened: tuple[PartitionMachine, Restored] | None = None  # until it takes part
+        self._opened: tuple[PartitionMachine, Restored] | None = None  # from ``open_log`` to ``take_part``
 
     @property
     def key(self) -> Key:
@@ -81,7 +81,7 @@ class HostedPartition:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The topic and partition as a text, for messages."""
         return str(TopicPartition(*self.key))
 
     @property
@@ -91,13 +91,15 @@ class HostedPartition:
 
     @property
     def peers(self) -> tuple[NodeId, ...]:
-        """The brokers that have, or get, the other replicas."""
+        """The brokers that have, or will have, the other replicas."""
         return tuple(node for node in self.partition.all_replicas if node != self._environment.host.node_id)
 
     @property
     def retention(self) -> RetentionLimits:
-        """The topic's retention limits. The newest record stays unless the partition is sealed; so do records
-        of open transactions, and records that are not archived yet where the topic requires an archive.
+        """The topic's retention limits.
+
+        Retention keeps records of open transactions, the newest record unless the partition is sealed, and
+        records that are not archived yet if the topic requires an archive.
         """
         config = settings_of(self.topic)
         if self.replica is None:
@@ -108,7 +110,7 @@ class HostedPartition:
             return RetentionLimits(retention_ms=NO_LIMIT, retention_bytes=NO_LIMIT, log_start=log_start)
         oldest, newest = machine.transactions.oldest, machine.log_start.newest_record
         is_sealed = machine.sealed.newest.is_sealed
-        kept_from = None if is_sealed else newest  # nothing follows a seal: no record must stay for it
+        kept_from = None if is_sealed else newest  # a sealed partition may lose its last record
         if oldest is not None:
             kept_from = Index(min(newest, oldest.first_offset))
         return RetentionLimits(
@@ -148,15 +150,15 @@ class HostedPartition:
 
     @property
     def must_begin_empty(self) -> bool:
-        """Whether it must not be added with the log that it has.
+        """Whether the replica must not be added with its present log.
 
-        Tombstones behind the end of that log may be gone from the logs of the members.
+        The members may have compacted away tombstones beyond the end of that log.
         """
         has_log = self._log is not None and self._log.last_index >= 0
         return has_log and topic_config.compacts(settings_of(self.topic))
 
     def reconfigure(self, topic: TopicInfo, partition: PartitionInfo, *, is_leaving: bool) -> None:
-        """The metadata is newer. A permit to delete counts only as long as the replica is leaving."""
+        """Apply newer metadata. A delete permit stays valid only while the replica is leaving."""
         self.topic, self.partition = topic, partition
         self.is_leaving = is_leaving
         self.may_be_deleted = self.may_be_deleted and is_leaving
@@ -167,7 +169,7 @@ class HostedPartition:
             self._log.reconfigure(log_settings(topic))
 
     async def open_log(self) -> SegmentedLog:
-        """Open the log, and restore the newest state that the log keeps; see ``ReplicaOpener.open``."""
+        """Open the log, and restore its newest checkpoint. Raises as ``ReplicaOpener.open``."""
         around, topic, partition = self._environment, self.topic, self.partition
         may_begin = around.may_begin()
 
@@ -190,7 +192,7 @@ class HostedPartition:
         return log
 
     def take_part(self, log: SegmentedLog) -> None:
-        """The first replica of a new partition calls an election at once."""
+        """Open the Raft group; the preferred leader of a new partition calls an election at once."""
         assert self._opened is not None, "``open_log`` comes first"
         around, partition = self._environment, self.partition
         (machine, restored), self._opened = self._opened, None
@@ -230,7 +232,7 @@ class HostedPartition:
         replica.want_seal(seal, self.topic.writable_partitions)
 
     async def leave(self) -> None:
-        """Requests find no replica here from now on."""
+        """Stop serving: requests find no replica here from now on."""
         if self.replica is not None:
             del self._environment.replicas[self.key]
             self.replica.leave()
@@ -238,5 +240,5 @@ class HostedPartition:
 
 
 def settings_of(topic: TopicInfo) -> dict[str, int | str]:
-    """All settings; how many replicas are a majority depends on how many there are, which may change."""
+    """All settings of a topic, with ``majority`` as a word, since the number of replicas may change."""
     return {**topic_config.DEFAULTS, **topic.config}

@@ -1,9 +1,9 @@
-"""Opens the log of a partition's replica: an initial, an added one, or the survivor of an unsafe recovery.
+"""Opens the log of a partition's replica: initial, added, or the survivor of an unsafe recovery.
 
-Decides: what becomes of a directory with an earlier log of its number, from before an unsafe recovery
-or of a partition that was removed, and with which membership and offset a group begins. Leaves to others:
-when to open (``hosting.supervisor``), what this disk remembers of the group (``raftlog.hosting.opener``).
-Waits for the disk: runs away from the loop.
+Decides: whether a directory with an earlier log (from before an unsafe recovery, or of a removed partition)
+is deleted or continued, and the membership and offset with which a group begins. Leaves to others: when to
+open (``hosting.supervisor``), this disk's records about the group (``raftlog.hosting.opener``). Waits for the
+disk: call it in a thread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger("raftlog.partitions")
 
 
 class MetadataBehind(NotYet):
-    """The metadata here may be older than what was done to this directory: wait for newer."""
+    """Raised when the metadata of this broker may be too old for the directory: wait for newer metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +41,28 @@ class ReplicaOpener:
     folders: Folders
 
     def first_membership(self, partition: PartitionInfo) -> Membership:
-        """The first membership of a log that begins here; an existing log has kept its own.
+        """The membership with which a new log begins; an existing log has its own.
 
-        The group's first one while it is in force. A later one stands in the log, which will come.
+        It is the group's first membership while that is in force, else empty: the leader will send the log
+        with the later membership.
         """
         is_first = partition.membership_index < 0 and self.node_id in partition.replicas
         return Membership(frozenset(partition.replicas)) if is_first else NOBODY
 
     def open(self, topic: TopicInfo, partition: PartitionInfo, *, may_begin: bool) -> SegmentedLog:
-        """The log of a replica.
+        """Open the log of a replica.
 
-        ``may_begin``: the metadata is confirmed. Until then a replica without files may be one that was
-        deleted here with its topic, and its vote with it. Raises ``MetadataBehind``, ``LogCorrupt`` and
-        ``OSError``.
+        ``may_begin``: the metadata is confirmed. Before that a replica without files may have been deleted
+        here with its topic, together with its vote. Raises ``MetadataBehind``, ``LogCorrupt``, ``OSError``.
         """
         directory = self.folders.of_partition(topic, partition.partition)
         if not may_begin and not has_lived(self.logs.filesystem, directory):
-            raise MetadataBehind(f"{directory} begins once the metadata is confirmed to be current")
+            raise MetadataBehind(f"waiting for current metadata before {directory} is created")
         self._keep_pace(topic, partition, directory, may_give_up=may_begin)
 
         def is_only() -> bool:
             if not may_begin:
-                raise MetadataBehind(f"{directory} is an older copy: it opens once the metadata is confirmed")
+                raise MetadataBehind(f"waiting for current metadata: {directory} is an older copy")
             return len(partition.all_replicas) == 1
 
         log = self.logs.open(
@@ -74,7 +74,7 @@ class ReplicaOpener:
         )
         before_first = Index(partition.first_offset - 1)
         if log.last_index < before_first and partition.is_initial(self.node_id):
-            # All initial replicas begin alike, as after a snapshot of nothing.
+            # All initial replicas begin with equal logs, as after an empty snapshot.
             first = self.first_membership(partition)
             change = log.install_change(EntryId(Term(0), before_first), first, b"")
             carry_out(after(change, log.removal_change))
@@ -83,45 +83,45 @@ class ReplicaOpener:
     def _keep_pace(
         self, topic: TopicInfo, partition: PartitionInfo, directory: str, *, may_give_up: bool
     ) -> None:
-        """Make the folder one that has been through all recoveries of its partition.
+        """Bring the folder to the newest log number of its partition, or move it to the trash.
 
-        Each recovery makes another group, which the registry names once the survivor has opened it:
-        then only the mark is lost, or the folder. A survivor that has lost its disk has others to rejoin once
-        the group has grown. Without its mark another replica's folder may be of the time before.
+        Each recovery makes a new group, which the registry contains once the survivor has opened it: then
+        only the mark is lost, or the folder. A survivor that has lost its disk rejoins other replicas once
+        the group has grown. Any other replica's folder without the mark may be from before the recovery.
         """
         recoveries = partition.unsafe_recoveries
         done = self.folders.recovery_of(directory)
         if done > partition.log_number:
             raise MetadataBehind(
-                f"{directory} has been through recovery {done}, of which the metadata here does not know yet"
+                f"{directory} has the log number {done}, which the metadata of this broker does not have yet"
             )
         if done == partition.log_number:
             return
         if self.logs.is_older_copy(partition.group_id, directory):
-            self._put_away(directory, "older-copy", "it is an older copy, of the time before", may_give_up)
+            self._put_away(directory, "older-copy", "it is an older copy of the log", may_give_up)
         elif done < partition.earlier_logs and not self.logs.registry.has_held(partition.group_id):
-            self._put_away(directory, "removed", "it is of a partition that was removed", may_give_up)
+            self._put_away(directory, "removed", "its partition was removed", may_give_up)
         elif recoveries and recoveries[-1].survivor != self.node_id:
             why = f"its partition was recovered from broker {recoveries[-1].survivor}"
             self._put_away(directory, "recovered-elsewhere", why, may_give_up)
         elif self.logs.registry.has_held(partition.group_id):
-            _log.warning("%s has lost the mark of its recovery, which is written again", directory)
+            _log.warning("%s has lost its file recovery, which is written again", directory)
         elif self.logs.filesystem.exists(directory):
             self._survive(topic, directory)
         elif partition.membership_index < 0:
-            raise LogCorrupt(f"{directory} is gone, and its partition was recovered from it")
+            raise LogCorrupt(f"{directory} does not exist, but its partition was recovered from it")
         self.folders.mark(directory, partition.log_number)
 
     def _put_away(self, directory: str, name: str, why: str, may_give_up: bool) -> None:
         if not self.logs.filesystem.exists(directory):
             return
         if not may_give_up:
-            raise MetadataBehind(f"{directory} is given up once the metadata is confirmed to be current")
-        _log.warning("%s is given up: %s", directory, why)
+            raise MetadataBehind(f"waiting for current metadata before {directory} goes to the trash")
+        _log.warning("%s goes to the trash: %s", directory, why)
         self.folders.put_away(directory, name)
 
     def _survive(self, topic: TopicInfo, directory: str) -> None:
-        """Behind everything in the log, and in a term above all it has seen: this broker alone votes."""
+        """Append a membership of this broker alone to the survivor's log, in a new term."""
         log = SegmentedLog.open(self.logs.filesystem, directory, log_settings(topic), self.logs.clock)
         try:
             state = log.restored(NOBODY).hard_state
@@ -132,10 +132,10 @@ class ReplicaOpener:
             make_durable(log)
         finally:
             log.close()
-        _log.warning("%s: the log up to %d is the truth from now on", directory, index - 1)
+        _log.warning("%s: unsafe recovery continues this log up to offset %d", directory, index - 1)
 
 
 def log_settings(topic: TopicInfo) -> LogSettings:
-    """The settings of storage in a topic's configuration."""
+    """The storage settings of a topic's configuration."""
     config = complete(topic.config, topic.replication_factor)
     return LogSettings(segment_bytes=number(config, "segment.bytes"), segment_ms=number(config, "segment.ms"))

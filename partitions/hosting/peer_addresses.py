@@ -1,22 +1,22 @@
 """The addresses at which this broker dials the other brokers.
 
-Decides: that the newest metadata names them, and the settings for brokers that no metadata has named here.
-Leaves to others: dialling, and proving who answers (the transport).
+Decides: that the newest metadata has the addresses, and the settings for brokers not in the metadata yet.
+Leaves to others: dialling, and authenticating the peer (the transport).
 
-- The settings may be newer, where brokers were moved while they were stopped: one of the first brokers that
-  is not heard, or only over its own link, is dialled at both addresses in turns. One that was let in later is
-  not: at its address of former times may be a process whose id was given away.
-- A pinned address in the settings is the only one for its broker: a proxy, or an address that is translated.
-- A broker that has moved and reaches another one, which cannot answer it at its former address, tells it the
-  new address, which passes it on. That counts where its disk is the registered one: so a process whose id was
-  given away is still not dialled.
-- A broker that no committed metadata has named yet is dialled at the address that stands in the metadata log
-  here: its vote may be needed to commit it.
-- A broker that was removed for good is not dialled, and is refused when it dials.
-- A broker whose metadata is old, or lost with its disk, cannot dial those that it does not know, and so
-  cannot answer them. A broker tells all addresses to each other one when its link to it stands: soon after, a
-  link on which nothing comes back is ended, and dialled again. It tells them again when a broker has moved:
-  a peer that hears this broker, and not the controller at its new address, would never learn that address.
+- The settings may be newer than the metadata if brokers were moved while they were stopped. So a configured
+  broker that is not heard, or heard only over its own link, is dialled at both addresses in turn. A broker
+  that joined later is not: its former address may belong to a process with a reassigned id.
+- A pinned address in the settings is the only address of its broker: a proxy, or a translated address.
+- A broker that has moved sends its new address to each broker that it reaches but does not hear, and these
+  pass it on. The address counts only with the registered disk id, so a process with a reassigned id is still
+  not dialled.
+- A broker that is only in the uncommitted part of the local metadata log is dialled at its address there: its
+  vote may be needed to commit the entry.
+- A removed broker is not dialled, and is refused when it dials.
+- A broker whose metadata is old, or lost with its disk, cannot dial brokers that it does not know, and so
+  cannot answer them. So a broker sends all addresses to each peer when its link to the peer is established; a
+  link without answers ends soon after, and is dialled again. It sends them again when a broker has moved: a
+  peer that hears this broker, but not the moved controller, would otherwise never learn the new address.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from raftlog.types import NodeId
 
 SERVICE: Final = Service("peers.addresses", CallClass.METADATA)
 TELL_TIMEOUT_MS: Final = 1000
-TRY_OTHER_S: Final = 2.0  # several attempts to connect
+TRY_OTHER_S: Final = 2.0  # enough for several attempts to connect
 
 Arguments = ParamSpec("Arguments")
 Address = tuple[str, int]
@@ -45,31 +45,31 @@ Told = tuple[str, int, str]
 
 
 class Addresses(msgspec.Struct, frozen=True, array_like=True):
-    """The addresses in metadata of this version: ids, hosts and ports."""
+    """Addresses in the metadata of ``version``: ids, hosts and ports."""
 
     version: int
     brokers: tuple[tuple[NodeId, str, int], ...]
-    own: Told = ("", 0, "")  # by the broker that tells
-    moved: tuple[tuple[NodeId, Told], ...] = ()  # what others have told it of themselves
+    own: Told = ("", 0, "")  # of the sender
+    moved: tuple[tuple[NodeId, Told], ...] = ()  # that moved brokers have sent to the sender
 
 
 class Peers(Protocol):
-    """The part of ``GroupHost`` that is needed here."""
+    """The methods of ``GroupHost`` that this module uses."""
 
     calls: Calls
     on_peer_connected: Callable[[NodeId], None]
 
     def is_reachable(self, peer: NodeId) -> bool:
-        """Whether the peer has been heard lately."""
+        """Whether the peer has been heard recently."""
 
     def is_linked(self, peer: NodeId) -> bool:
-        """Whether this broker's own link to the peer stands."""
+        """Whether this broker's own link to the peer is established."""
 
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
-        """Keep these informed that this broker is alive, and watch them."""
+        """Send these peers signs of life, and watch for theirs."""
 
     def refuse_peer(self, peer: NodeId) -> None:
-        """Have no more to do with a peer that was removed from the cluster."""
+        """End and refuse all links with a peer that was removed from the cluster."""
 
     def begin_duty(
         self,
@@ -77,11 +77,11 @@ class Peers(Protocol):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> asyncio.Task[None]:
-        """Run this beside the rest, again after an unexpected error; the caller keeps the task."""
+        """Run a duty as a task, again after an unexpected error; the caller keeps the task."""
 
 
 class PeerAddresses:
-    """One broker's. All on the event loop's thread."""
+    """The addresses at which one broker dials its peers. All on the event loop's thread."""
 
     def __init__(
         self,
@@ -92,10 +92,10 @@ class PeerAddresses:
         pinned: frozenset[NodeId] = frozenset(),
         disk_id: str = "",
     ) -> None:
-        """``configured`` are the addresses in the settings; ``set_peer`` is the transport's.
+        """``configured`` are the addresses in the settings; ``set_peer`` belongs to the transport.
 
-        ``pinned`` are the peers that are dialled at their configured addresses only. ``disk_id`` is that of
-        this broker.
+        ``pinned`` are the peers that are dialled at their configured addresses only. ``disk_id`` is this
+        broker's.
         """
         self._own = *configured.get(node_id, ("", 0)), disk_id
         self._configured = {peer: address for peer, address in configured.items() if peer != node_id}
@@ -103,17 +103,17 @@ class PeerAddresses:
         self._set_peer = set_peer
         self._peers = peers
         self._pinned = pinned
-        self._newest = Addresses(-1, ())  # this broker's own is among them
-        self._registered: dict[NodeId, Address] = {}  # those of the others
-        self._disks: dict[NodeId, str] = {}  # registered ones
-        self._moved: dict[NodeId, Address] = {}  # what brokers with these disks have told of themselves
-        self._told: dict[NodeId, Told] = {}  # the same, to be passed on
+        self._newest = Addresses(-1, ())  # of all brokers, this broker included
+        self._registered: dict[NodeId, Address] = {}  # of the other brokers, by the metadata
+        self._disks: dict[NodeId, str] = {}  # registered disk ids
+        self._moved: dict[NodeId, Address] = {}  # that moved brokers with these disks have sent
+        self._told: dict[NodeId, Told] = {}  # moved addresses to pass on
         self._dialled: dict[NodeId, Address] = {}
-        self._forgotten: set[NodeId] = set()  # removed for good
+        self._forgotten: set[NodeId] = set()  # removed from the cluster
         self._telling: dict[NodeId, asyncio.Task[None]] = {}
 
     def begin(self) -> None:
-        """Dial the brokers of the settings, and listen to what others tell."""
+        """Dial the brokers of the settings, and accept addresses from peers."""
         self._peers.calls.serve(SERVICE, handler_of(Addresses, self._serve))
         self._peers.on_peer_connected = self._connected
         for peer, address in self._configured.items():
@@ -133,7 +133,7 @@ class PeerAddresses:
         self._register(Addresses(image.version, named))
 
     def stands_in_log(self, image: MetadataImage) -> None:
-        """Dial brokers that only the log names; it may not be committed (``image_ahead``)."""
+        """Dial brokers that only the local metadata log has, perhaps uncommitted (``image_ahead``)."""
         for broker in image.brokers.values():
             peer = broker.broker_id
             self._disks.setdefault(peer, broker.disk_id)
@@ -142,13 +142,13 @@ class PeerAddresses:
                 self._peers.watch_peers(frozenset({peer}))
 
     async def run(self) -> None:
-        """Look for brokers that are not heard, until cancelled."""
+        """Try other addresses of silent brokers periodically, until cancelled."""
         while True:
             await asyncio.sleep(TRY_OTHER_S)
             self.try_others()
 
     def _connected(self, peer: NodeId) -> None:
-        """A link to it stands. It may not know this broker, or the controller, and is told all addresses."""
+        """Send all addresses to a newly linked peer, which may not know this broker or the controller."""
         self._tell_all({peer} & self._dialled.keys())
 
     def _tell_all(self, peers: Iterable[NodeId]) -> None:
@@ -157,14 +157,14 @@ class PeerAddresses:
 
     async def _tell(self, peer: NodeId) -> None:
         told = msgspec.structs.replace(self._newest, moved=tuple(self._told.items()))
-        if self._is_unheard(peer):  # one that is heard dials this broker where it can be reached
+        if self._is_unheard(peer):  # a peer that is heard already dials a working address
             told = msgspec.structs.replace(told, own=self._own)
         head = encode_body(told)
-        with contextlib.suppress(RaftlogError):  # it is told again with the next link
+        with contextlib.suppress(RaftlogError):  # the next link sends them again
             await self._peers.calls.call(peer, SERVICE, head, timeout_ms=TELL_TIMEOUT_MS)
 
     def try_others(self) -> None:
-        """Dial each broker that is not heard, or not reached, at its next address, if it has several."""
+        """Dial each broker that is not heard or not linked at its next address, if it has several."""
         for peer in sorted(self._configured.keys() | self._moved.keys()):
             known = [every.get(peer) for every in (self._registered, self._configured, self._moved)]
             addresses = list(dict.fromkeys(address for address in known if address is not None))
@@ -174,7 +174,7 @@ class PeerAddresses:
     async def _serve(self, sender: NodeId, told: Addresses) -> None:
         self._register(told)
         if self._believes(sender, told.own):
-            self._dial(sender, self._moved[sender])  # it hears nothing from where it was dialled
+            self._dial(sender, self._moved[sender])  # the sender does not hear this broker
             self._pass_on(sender, told.own)
         for peer, where in told.moved:
             if not self._peers.is_linked(peer) and self._believes(peer, where):
@@ -195,13 +195,13 @@ class PeerAddresses:
             self._tell_all(self._dialled.keys() - {sender})
 
     def _register(self, addresses: Addresses) -> None:
-        """Use these, unless newer ones are known."""
+        """Use these addresses, unless newer addresses are known."""
         if addresses.version < self._newest.version:
             return
         self._newest, has_moved = addresses, False
         for peer, host, port in addresses.brokers:
             if peer in self._forgotten:
-                continue  # of metadata that are older than what this broker has applied
+                continue  # the addresses are older than the metadata that this broker has applied
             if peer in self._pinned:
                 host, port = self._configured.get(peer, (host, port))
             if peer != self._node_id and self._registered.get(peer) != (host, port):

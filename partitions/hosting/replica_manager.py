@@ -1,13 +1,13 @@
-"""All replicas of partitions on one broker: the metadata says which there should be, this makes it so.
+"""Hosts the replicas of partitions that the metadata places on this broker.
 
 Decides: when a replica is hosted, released or deleted. Leaves to others: placement (``partitions.metadata``),
-opening, closing and repair (``raftlog.hosting``), where files are (``directories``), whether a replica that
-the metadata no longer places here may be deleted (``deletion``), serving (``partitions.replica``).
+opening, closing and repair (``raftlog.hosting``), the paths of files (``directories``), permits to delete
+replicas that the metadata no longer places here (``deletion``), serving (``partitions.replica``).
 
-One task follows the metadata, so deletions happen in the order of the metadata's changes. The metadata of a
-broker may be old. So a directory is given up only by confirmed metadata that is no older than what was acted
-on here, and is moved to the trash. A topic's directory carries its id, which is never used twice. After a
-start, a sweep finds directories of topics that were deleted meanwhile.
+One task follows the metadata, so deletions happen in the order of the metadata's changes. A broker's metadata
+may be old, so only confirmed metadata that is no older than the applied version deletes a directory, by
+moving it to the trash. The name of a topic's directory has the topic's id, which is never reused. After a
+start, a sweep finds directories of topics that were deleted while the broker was down.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _log = logging.getLogger("raftlog.partitions")
 CONFIRM_TIMEOUT_MS: Final = 5000
 CONFIRM_AGAIN_S: Final = 0.1
 HEAR_MS: Final = 1000
-FOLLOW_AGAIN_S: Final = 1.0  # where the disk failed
+FOLLOW_AGAIN_S: Final = 1.0  # after a disk error
 SWEEP_AGAIN_S: Final = 5.0
-ASK_AGAIN_S: Final = 0.5  # a replica that the metadata no longer places here asks whether it may be deleted
-CAMPAIGN_AGAIN_S: Final = (0.05, 0.1, 0.2)  # the other replicas open a moment later
+ASK_AGAIN_S: Final = 0.5  # between requests for delete permits
+CAMPAIGN_AGAIN_S: Final = (0.05, 0.1, 0.2)  # pauses in which the other replicas open
 
 
 class ReplicaManager:
@@ -75,7 +75,7 @@ class ReplicaManager:
         join: JoinTransaction | None = None,
         consumed: Mapping[GroupId, Consumed] = NOTHING_CONSUMED,
     ) -> None:
-        """``broken`` has the groups that the supervisor does not open, ``join`` is for transactions."""
+        """``broken`` has the groups that the supervisor does not open; ``join`` serves transactions."""
         self._host = host
         self._metadata = metadata
         self._supervisor = supervisor
@@ -88,12 +88,12 @@ class ReplicaManager:
         self._hosted: dict[Key, HostedPartition] = {}
         self._seen: Mapping[str, TopicInfo] = {}
         self._seen_version = -1
-        self._is_following = False  # a pass is under way
-        self._why_behind = ""  # the last pass failed
+        self._is_following = False  # whether a pass is under way
+        self._why_behind = ""  # error of the last pass; empty if it succeeded
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
-        self._is_sure = False  # the metadata has been confirmed
-        self._may_begin = False  # and the replicas here are those of metadata no older than that
+        self._is_sure = False  # whether the metadata has been confirmed since the start
+        self._may_begin = False  # whether the hosted replicas match confirmed metadata
         self._tasks: dict[asyncio.Task[None], None] = {}  # in the order in which they began
         self._hearing = asyncio.Lock()
         self._hearings = 0
@@ -121,22 +121,24 @@ class ReplicaManager:
 
     @property
     def failures(self) -> dict[Key, str]:
-        """Replicas that should be here and do not work, and why."""
+        """The replicas that should run here but do not, with the reasons."""
         return {key: failure for key in self._hosted if (failure := self.failure_of(key))}
 
     def failure_of(self, key: Key) -> str:
-        """Why a replica that should be here does not work; empty where it works, or none should be here."""
+        """The reason why a replica that should run here does not; empty if it runs, or none should."""
         hosted = self._hosted.get(key)
         return "" if hosted is None else self._supervisor.reason_of(hosted.group_id)
 
     def directory_of(self, group_id: GroupId) -> str | None:
-        """The files of a replica that is here; None where its leader has permitted that it was deleted.
+        """The directory of a hosted replica; None if this broker has no replica of the group.
 
-        Raises ``InvalidRequest`` until the replicas are hosted that confirmed metadata places here.
+        Raises ``InvalidRequest`` until the hosted replicas match confirmed metadata.
         """
         directory = self._supervisor.directory_of(group_id)
         if directory is None and not self._may_begin:
-            raise InvalidRequest(f"it is not known yet whether group {group_id} has a replica here")
+            raise InvalidRequest(
+                f"this broker does not know yet whether it has a replica of group {group_id}"
+            )
         return directory
 
     async def start(self) -> None:
@@ -153,7 +155,7 @@ class ReplicaManager:
             self._begin(duty)
 
     async def stop(self) -> None:
-        """Stop following; the replicas' groups are closed by the host."""
+        """Stop following the metadata; the host closes the groups of the replicas."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -162,13 +164,13 @@ class ReplicaManager:
     async def hear(self) -> None:
         """Return once the replicas here follow metadata no older than this call, or after ``HEAR_MS``.
 
-        The controller is asked once for all calls that wait.
+        Waiting calls share one question to the controller.
         """
         begun = self._hearings
         with suppress(RaftlogError, TimeoutError):
             async with asyncio.timeout(HEAR_MS / 1000), self._hearing:
                 if self._hearings > begun:
-                    return  # another call has asked since
+                    return  # another call has asked in the meantime
                 self._hearings += 1
                 image = await self._metadata.current_image(HEAR_MS)
                 while self._seen_version < image.version:
@@ -201,18 +203,18 @@ class ReplicaManager:
                 self._why_behind = ""
             except OSError as error:
                 self._why_behind = str(error)
-                _log.error("the metadata is not followed for now: %s", error)
+                _log.error("cannot apply the metadata to the replicas, will try again: %s", error)
                 asyncio.get_running_loop().call_later(FOLLOW_AGAIN_S, self._changed.set)
             except Exception as error:
                 self._why_behind = f"{type(error).__name__}: {error}"
-                self._changed.set()  # this duty begins again, and so does the pass
+                self._changed.set()  # the duty restarts, and repeats the pass
                 raise
             self._is_following = False
             self._settled.set()
 
     async def _catch_up(self) -> None:
-        """Do what the metadata of now asks for."""
-        image, is_sure = self._metadata.image, self._is_sure  # it may be confirmed meanwhile
+        """Host, release and delete replicas according to the present metadata."""
+        image, is_sure = self._metadata.image, self._is_sure  # a confirmation may arrive during the pass
         if not self._knows_this_disk(image):
             return
         if is_sure and (image.topics is not self._seen or not self._folders.may_give_up):
@@ -252,7 +254,7 @@ class ReplicaManager:
                 await self._release(hosted)
                 await self._folders.give_up(self._folders.of_partition(topic, hosted.key[1]), "removed")
             elif not (partition := topic.partitions[hosted.key[1]]).continues(hosted.partition):
-                await self._release(hosted)  # the opener knows whose log the folder has
+                await self._release(hosted)  # the opener decides about the log in the folder
             elif partition.group_id != hosted.group_id:
                 await self._release(hosted)
                 if self._host.node_id not in partition.all_replicas:
@@ -261,13 +263,13 @@ class ReplicaManager:
             await self._folders.give_up(folder, "deleted")
 
     async def _host_missing(self, image: MetadataImage) -> None:
-        """Host replicas that should be here and are not; those that are learn what is new."""
+        """Host the missing replicas, and pass newer metadata to hosted ones."""
         me = self._host.node_id
         for topic in image.topics.values():
             seen = self._seen.get(topic.name)
             if seen is topic:
                 continue
-            # What an earlier process hosted may be newer than all metadata that this one has seen.
+            # Replicas of an earlier process may come from newer metadata than this process has seen.
             left = await self._folders.partitions_in(topic)
             for partition in topic.partitions:
                 hosted = self._hosted.get((topic.name, partition.partition))
@@ -278,7 +280,7 @@ class ReplicaManager:
                         self._supervisor.host(hosted)
                 elif wanted:
                     self._host_one(HostedPartition(self._environment, topic, partition))
-                elif partition.partition in left:  # it takes part until its leader lets it be deleted
+                elif partition.partition in left:  # it takes part until its leader permits the deletion
                     self._host_one(HostedPartition(self._environment, topic, partition, is_leaving=True))
 
     def _host_one(self, hosted: HostedPartition) -> None:
@@ -291,12 +293,12 @@ class ReplicaManager:
         await asyncio.sleep(0)
 
     async def _forget_gone(self, image: MetadataImage) -> None:
-        """Keep the registry as long as the metadata. ``image`` has been confirmed to be current."""
+        """Remove groups that are not in ``image``, which is confirmed, from the registry."""
         groups = {partition.group_id for topic in image.topics.values() for partition in topic.partitions}
         try:
             await self._run_blocking(lambda: self._registry.keep_only({METADATA_GROUP, *groups}))
         except OSError as error:
-            _log.error("the registry of replicas stays longer than it must: %s", error)
+            _log.error("cannot remove deleted groups from the registry of replicas: %s", error)
 
     async def _remove_leftovers_when_sure(self) -> None:
         while not self._is_sure:
@@ -305,7 +307,7 @@ class ReplicaManager:
             except RaftlogError as error:
                 _log.info("folders of deleted topics stay until the metadata is confirmed: %s", error)
             else:
-                self._is_sure = bool(image.bootstrap_id)  # empty: the first controller is not done yet
+                self._is_sure = bool(image.bootstrap_id)  # empty before the controller's first command
             await asyncio.sleep(0 if self._is_sure else CONFIRM_AGAIN_S)
         while True:
             if not self._folders.is_swept:
@@ -321,7 +323,7 @@ class ReplicaManager:
             for hosted in [hosted for hosted in leaving if not hosted.may_be_deleted]:
                 asked = hosted.partition
                 is_permitted = await self._permits.ask(TopicPartition(*hosted.key), asked)
-                if is_permitted and hosted.partition is asked:  # nothing is new since it was asked
+                if is_permitted and hosted.partition is asked:  # no newer metadata since the request
                     hosted.may_be_deleted = True
                     self._changed.set()
             for hosted in [hosted for hosted in self._hosted.values() if hosted.is_former]:
@@ -332,7 +334,7 @@ class ReplicaManager:
                     self._changed.set()
 
     async def _delete_permitted(self) -> None:
-        """Delete replicas whose leader permits it, and what they have broken."""
+        """Delete replicas with a permit of their leaders, and their entries among the broken groups."""
         for hosted in [each for each in self._hosted.values() if each.may_be_deleted]:
             if not self._folders.may_give_up:
                 return
@@ -340,14 +342,14 @@ class ReplicaManager:
             try:
                 await self._run_blocking(partial(self._broken.forget, hosted.group_id))
             except OSError as error:
-                _log.error("%s stays for now: %s", hosted.directory, error)
+                _log.error("cannot delete %s yet: %s", hosted.directory, error)
                 self._leave_to_deletion(hosted)
                 continue
             if not await self._folders.give_up(hosted.directory, "moved-away"):
                 self._leave_to_deletion(hosted)
 
     async def _empty_permitted(self) -> None:
-        """Replicas that are added again begin empty, where their former logs must not be continued."""
+        """Restart replicas with a permit to delete their former logs, with empty logs."""
         for hosted in [each for each in self._hosted.values() if each.may_be_emptied]:
             if not self._folders.may_give_up:
                 return
@@ -356,14 +358,14 @@ class ReplicaManager:
             self._host_one(HostedPartition(self._environment, hosted.topic, hosted.partition))
 
     def _leave_to_deletion(self, hosted: HostedPartition) -> None:
-        """Keep a closed replica whose files are still here: it asks again whether they may be deleted."""
+        """Keep a closed replica whose files still exist, so that it asks for a delete permit again."""
         hosted.is_leaving, hosted.may_be_deleted = True, False
         self._hosted[hosted.key] = hosted
 
-    # What other brokers and new groups ask.
+    # Calls of other brokers and of new groups.
 
     async def _serve_prepared(self, sender: NodeId, ask: rpc.Prepared) -> rpc.PreparedAnswer:
-        """Whether a replica is open here, by metadata as new as the leader's that asks."""
+        """Answer whether a replica is open here, with metadata at least as new as the asking leader's."""
         target, group_id = ask.place
         hosted = self._hosted.get(key_of(target))
         is_open = (
@@ -380,17 +382,17 @@ class ReplicaManager:
 
     def _why_not_open(self, group_id: GroupId, version: int) -> str:
         if self._seen_version < version:
-            return self._why_behind or f"its metadata is at version {self._seen_version}, before {version}"
+            return self._why_behind or f"its metadata has version {self._seen_version}, older than {version}"
         return self._supervisor.reason_of(group_id) or "it is not open yet"
 
     def _elect_again(self, group: RaftGroup[None]) -> None:
-        """The other replicas of a new partition may open after the first call for votes: call again."""
+        """Call elections of a new partition again: the other replicas may open after the first call."""
         if not self._young:
             self._begin(self._campaign_again)
         self._young.append(group)
 
     async def _campaign_again(self) -> None:
-        groups, self._young = self._young, []  # all that were opened in the same turn of the loop
+        groups, self._young = self._young, []  # groups opened in one turn of the loop
         for pause_s in CAMPAIGN_AGAIN_S:
             await asyncio.sleep(pause_s)
             groups = [group for group in groups if group.leader is None and group.stopped is None]

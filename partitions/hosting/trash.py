@@ -1,10 +1,11 @@
-"""Folders that were given up stay in the trash for a while, so that an operator can take them back.
+"""Keeps deleted folders in the trash for a while, so that an operator can restore them.
 
-Decides: how a folder gets into the trash, and when it is removed for good. Leaves to others: which folder is
-given up, and by which metadata (``replica_manager``, ``opener``).
+Decides: how a folder gets into the trash, and when it is erased. Leaves to others: which folder is deleted,
+and by which metadata (``replica_manager``, ``opener``).
 
-``<data>/trash/<time>-<why>/<topic>-<topic id>[/Partition-<n>]``: the time, in milliseconds since 1970, makes
-the name unique and says when. One rename brings a folder there: a crash leaves it at one of the two places.
+An entry is ``<data>/trash/<time>-<why>/<topic>-<topic id>[/Partition-<n>]``, with the time of the deletion in
+milliseconds since 1970, which makes the name unique. One rename moves a folder to the trash, so a crash
+leaves it at one of the two places.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _ENTRY: Final = re.compile(r"([0-9]{1,15})-[a-z-]+")
 
 
 class Trash:
-    """One broker's. An entry goes ``delay_ms`` after it came, the oldest at once while the disk has no room.
+    """The trash of one broker. An entry is erased after ``delay_ms``, the oldest at once if the disk is full.
 
-    The delay of an entry that came in an earlier run of the broker is counted by trusted time up to the
-    start, and by the monotonic clock from there, so that a clock that is set does not remove anything early.
-    While no time is trusted, no delay ends.
+    The delay of an entry from an earlier run of the broker is measured by trusted time up to the start, and
+    by the monotonic clock after it, so that setting a clock erases no entry early. Without trusted time, no
+    such delay ends.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Trash:
         self._sizes: dict[str, int] = {}
 
     def put(self, folder: str, why: str) -> None:
-        """Move a folder below the data directory here, durably. Waits for the disk; raises ``OSError``."""
+        """Move a folder to the trash durably. Waits for the disk. Raises ``OSError``."""
         if not self._filesystem.exists(folder):
             return
         number = self._clock.wall_ms()
@@ -71,19 +72,19 @@ class Trash:
         self._filesystem.rename(folder, target)
         self._filesystem.sync_directory(parent)
         self._filesystem.sync_directory(folder.rpartition("/")[0])
-        _log.warning("%s is in the trash: it can be taken back from %s", folder, target)
+        _log.warning("moved %s to the trash; to restore it, move it back from %s", folder, target)
 
     async def run(self) -> None:
-        """Remove what is due until cancelled."""
+        """Erase due entries periodically, until cancelled."""
         while True:
             try:
                 await self.look()
             except OSError as error:
-                _log.error("%s could not be emptied, it is tried again: %s", self._directory, error)
+                _log.error("cannot erase entries of %s, will try again: %s", self._directory, error)
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Remove what is due now; the oldest entry, too, while the disk has no room. Raises ``OSError``."""
+        """Erase due entries, and the oldest entry if the disk has no room. Raises ``OSError``."""
         entries = await self._run_blocking(self._entries)
         now_s, trusted_ms = self._clock.monotonic(), self._clock.trusted_ms()
         for name, came_ms in entries.items():
@@ -95,17 +96,17 @@ class Trash:
         due = [name for name in entries if self._due.get(name, math.inf) <= now_s]
         if not due and entries and not self._has_room():
             due = list(entries)[:1]
-            _log.warning("the disk has no room: %s/%s is removed early", self._directory, due[0])
+            _log.warning("the disk has no room: erasing %s/%s early", self._directory, due[0])
         for name in due:
             await self._run_blocking(lambda: self._filesystem.remove_tree(f"{self._directory}/{name}"))  # noqa: B023
-            _log.info("%s/%s was removed for good", self._directory, name)
+            _log.info("erased %s/%s", self._directory, name)
         for name in self._sizes.keys() - (entries.keys() - set(due)):
             del self._sizes[name]
             self._due.pop(name, None)
         self.size_bytes = sum(self._sizes.values())
 
     def _entries(self) -> dict[str, int]:
-        """When each came, the oldest first. What has another name is not ours, and stays."""
+        """The time of each entry, oldest first. Files with other names do not count, and stay."""
         found = [(_ENTRY.fullmatch(name), name) for name in self._filesystem.list_directory(self._directory)]
         came = {name: int(match[1]) for match, name in found if match is not None}
         return dict(sorted(came.items(), key=lambda entry: (entry[1], entry[0])))

@@ -1,16 +1,15 @@
-"""The metadata group: which brokers live, which topics exist, where their replicas are.
+"""The metadata group: its replicated state holds the brokers, the topics and the placement of replicas.
 
-Its leader is the active controller, its log the metadata storage. Decides: placement, liveness,
-topic and producer ids. Leaves to others: replicating its log (``raftlog``) and opening the
-replicas that it placed (``partitions.hosting.replica_manager``).
+The leader of this group is the active controller. Decides: placement, liveness, topic and producer ids.
+Leaves to others: replicating the metadata log (``raftlog``) and opening the placed replicas
+(``partitions.hosting.replica_manager``).
 
-Read ``image`` (all metadata at one version) and ``commands`` first, then ``machine`` (what each
-command does), ``planner``, ``move_planner``, ``names`` and ``placement`` (requests to commands),
-``liveness``, ``silence`` and ``healing`` (brokers that are silent, and what follows), and last
-``service`` (the controller as any broker calls it) with ``requests`` (what brokers ask each other),
-``registration`` and ``shown_image``, and ``active`` (the duties of the one that leads).
-``balancing`` makes plans, ``plans`` is their states and
-``balancer`` when they are made; ``features`` is what brokers of two releases may use. ``source`` is the
-metadata as the rest of a broker sees it, ``topic_config`` the settings of a topic,
-``producer_ids`` the ids that are given to producers.
+Read ``image`` (all metadata at one version) and ``commands`` first, then ``machine`` (the effect of each
+command), ``planner``, ``move_planner``, ``names`` and ``placement`` (requests to commands), ``liveness``,
+``silence`` and ``healing`` (silent brokers and the moves that follow), and last ``service`` (the controller
+as any broker calls it) with ``requests`` (calls between brokers), ``registration`` and ``shown_image``, and
+``active`` (the duties of the active controller). ``balancing`` makes plans, ``plans`` has the states of a
+plan, ``balancer`` decides when a plan is made; ``features`` lists the features of each release. ``source`` is
+the metadata as the rest of a broker sees it, ``topic_config`` the settings of a topic, ``producer_ids`` the
+ids given to producers.
 """

@@ -1,9 +1,9 @@
-"""The duties of the active controller: requests become commands, and silence is noticed.
+"""The duties of the active controller: turn requests into commands, and notice silent brokers.
 
-Decides: that planning goes one request at a time, so that every plan sees the one before it.
-Leaves to others: what makes a good plan (``planner``), which brokers count as alive (``liveness``), which
-replicas are restored on other brokers (``healing``), finding the active controller (``service``). Every
-broker has this part; it acts where it leads.
+Decides: that requests are planned one after the other, so that each plan sees the previous command.
+Leaves to others: the plan (``planner``), which brokers count as alive (``liveness``), which replicas are
+restored on other brokers (``healing``), finding the active controller (``service``). Every broker has this
+part; it acts only on the leader of the metadata group.
 """
 
 from __future__ import annotations
@@ -60,29 +60,29 @@ from raftlog.types import NodeId
 
 _log = logging.getLogger("raftlog.controller")
 
-NO_ROOM_MS: Final = 10_000  # without room, or stopping, for so long: a new replica goes elsewhere
-LOOKS_MISSED_MAX: Final = 4  # a longer pause between two looks says nothing about other brokers
+NO_ROOM_MS: Final = 10_000  # after this time without room, or stopping, new replicas go to other brokers
+LOOKS_MISSED_MAX: Final = 4  # a longer pause of this process does not count as silence of other brokers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """Settings of a controller. Every broker of a cluster should have the same."""
+    """Settings of a controller. All brokers of a cluster should have equal settings."""
 
     cluster_id: str
-    broker_timeout_ms: int = 3000  # after so much silence a broker gets no new replicas
-    restore_after_ms: int = 300_000  # after so much silence its replicas are restored on other brokers
-    restore_moves_max: int = 10  # partitions that move at a time; 0: nothing is restored
-    duty_interval_ms: int = 250  # how often silence is looked at
-    command_timeout_ms: int = 5000  # for what the controller asks of itself
-    retry_pause_ms: int = 50  # before a request is tried again
-    attempt_timeout_ms: int = 3000  # of one try of a request that may be repeated
+    broker_timeout_ms: int = 3000  # a broker that is silent for longer gets no new replicas
+    restore_after_ms: int = 300_000  # replicas of a broker silent for longer are restored on other brokers
+    restore_moves_max: int = 10  # partitions that move at a time; 0: none is restored
+    duty_interval_ms: int = 250  # between two looks at the silence of brokers
+    command_timeout_ms: int = 5000  # for commands of the controller itself
+    retry_pause_ms: int = 50  # before the next attempt of a request
+    attempt_timeout_ms: int = 3000  # of one attempt of a request that may be repeated
     limits: PlannerLimits = field(default_factory=PlannerLimits)
     balancing: BalancingSettings = field(default_factory=BalancingSettings)
     feature_level: int = NEWEST  # of this broker (``features``)
 
 
 class ActiveController:
-    """One broker's readiness to lead. All on the event loop's thread."""
+    """The controller part of one broker; active while the broker leads. All on the event loop's thread."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class ActiveController:
         self._bootstrap_id = bootstrap_id
         self._planning = asyncio.Lock()
         self._silence = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)
-        self._without_room = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)  # says it has room
+        self._without_room = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)  # "heard": has room
         self._refusals = Refusals()
         self._balancer = Balancer(
             settings.balancing, lambda brokers: collect_loads(host, brokers, loads_here)
@@ -108,18 +108,18 @@ class ActiveController:
         self._levels = LevelWatch(host, settings.feature_level)
         self._dead: frozenset[NodeId] = frozenset()
         self._leaving: frozenset[NodeId] = frozenset()  # dead or decommissioned, in the newest plan
-        self._nothing_due_in: object = None  # the state for which a plan was empty
+        self._nothing_due_in: object = None  # the state for which the newest plan was empty
 
     @property
     def healing(self) -> HealingCounts:
-        """For metrics; zeros where this broker does not lead."""
+        """Counts of moving and waiting partitions, for metrics; zeros where this broker does not lead."""
         if not self._group.is_ready:
             return HealingCounts()
         image = self._machine.image
         return healing_counts(image, leaving_brokers(image, self._dead_now()))
 
     def wanted_voters(self) -> frozenset[NodeId] | None:
-        """The voters that the metadata group shall have; None where this broker does not lead it."""
+        """The target voters of the metadata group; None where this broker does not lead it."""
         image = self._machine.image
         if not self._group.is_ready or not image.bootstrap_id:
             return None
@@ -130,10 +130,10 @@ class ActiveController:
     async def handle(
         self, request: Request | SetClusterId | Command, timeout_ms: float, version: int | None = None
     ) -> Answer:
-        """Carry out a request, only if the metadata has this ``version``; ``None`` for any.
+        """Carry out a request if the metadata has this ``version``; ``None`` allows any version.
 
         Raises ``PreconditionFailed`` for another version, ``NotLeader``, ``CommitUnknown``, ``NoLeader`` when
-        nothing was begun in time, and what ``plan`` and the machine refuse.
+        the request did not start in time, and the refusals of ``plan`` and of the machine.
         """
         if isinstance(request, CurrentVersion):
             return await self._current_version(timeout_ms)
@@ -149,13 +149,13 @@ class ActiveController:
                     raise PreconditionFailed("the metadata has changed since; read it and try again")
                 command = await self._plan(request)
                 batch = command_batch(command, self._host.clock.wall_ms())
-                # Metadata is what the reserve of the disk is for, but for what adds files to it.
+                # Metadata may use the reserve of the disk, except for commands that add files.
                 frees_room = not isinstance(command, CreateTopic | AddPartitions)
                 proposal = self._group.propose([batch], frees_room=frees_room)
                 reply = await proposal.outcome
         except TimeoutError:
             if proposal is None:
-                raise NoLeader("the controller did not come to it in time; retry") from None
+                raise NoLeader("the controller did not start the request in time; retry") from None
             raise CommitUnknown(
                 "the metadata may have changed; the time ran out while replicating", committed=None
             ) from None
@@ -174,10 +174,10 @@ class ActiveController:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._group.ready()
         except TimeoutError:
-            raise NoLeader("the controller did not come to it in time; retry") from None
+            raise NoLeader("the controller did not start the request in time; retry") from None
         if self._refusals.note(report, self._now_ms()):
             _log.warning(
-                "broker %s does not open a new replica of %s/%s and is avoided for now: %s",
+                "broker %s does not open a new replica of %s/%s and gets no new replicas for now: %s",
                 report.broker_id,
                 report.name,
                 report.partition,
@@ -209,7 +209,7 @@ class ActiveController:
         try:
             return self._planned(request)
         except RaftlogError:
-            # A controller that was deposed without noticing must not refuse by old metadata.
+            # A deposed controller that has not noticed must not refuse because of old metadata.
             await self._group.confirm_read()
             return self._planned(request)
 
@@ -236,7 +236,7 @@ class ActiveController:
                     await self.handle(command, self._settings.command_timeout_ms)
                 except RaftlogError as error:
                     _log.warning("%s: %s", command, error)
-                    break  # what is still due will be seen again
+                    break  # the next look finds the commands that are still due
             await self._heal()
             await self._balance()
             await self._raise_feature_level()
@@ -270,7 +270,7 @@ class ActiveController:
         ]
 
     async def _heal(self) -> None:
-        """Begin the moves of replicas away from brokers that leave, as long as none of these comes back."""
+        """Begin to move replicas away from leaving brokers; stop when the set of leaving brokers changes."""
         for move in self._healing_due():
             self._note_who_is_heard()
             if leaving_brokers(self._machine.image, self._dead_now()) != self._leaving:
@@ -289,7 +289,7 @@ class ActiveController:
                     move.partition,
                     "replicas of dead or decommissioned brokers move"
                     if self._leaving.intersection(move.expected or ())
-                    else "a broker that does not open its new replica, or has no room, is replaced",
+                    else "replaces a broker that does not open its new replica or has no room",
                     list(move.expected or ()),
                     list(move.replicas or ()),
                 )
@@ -324,7 +324,7 @@ class ActiveController:
         return moves
 
     async def _balance(self) -> None:
-        """Carry out the plan of the metadata; without one, make one where it is due."""
+        """Carry out the plan in the metadata; if there is none, start one when it is due."""
         image, view = self._machine.image, self._view()
         if not self._group.is_ready or not image.bootstrap_id:
             return
@@ -346,7 +346,7 @@ class ActiveController:
             _log.info("the brokers are not balanced now: %s", error)
 
     async def _raise_feature_level(self) -> None:
-        """Once all brokers understand a higher level."""
+        """Raise the feature level once all brokers support a higher level."""
         if not self._group.is_ready or not self._machine.image.bootstrap_id:
             return
         command = await self._levels.due(self._machine.image, self._silence.heard)
@@ -357,10 +357,10 @@ class ActiveController:
         except RaftlogError as error:
             _log.warning("%s: %s", command, error)
         else:
-            _log.warning("feature level %d is in force: releases without it cannot join", command.level)
+            _log.warning("feature level %d is in force: brokers of older releases cannot join", command.level)
 
     def _lacking_room(self) -> frozenset[NodeId]:
-        """The brokers that have had no room, or been stopping, for long."""
+        """The brokers that have had no room, or have been stopping, for ``NO_ROOM_MS``."""
         return frozenset(broker for broker, ms in self._without_room.silent_ms.items() if ms >= NO_ROOM_MS)
 
     def _dead_now(self) -> frozenset[NodeId]:

@@ -1,7 +1,7 @@
-"""Which brokers may join the cluster: an id and addresses that no other broker uses.
+"""Decides which brokers may join the cluster: their ids and addresses must be unused.
 
-Decides: the id of a broker that has none, and which requests are refused. Leaves to others: who may ask
-(``api.resources.joining``), what an admitted broker is (``broker_commands``). Pure, as ``planner``.
+Also chooses the id of a broker without one. Leaves to others: which callers may ask
+(``api.resources.joining``), the metadata of an admitted broker (``broker_commands``). Pure, like ``planner``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from raftlog.types import NodeId
 from raftlog.wire.limits import BROKER_ID_MAX
 
 ANY_ID = NodeId(0)
-"""In a request: the controller chooses the id."""
+"""Broker id in a request that lets the controller choose."""
 
 
 def check_admission(request: AdmitBroker, image: MetadataImage) -> AdmitBroker:
-    """The command for a request, with an id. A repeated one gets the same. Raises ``Conflict``."""
+    """The command for a request, with a broker id; a repeated request gets its first id again.
+
+    Raises ``InvalidRequest``, ``Conflict``.
+    """
     known = admitted(image, request.admission_id)
     if known is not None:
         return structs.replace(request, broker_id=known.broker_id)
@@ -36,38 +39,38 @@ def check_admission(request: AdmitBroker, image: MetadataImage) -> AdmitBroker:
 
 
 def admitted(image: MetadataImage, admission_id: str) -> BrokerInfo | None:
-    """The broker that this request has admitted, if it was the last one for its id."""
+    """The broker that this request admitted, unless a later request replaced it."""
     if not admission_id:
-        return None  # that of the first brokers
+        return None  # the first brokers have an empty admission id
     return next((each for each in image.brokers.values() if each.admission_id == admission_id), None)
 
 
 def refusal(image: MetadataImage, command: AdmitBroker) -> RaftlogError | None:
-    """Why a broker cannot be admitted; None if it can."""
+    """The error if a broker cannot be admitted, else None."""
     broker_id = command.broker_id
     if not 1 <= broker_id <= BROKER_ID_MAX:
         return InvalidRequest(f"broker_id is {broker_id}; choose 1 to {BROKER_ID_MAX}", field="broker_id")
     if not command.admission_id:
-        return InvalidRequest("admission_id is empty; draw one for each broker", field="admission_id")
+        return InvalidRequest("admission_id is empty; send a random id for each broker", field="admission_id")
     if command.admission_id in image.forgotten.values():
         return _admitted_a_forgotten_one(image, command)
     if broker_id in image.forgotten:
         return Conflict(
-            f"the id {broker_id} is that of a broker that was removed for good, and is not given again; "
-            "choose another id, or leave it out",
+            f"the id {broker_id} belonged to a broker that was removed, and cannot be used again; "
+            "choose another id, or omit it",
             broker_id=broker_id,
         )
     before = image.brokers.get(broker_id)
     if before is not None and before.alive:
         return Conflict(
-            f"broker {broker_id} is alive at {_address(before)}; choose another id, or leave it out",
+            f"broker {broker_id} is alive at {_address(before)}; choose another id, or omit it",
             broker_id=broker_id,
         )
     if before is not None and not command.replaces:
         state = "has been admitted and has not started yet" if not before.incarnation else "is down"
         return Conflict(
             f"the id {broker_id} is in use: its broker at {_address(before)} {state}; choose another id, or "
-            "replace it, if it never comes back",
+            "replace that broker if it will not return",
             broker_id=broker_id,
         )
     for other in image.brokers.values():
@@ -83,8 +86,8 @@ def refusal(image: MetadataImage, command: AdmitBroker) -> RaftlogError | None:
 def _admitted_a_forgotten_one(image: MetadataImage, command: AdmitBroker) -> Conflict:
     broker_id = next(node for node, request in image.forgotten.items() if request == command.admission_id)
     return Conflict(
-        f"this request admitted broker {broker_id}, which was removed for good since; make a new token with "
-        "`raftlog cluster token`, and join with it",
+        f"this request admitted broker {broker_id}, which was removed since; make a new token with "
+        "`raftlog cluster token`, and join with the new token",
         broker_id=broker_id,
     )
 

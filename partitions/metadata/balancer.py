@@ -1,12 +1,12 @@
-"""When replicas and leaders are balanced: the part of the active controller that makes and carries out plans.
+"""Makes and carries out balancing plans: a part of the active controller.
 
-Decides: when a plan is made without being asked for, and when a plan waits. Leaves to others: which moves are
-in it (``balancing``), their states (``plans``), writing commands (``active``), and moving preferred leaders
-into leadership (``partitions.reassignment.preferred_leaders``).
+Decides: when a plan is made automatically, and when a plan waits. Leaves to others: the moves of a plan
+(``balancing``), their states (``plans``), writing commands (``active``), and making preferred leaders lead
+(``partitions.reassignment.preferred_leaders``).
 
-Healing goes first, and nothing is balanced while a broker in use is missing, draining or without room. A plan
-is made only after the brokers have been the same for ``after_ms``, and after each plan, or look that found
-nothing to do, as long again: so a broker that comes and goes moves nothing.
+Healing goes first, and no plan is made or continued while a broker in use is missing, draining or without
+room. An automatic plan needs brokers that have not changed for ``after_ms``; after each plan, and after each
+look without a plan, that time begins again. So a broker that stops and soon returns causes no moves.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from raftlog.errors import Conflict
 from raftlog.node.computing import computed
 from raftlog.types import NodeId
 
-COPY_BYTES_PER_S: Final = 100 << 20  # assumed where the rate has no limit
-SHORT_PARTITIONS: Final = 200  # a plan for so many takes the loop a few milliseconds
+COPY_BYTES_PER_S: Final = 100 << 20  # assumed if the rate is unlimited
+SHORT_PARTITIONS: Final = 200  # planning for up to this number blocks the loop for a few milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalancingSettings:
-    """When and how fast the active controller balances."""
+    """Settings for when and how fast the active controller balances."""
 
     moves_max: int = (
-        2  # replicas that a plan moves at a time; 0: no plan but those of operators, one at a time
+        2  # replicas that a plan moves at a time; 0: only plans of operators, one replica at a time
     )
-    after_ms: int = 120_000  # for so long the brokers must have been the same
-    copy_bytes_per_s: int = COPY_BYTES_PER_S  # at most, by one broker; to say how long a plan takes
+    after_ms: int = 120_000  # time without a change of the brokers before a plan
+    copy_bytes_per_s: int = COPY_BYTES_PER_S  # maximum of one broker; to estimate the duration of a plan
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """The brokers as the active controller knows them."""
+    """State of the brokers as the active controller sees it."""
 
     heard: frozenset[NodeId]
     leaving: frozenset[NodeId]  # dead or decommissioned
-    unable: frozenset[NodeId]  # without room, or lately unable to open a new replica
+    unable: frozenset[NodeId]  # without room, or recently unable to open a new replica
 
 
 class Balancer:
@@ -55,7 +55,7 @@ class Balancer:
     def __init__(
         self, settings: BalancingSettings, collect: Callable[[Collection[NodeId]], Awaitable[Loads]]
     ) -> None:
-        """``collect`` asks brokers for the loads of the partitions that they lead."""
+        """``collect`` asks brokers for the loads of the partitions they lead."""
         self._settings = settings
         self._collect = collect
         self._brokers: Mapping[NodeId, BrokerInfo] = {}
@@ -63,7 +63,7 @@ class Balancer:
         self._nothing_due_in: object = None
 
     def begin_again(self) -> None:
-        """Forget since when the brokers have not changed: this controller does not lead."""
+        """Reset the time since the last change of the brokers: this controller does not lead."""
         self._since_ms = None
 
     def next_of_plan(self, image: MetadataImage, view: BrokerView) -> list[MoveReplicas | EndPlan]:
@@ -78,7 +78,7 @@ class Balancer:
         return due
 
     def is_plan_due(self, image: MetadataImage, view: BrokerView, now_ms: float) -> bool:
-        """Whether to make a plan now. After that, ``after_ms`` begin again."""
+        """Whether to make a plan now; if so, the next one is due after ``after_ms`` at the earliest."""
         is_calm = (
             image.plan is None
             and image.brokers is self._brokers
@@ -93,13 +93,13 @@ class Balancer:
         return not is_moving(image) and not _is_healing(image, view)
 
     async def propose(self, image: MetadataImage, view: BrokerView) -> PlanProposal:
-        """A plan for the brokers in use. Raises ``Conflict`` while one of them can take no replica."""
+        """A plan for the brokers in use. Raises ``Conflict`` while a broker in use can take no replica."""
         in_use = [node for node in image.brokers if image.is_in_use(node)]
         missing = missing_brokers(image, view.heard - view.unable)
         if missing:
             raise Conflict(
-                f"brokers {missing} are not alive, draining or without room: nothing is balanced meanwhile; "
-                "start or recommission them, or decommission them",
+                f"brokers {missing} are down, draining or without room, so the brokers cannot be balanced; "
+                "start or recommission these brokers, or decommission them",
                 brokers=[str(node) for node in missing],
             )
         loads = await self._collect(in_use)

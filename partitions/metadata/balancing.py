@@ -1,21 +1,23 @@
-"""Which replicas and leaders move so that all brokers carry alike: a pure decision of the active controller.
+"""Chooses the replicas and leaders to move so that the brokers are balanced; pure, for the active controller.
 
 Decides: the moves of one plan. Leaves to others: when a plan is made and how fast it is carried out
 (``active``, ``plans``), moving replicas (``partitions.reassignment``), replicas that brokers have lost
 (``healing``).
 
-In this order, each without undoing what comes before it:
+The steps, in this order; no step undoes an earlier step:
 
-1. Racks: no two replicas of a partition share a rack that could be on different ones.
-2. Replicas: the brokers' numbers differ by one at most, as far as racks allow.
-3. Preferred leaders, the first of each row: their numbers differ by one at most, as far as replicas allow.
+1. Racks: two replicas of a partition share a rack only if they cannot be on different racks.
+2. Replicas: the numbers of replicas per broker differ by at most one, as far as racks allow.
+3. Preferred leaders (the first replica of each partition): their numbers per broker differ by at most one, as
+   far as replicas allow.
 4. Bytes: brokers exchange replicas while their logs differ by more than a fifth of the mean.
-5. Load: brokers exchange preferred leaders while the records that they append per second differ so.
+5. Load: brokers exchange preferred leaders while their appended records per second differ by as much.
 
-Each step makes the differences smaller, so a plan of what a plan has made is empty. Steps 4 and 5 have
-input that changes: they begin above a fifth of the mean and end below a tenth.
+Each step makes the differences smaller, so a second plan right after the first is empty. Steps 4 and 5 use
+measured values, which change: they begin above a fifth of the mean and end below a tenth.
 
-A partition keeps its number of replicas. A partition that moves already counts where it goes, and stays.
+A partition keeps its number of replicas. A partition that already moves counts at its target, and no plan
+moves it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from partitions.metadata.image import MetadataImage, PlannedMove, TopicInfo
 from raftlog.types import GroupId, NodeId
 from raftlog.wire.limits import PLAN_MOVES_MAX
 
-BEGINS_ABOVE: Final = 0.2  # of the mean: hysteresis of what is measured
+BEGINS_ABOVE: Final = 0.2  # of the mean: with ``ENDS_BELOW`` the hysteresis for measured values
 ENDS_BELOW: Final = 0.1
 BYTES_APART_MIN: Final = 256 << 20  # smaller differences are not worth copying
 RECORDS_APART_MIN: Final = 100.0  # per second
@@ -49,7 +51,7 @@ Loads = Mapping[GroupId, PartitionLoad]
 
 
 class PlanProposal(msgspec.Struct, frozen=True, array_like=True):
-    """A plan that has not begun. ``bytes_of`` is what each move copies, all of it is about ``copy_ms``."""
+    """A plan that has not begun, with the bytes that each move copies, and the estimated time to copy."""
 
     made_at: int  # the metadata version
     moves: tuple[PlannedMove, ...]
@@ -65,7 +67,7 @@ _NO_LOAD: Final = PartitionLoad()
 def plan_balancing(
     image: MetadataImage, brokers: Collection[NodeId], loads: Loads
 ) -> tuple[PlannedMove, ...]:
-    """The moves that make these brokers carry alike; empty where they do. Other brokers are left alone."""
+    """The moves that balance ``brokers``; empty if they are balanced. Other brokers keep their replicas."""
     rows = _Rows(image, brokers, loads)
     rows.spread_over_racks()
     rows.even(rows.held, rows.movable, rows.move)
@@ -78,7 +80,7 @@ def plan_balancing(
 def propose(
     image: MetadataImage, brokers: Collection[NodeId], loads: Loads, copy_bytes_per_s: int
 ) -> PlanProposal:
-    """A plan with what it costs: preferred leaders send the copies, each at ``copy_bytes_per_s``."""
+    """A plan and its cost: each preferred leader sends its copies at ``copy_bytes_per_s``."""
     moves = plan_balancing(image, brokers, loads)
     bytes_of = []
     sent: Counter[NodeId] = Counter()
@@ -101,10 +103,10 @@ class _Rows:
         self._loads: dict[_Key, PartitionLoad] = {}
         self._before: dict[_Key, tuple[NodeId, ...]] = {}
         self._rows: dict[_Key, list[NodeId]] = {}
-        self._fixed: Counter[NodeId] = Counter()  # replicas of partitions that move already
+        self._fixed: Counter[NodeId] = Counter()  # replicas of partitions that already move
         self._fixed_led: Counter[NodeId] = Counter()
-        self._open: dict[tuple[NodeId, str], list[_Key]] = {}  # until a row changes
-        self._promotions: dict[NodeId, dict[NodeId, _Key]] = {}  # until a row of the broker changes
+        self._open: dict[tuple[NodeId, str], list[_Key]] = {}  # cleared when a row changes
+        self._promotions: dict[NodeId, dict[NodeId, _Key]] = {}  # cleared when a row of the broker changes
         self.held: dict[NodeId, dict[_Key, None]] = {node: {} for node in self._brokers}
         self.led: dict[NodeId, dict[_Key, None]] = {node: {} for node in self._brokers}
         for topic in image.topics.values():
@@ -122,7 +124,7 @@ class _Rows:
                 self._enter(key)
 
     def moves(self) -> tuple[PlannedMove, ...]:
-        """The moves of the changed partitions: changes of leaders, which copy nothing, come first."""
+        """The moves of the changed partitions; moves that only change leaders, and copy nothing, first."""
         changed = [key for key, row in self._rows.items() if tuple(row) != self._before[key]]
         changed.sort(key=lambda key: ({*self._rows[key]} != {*self._before[key]}, key))
         return tuple(
@@ -131,34 +133,34 @@ class _Rows:
         )
 
     def size_of(self, key: _Key) -> float:
-        """The bytes of a replica."""
+        """The size of a replica in bytes."""
         return self._loads[key].size_bytes
 
     def load_of(self, key: _Key) -> float:
         """The records that a leader appends per second."""
         return self._loads[key].records_per_s
 
-    # One change of a row.
+    # Changes of one row.
 
     def can_move(self, key: _Key, giver: NodeId, taker: NodeId) -> bool:
-        """Whether a replica may go from one broker to another without a rack getting one too many."""
+        """Whether a replica may move from ``giver`` to ``taker`` under the rule about racks."""
         row = self._rows[key]
         return taker not in row and giver in row and self._may_enter(key, giver, self._racks[taker])
 
     def move(self, key: _Key, giver: NodeId, taker: NodeId) -> None:
-        """A replica goes; if it was the preferred leader, the new one is."""
+        """Move a replica from ``giver`` to ``taker``, which takes its place as preferred leader, too."""
         self._leave(key)
         row = self._rows[key]
         row[row.index(giver)] = taker
         self._enter(key)
 
     def can_promote(self, key: _Key, giver: NodeId, taker: NodeId) -> bool:
-        """Whether a broker may be preferred to lead in place of another."""
+        """Whether ``taker`` may become preferred leader in place of ``giver``."""
         row = self._rows[key]
         return row[0] == giver and taker in row
 
     def promote(self, key: _Key, giver: NodeId, taker: NodeId) -> None:
-        """Another replica is preferred to lead."""
+        """Make ``taker`` the preferred leader."""
         self._leave(key)
         row = self._rows[key]
         row.remove(taker)
@@ -166,12 +168,12 @@ class _Rows:
         self._enter(key)
 
     def movable(self, giver: NodeId, taker: NodeId) -> _Key | None:
-        """The replica that goes best: one that was there before or moves anyway, a follower, a small one."""
+        """The cheapest replica to move: already moving or moving back, then a follower, then a small one."""
         able = [key for key in self._open_to(giver, self._racks[taker]) if taker not in self._rows[key]]
         return min(able, key=lambda key: self._cost(key, giver, taker), default=None)
 
     def promotable(self, giver: NodeId, taker: NodeId) -> _Key | None:
-        """A partition that one broker is preferred to lead and the other could."""
+        """A partition with preferred leader ``giver`` that ``taker`` could lead; None if there is none."""
         if giver not in self._promotions:
             found: dict[NodeId, _Key] = {}
             for key in self.led[giver]:
@@ -181,7 +183,7 @@ class _Rows:
         return self._promotions[giver].get(taker)
 
     def _open_to(self, giver: NodeId, rack: str) -> list[_Key]:
-        """The replicas of a broker that may go to a rack: the same for all brokers of the rack."""
+        """The replicas of a broker that may move to a rack, whichever broker of the rack takes them."""
         found = self._open.get((giver, rack))
         if found is None:
             found = self._open[giver, rack] = [
@@ -197,7 +199,7 @@ class _Rows:
     # The steps.
 
     def spread_over_racks(self) -> None:
-        """Replicas leave racks that have more of their partition than another rack would have."""
+        """Move replicas out of racks that have more replicas of a partition than another rack would have."""
         for key, row in self._rows.items():
             for giver in list(row):
                 racks = self._racks_without(key, giver)
@@ -220,7 +222,7 @@ class _Rows:
     ) -> None:
         """Shift items along shortest paths until no broker has two more than one that it can reach."""
         while self._even_once(items, choose, shift):
-            pass  # a shift may have opened a way for brokers that had none
+            pass  # a shift may have opened a path for brokers that had none
 
     def _even_once(
         self,
@@ -228,7 +230,7 @@ class _Rows:
         choose: Callable[[NodeId, NodeId], _Key | None],
         shift: Callable[[_Key, NodeId, NodeId], None],
     ) -> bool:
-        """Whether anything was shifted."""
+        """Shift items until each donor is stuck or balanced; return whether any item was shifted."""
         fixed = self._fixed if items is self.held else self._fixed_led
         stuck: set[NodeId] = set()
         has_shifted = False
@@ -254,7 +256,10 @@ class _Rows:
         count: Callable[[NodeId], int],
         choose: Callable[[NodeId, NodeId], _Key | None],
     ) -> tuple[list[tuple[_Key, NodeId, NodeId]], set[NodeId]]:
-        """The shortest way for one item to a broker that has two fewer, or all that can be reached."""
+        """The shortest path of shifts to a broker with two items fewer, and the brokers reached.
+
+        Without such a broker the path is empty.
+        """
         by_count = sorted(self._brokers, key=lambda node: (count(node), node))
         came: dict[NodeId, list[tuple[_Key, NodeId, NodeId]]] = {donor: []}
         queue = [donor]
@@ -277,7 +282,7 @@ class _Rows:
         weight: Callable[[_Key], float],
         apart_min: float,
     ) -> None:
-        """The heaviest and the lightest broker exchange items while they differ by too much."""
+        """Exchange items between the heaviest and the lightest broker while they differ by too much."""
         if len(self._brokers) < 2:
             return
         bound = BEGINS_ABOVE
@@ -326,7 +331,7 @@ class _Rows:
 def _best_pair(
     given: list[_Key], taken: list[_Key], weight: Callable[[_Key], float], apart: float
 ) -> tuple[_Key, _Key] | None:
-    """The exchange after which two brokers differ least, if by a tenth less than ``apart`` at least.
+    """The exchange after which two brokers differ least, if that is less than nine tenths of ``apart``.
 
     ``taken`` is sorted by weight.
     """

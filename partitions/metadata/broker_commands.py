@@ -1,8 +1,8 @@
 """Effects of commands about brokers on the metadata: joining, registration, fencing, leaving.
 
-Decides: which process of a broker is the newest, and what a new process keeps of the former one. Leaves to
-others: which brokers are fenced (``liveness``), which may join (``admission``), be decommissioned
-(``decommissioning``) and be removed (``forgetting``). Pure and total, as ``machine`` is.
+Decides: which process of a broker is the newest, and which fields a new process keeps. Leaves to others:
+which brokers are fenced (``liveness``), which may join (``admission``), be decommissioned
+(``decommissioning``) and be removed (``forgetting``). Pure and total, like ``machine``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Applied = tuple[MetadataImage, BrokerInfo | RaftlogError]
 
 
 def admit(image: MetadataImage, command: AdmitBroker, version: int) -> Applied:
-    """A broker that may join. It has no process yet: one that took its id before is superseded.
+    """Add a broker that may join; a running process with this id is superseded.
 
-    The id of its disk stays, so that a new disk is noticed when it registers.
+    The disk id stays, so that a new disk is noticed when the broker registers.
     """
     known = admitted(image, command.admission_id)
     if known is not None:
-        return image, known  # asked again, not having heard the answer
+        return image, known  # a repeated request
     refused = refusal(image, command)
     if refused is not None:
         return image, refused
@@ -48,7 +48,7 @@ def admit(image: MetadataImage, command: AdmitBroker, version: int) -> Applied:
 
 
 def register(image: MetadataImage, command: RegisterBroker, version: int) -> Applied:
-    """A new process of a broker; what operators have decided about the broker stays."""
+    """Register a new process of a broker; ``draining`` and ``decommissioned`` keep their values."""
     before = image.brokers.get(command.broker_id)
     if command.broker_id in image.forgotten:
         return image, removed_for_good(command.broker_id)
@@ -72,7 +72,7 @@ def register(image: MetadataImage, command: RegisterBroker, version: int) -> App
 
 
 def fence(image: MetadataImage, version: int, broker_id: NodeId, incarnation: str, *, alive: bool) -> Applied:
-    """Whether this process of a broker counts as alive; says nothing about a later one."""
+    """Set whether this process of a broker counts as alive; refuse it if a later process has registered."""
 
     def changed(broker: BrokerInfo) -> BrokerInfo | RaftlogError:
         if incarnation != broker.incarnation:
@@ -83,7 +83,7 @@ def fence(image: MetadataImage, version: int, broker_id: NodeId, incarnation: st
 
 
 def drain(image: MetadataImage, version: int, broker_id: NodeId, *, draining: bool) -> Applied:
-    """New replicas for a broker or none; a decommissioned one stays draining."""
+    """Set whether a broker is draining (gets no new replicas); a decommissioned broker stays draining."""
     return _change(
         image,
         version,
@@ -93,7 +93,7 @@ def drain(image: MetadataImage, version: int, broker_id: NodeId, *, draining: bo
 
 
 def decommission(image: MetadataImage, version: int, broker_id: NodeId, *, decommissioned: bool) -> Applied:
-    """A broker gives up its replicas, or is used again as any other, also for new replicas."""
+    """Decommission a broker, or put it back into use; it drains exactly while it is decommissioned."""
     return _change(
         image,
         version,
@@ -105,7 +105,7 @@ def decommission(image: MetadataImage, version: int, broker_id: NodeId, *, decom
 def forget(
     image: MetadataImage, command: ForgetBroker, version: int
 ) -> tuple[MetadataImage, int | RaftlogError]:
-    """A broker is no more. A repeated command changes nothing."""
+    """Remove a broker from the metadata. A repeated command changes nothing."""
     if command.broker_id in image.forgotten:
         return image, image.version
     objection = refusal_to_forget(image, command)
@@ -138,4 +138,4 @@ def _with_broker(image: MetadataImage, broker: BrokerInfo, version: int) -> Appl
 
 
 def _started_again(broker_id: NodeId) -> PreconditionFailed:
-    return PreconditionFailed(f"broker {broker_id} has been started again since")
+    return PreconditionFailed(f"broker {broker_id} has been restarted since the request; send it again")

@@ -1,12 +1,12 @@
 """The content of the metadata log: one command is the value of one record in one batch.
 
-Nothing is decided here. A command says what shall be, never how to find it out: placements,
-creation ids and incarnations were chosen before it was written, so that every replica that applies
-it arrives at the same metadata. ``[1, "create_topic", ...]`` is a command's form in msgpack: the
-version of the encoding, then the command's name and its fields in order.
+This module decides nothing. A command states a result and needs no further decision: placements, creation
+ids and incarnations are chosen before it is written, so that all replicas that apply it reach equal metadata.
+A command in msgpack has the form ``[1, "create_topic", ...]``: the version of the encoding, then the name of
+the command and its fields in order.
 
-A later version adds fields with defaults at the end of a command, or commands with new names. A
-reader that meets what it does not know has an ``UnknownCommand`` in hand, which changes nothing.
+A later version adds fields with defaults at the end of a command, or commands with new names. A reader
+decodes an unknown command as ``UnknownCommand``, which changes nothing.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="register
     rpc_port: int
     rack: str | None = None
     disk_id: str = ""
-    replaces: str = ""  # the incarnation that was registered when this one asked
-    feature_level: int = 1  # that its release understands; not kept
+    replaces: str = ""  # the registered incarnation at the time of the request
+    feature_level: int = 1  # that its release supports; not stored
 
 
 class FenceBroker(msgspec.Struct, frozen=True, array_like=True, tag="fence_broker"):
-    """A broker has been silent for too long. Says nothing about a later incarnation of it."""
+    """Mark a broker as not alive: it was silent for too long. Has no effect on a later incarnation."""
 
     broker_id: NodeId
     incarnation: str
 
 
 class UnfenceBroker(msgspec.Struct, frozen=True, array_like=True, tag="unfence_broker"):
-    """A broker that was taken for dead is heard from again."""
+    """Mark a fenced broker as alive: it is heard again. Has no effect on a later incarnation."""
 
     broker_id: NodeId
     incarnation: str
 
 
 class DrainBroker(msgspec.Struct, frozen=True, array_like=True, tag="drain_broker"):
-    """No new replicas for this broker, or new ones again."""
+    """Place no new replicas on this broker, or allow them again."""
 
     broker_id: NodeId
     draining: bool = True
 
 
 class DecommissionBroker(msgspec.Struct, frozen=True, array_like=True, tag="decommission_broker"):
-    """Move the replicas of this broker to others and place none there, or use it again as any other."""
+    """Move the replicas of this broker to other brokers and place none there, or put it back into use."""
 
     broker_id: NodeId
     decommissioned: bool = True
 
 
 class AdmitBroker(msgspec.Struct, frozen=True, array_like=True, tag="admit_broker"):
-    """A broker may join: from now on it is dialled at this address. It registers once it has started."""
+    """Let a broker join: from now on its peers dial this address. The broker registers when it starts."""
 
-    admission_id: str  # of the request: a repeated one admits no other broker
+    admission_id: str  # of the request: a repeated request admits no second broker
     broker_id: NodeId  # 0 in a request: the controller chooses
     http_url: str
     rpc_host: str
@@ -79,17 +79,17 @@ class AdmitBroker(msgspec.Struct, frozen=True, array_like=True, tag="admit_broke
 
 
 class ForgetBroker(msgspec.Struct, frozen=True, array_like=True, tag="forget_broker"):
-    """A broker is no more, unless it has been started again since. No other broker gets its id."""
+    """Remove a broker, unless it has been restarted since. No other broker gets its id."""
 
     broker_id: NodeId
     incarnation: str = ""  # of its last process; the controller fills it in
 
 
 class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag="create_topic"):
-    """A topic and where its replicas are: one row of brokers for each partition, preferred leader first."""
+    """Create a topic with one row of brokers for each partition, preferred leader first."""
 
     name: str
-    creation_id: str  # of the request: a repeated one makes nothing
+    creation_id: str  # of the request: a repeated request creates nothing
     placement: tuple[tuple[NodeId, ...], ...]
     config: dict[str, int | str] = {}
 
@@ -99,33 +99,33 @@ class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag="delete_topi
 
     name: str
     expected_version: int | None = None
-    topic_id: TopicId | None = None  # None: whichever has the name
+    topic_id: TopicId | None = None  # None: any topic of that name
 
 
 class AlterTopicConfig(msgspec.Struct, frozen=True, array_like=True, tag="alter_topic_config"):
-    """New values for some keys; ``None`` puts a key back to its default."""
+    """Set new values for some keys; ``None`` resets a key to its default."""
 
     name: str
     changes: dict[str, int | str | None]
     expected_version: int | None = None
-    topic_id: TopicId | None = None  # None: whichever has the name
+    topic_id: TopicId | None = None  # None: any topic of that name
 
 
 class AddPartitions(msgspec.Struct, frozen=True, array_like=True, tag="add_partitions"):
-    """More partitions for a topic that has ``expected`` of them: a row of brokers for each, leader first."""
+    """Add partitions to a topic that has ``expected``: a row of brokers for each, preferred leader first."""
 
     name: str
     topic_id: TopicId
     expected: int
     placement: tuple[tuple[NodeId, ...], ...]
     expected_version: int | None = None
-    expected_shape: int | None = None  # see ``TopicInfo.shape_version``
+    expected_shape: int | None = None  # expected ``TopicInfo.shape_version``; None: any
 
 
 class DecommissionPartitions(msgspec.Struct, frozen=True, array_like=True, tag="decommission_partitions"):
-    """Only the first ``writable`` partitions take records from now on, where the first ``expected`` did.
+    """Let the first ``writable`` partitions accept records, in place of the first ``expected``.
 
-    With more than ``expected`` it ends the decommissioning of some.
+    If ``writable`` is above ``expected``, the command ends the decommissioning of the partitions between.
     """
 
     name: str
@@ -137,25 +137,25 @@ class DecommissionPartitions(msgspec.Struct, frozen=True, array_like=True, tag="
 
 
 class RemovePartition(msgspec.Struct, frozen=True, array_like=True, tag="remove_partition"):
-    """A leader reports that its decommissioned partition has no record left: the partition is removed."""
+    """Remove a decommissioned partition: its leader reports that it has no record left."""
 
     name: str
     topic_id: TopicId
     partition: int
     group_id: GroupId
-    decommission_version: int  # that the leader knew: none has ended the decommissioning since
-    end_offset: Offset  # one past the newest entry of its log that is known to be committed
+    decommission_version: int  # as the leader knew it: refused if the decommissioning has ended since
+    end_offset: Offset  # one past the newest committed entry of its log
     records_end: Offset  # one past its newest record
 
 
 class AllocateProducerIds(msgspec.Struct, frozen=True, array_like=True, tag="allocate_producer_ids"):
-    """A block of producer ids that were never given out."""
+    """Allocate a block of producer ids that were never used."""
 
     count: int
 
 
 class SetClusterId(msgspec.Struct, frozen=True, array_like=True, tag="set_cluster_id"):
-    """The first command of a metadata log; later ones change nothing."""
+    """First command of a metadata log; repeating it changes nothing."""
 
     cluster_id: str
     bootstrap_id: str
@@ -163,13 +163,13 @@ class SetClusterId(msgspec.Struct, frozen=True, array_like=True, tag="set_cluste
 
 
 class SetFeatureLevel(msgspec.Struct, frozen=True, array_like=True, tag="set_feature_level"):
-    """All brokers understand this level from now on. A level never falls."""
+    """Raise the feature level: all brokers support this level. The level never falls."""
 
     level: int
 
 
 class StartPlan(msgspec.Struct, frozen=True, array_like=True, tag="start_plan"):
-    """Carry these moves out, unless there is a plan already. They were planned at version ``made_at``."""
+    """Begin a plan of moves, made at metadata version ``made_at``, unless another plan is in progress."""
 
     moves: tuple[PlannedMove, ...]
     made_at: int
@@ -177,13 +177,13 @@ class StartPlan(msgspec.Struct, frozen=True, array_like=True, tag="start_plan"):
 
 
 class EndPlan(msgspec.Struct, frozen=True, array_like=True, tag="end_plan"):
-    """No move of this plan begins any more: it is complete, or cancelled."""
+    """End the plan, which is complete or cancelled: no further move of it begins."""
 
     version: int
 
 
 class SetReplicas(msgspec.Struct, frozen=True, array_like=True, tag="set_replicas"):
-    """The voters that a partition shall have, if its present target is ``expected``."""
+    """Set the target voters of a partition, if its present target is ``expected``."""
 
     name: str
     topic_id: TopicId
@@ -193,7 +193,7 @@ class SetReplicas(msgspec.Struct, frozen=True, array_like=True, tag="set_replica
 
 
 class ReplicasChanged(msgspec.Struct, frozen=True, array_like=True, tag="replicas_changed"):
-    """The voters of a partition since ``membership_index`` of its log, which is committed."""
+    """Report the voters of a partition since the committed ``membership_index`` of its log."""
 
     name: str
     topic_id: TopicId
@@ -201,16 +201,16 @@ class ReplicasChanged(msgspec.Struct, frozen=True, array_like=True, tag="replica
     group_id: GroupId
     replicas: tuple[NodeId, ...]
     membership_index: int
-    target_version: int  # of the partition's metadata that the leader has worked towards
+    target_version: int  # version of the partition's metadata with the target that the leader moved to
 
 
 class RecoveredUnsafely(msgspec.Struct, frozen=True, array_like=True, tag="recovered_unsafely"):
-    """The survivor's log is the truth from now on, in a group of its own; the rest is given up."""
+    """Continue a partition with the survivor's log in a new group, and abandon its former group."""
 
     name: str
     topic_id: TopicId
     partition: int
-    group_id: GroupId  # the group that is given up
+    group_id: GroupId  # the abandoned group
     survivor: NodeId
     lost: tuple[NodeId, ...]
     last_term: int
@@ -248,7 +248,7 @@ COMMANDS: Final[tuple[type[Command], ...]] = get_args(Command)
 
 @dataclass(frozen=True, slots=True)
 class UnknownCommand:
-    """Bytes that this version does not understand, and why."""
+    """A command that this version cannot decode, and the reason."""
 
     reason: str
 
@@ -263,12 +263,12 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Envelope)
 
 
 def encode(command: Command) -> bytes:
-    """The value of a command's record; equal commands give equal bytes."""
+    """Encode a command as the value of a record; equal commands give equal bytes."""
     return _ENCODER.encode(_Envelope(ENCODING_VERSION, command))
 
 
 def decode(value: bytes | None) -> Command | UnknownCommand:
-    """The command in a record's value. Never raises: what cannot be read is an ``UnknownCommand``."""
+    """Decode the command in a record's value. Undecodable bytes give an ``UnknownCommand``, no error."""
     try:
         envelope = _DECODER.decode(value or b"")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -279,5 +279,5 @@ def decode(value: bytes | None) -> Command | UnknownCommand:
 
 
 def command_batch(command: Command, timestamp_ms: int) -> Batch:
-    """A command as the batch that is proposed to the metadata group."""
+    """Make the batch of a command, for proposal to the metadata group."""
     return batch_of_command(encode(command), timestamp_ms)

@@ -1,10 +1,10 @@
-"""Which brokers may be decommissioned or drained: those without which the others can hold all replicas.
+"""Decides which brokers may be decommissioned or drained, so that the other brokers can hold all replicas.
 
-Decides: which requests are refused, and why. Leaves to others: moving the replicas (``healing`` plans it as
-for a broker that is dead), and what a decommissioned broker is (``broker_commands``). Pure, as ``planner``.
+Also decides why other requests are refused. Leaves to others: moving the replicas (``healing`` plans it, as
+for a dead broker), and the change of the metadata (``broker_commands``). Pure, like ``planner``.
 
-A drained broker keeps its replicas, and is about to be restarted: one broker at a time may be drained in
-every cluster. A second one may if the brokers that are left can hold every topic.
+A draining broker keeps its replicas and is about to be restarted, so one broker may always be drained. A
+second broker may be drained if the remaining brokers can hold every topic.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from raftlog.errors import Conflict, InvalidRequest
 from raftlog.types import NodeId
 from raftlog.units import counted
 
-NAMED_MAX: Final = 5  # topics in a message
+NAMED_MAX: Final = 5  # topics that a message names
 
 
 def check_decommission(request: DecommissionBroker, image: MetadataImage) -> DecommissionBroker:
-    """The command for a request. Raises ``InvalidRequest`` for an unknown broker, and ``Conflict`` where a
-    partition of the broker has more replicas than the other brokers could hold.
+    """The command for a request.
+
+    Raises ``InvalidRequest`` for an unknown broker, and ``Conflict`` if a partition of the broker has more
+    replicas than the other brokers can hold.
     """
     broker = _broker(image, request.broker_id)
     if broker.decommissioned == request.decommissioned or not request.decommissioned:
@@ -36,8 +38,8 @@ def check_decommission(request: DecommissionBroker, image: MetadataImage) -> Dec
     }
     if too_many:
         raise Conflict(
-            f"{_factors(too_many)}, and without broker {request.broker_id} only {counted(others, 'broker')} "
-            "can hold one; start more brokers, recommission others, or give the partitions fewer replicas",
+            f"{_factors(too_many)}, but without broker {request.broker_id} only {counted(others, 'broker')} "
+            "can hold replicas; start or recommission more brokers, or give the partitions fewer replicas",
             broker_id=request.broker_id,
             topics=sorted(too_many),
         )
@@ -45,8 +47,10 @@ def check_decommission(request: DecommissionBroker, image: MetadataImage) -> Dec
 
 
 def check_drain(request: DrainBroker, image: MetadataImage) -> DrainBroker:
-    """The command for a request. Raises ``Conflict`` where another broker is drained or down already, and the
-    brokers that are left could not hold a topic.
+    """The command for a request.
+
+    Raises ``InvalidRequest`` for an unknown broker, and ``Conflict`` if another broker is draining or down
+    and the remaining brokers cannot hold a topic.
     """
     broker = _broker(image, request.broker_id)
     if broker.draining or not request.draining:
@@ -64,9 +68,9 @@ def check_drain(request: DrainBroker, image: MetadataImage) -> DrainBroker:
     }
     if out and too_many:
         raise Conflict(
-            f"brokers {out} are drained or down, and without broker {request.broker_id} only "
-            f"{counted(others, 'broker')} would take replicas: {_factors(too_many)}; recommission or start "
-            "these brokers first, or add brokers",
+            f"brokers {out} are draining or down, and without broker {request.broker_id} only "
+            f"{counted(others, 'broker')} would take replicas: {_factors(too_many)}; first recommission or "
+            "start these brokers, or add brokers",
             broker_id=request.broker_id,
             topics=sorted(too_many),
         )
@@ -77,7 +81,9 @@ def _broker(image: MetadataImage, broker_id: NodeId) -> BrokerInfo:
     broker = image.brokers.get(broker_id)
     if broker is None:
         known = ", ".join(map(str, sorted(image.brokers)))
-        raise InvalidRequest(f"no broker {broker_id} is registered; there are {known}", field="broker_id")
+        raise InvalidRequest(
+            f"no broker {broker_id} is registered; the brokers are {known}", field="broker_id"
+        )
     return broker
 
 
@@ -90,7 +96,7 @@ def _that_take_replicas(image: MetadataImage, *, without: NodeId) -> list[NodeId
 
 
 def _factors(replicas: dict[str, int]) -> str:
-    """The topics by their replication factors."""
+    """A text that lists the topics by replication factor."""
     by_factor: dict[int, list[str]] = {}
     for name, factor in sorted(replicas.items()):
         by_factor.setdefault(factor, []).append(repr(name))

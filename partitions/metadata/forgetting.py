@@ -1,12 +1,11 @@
-"""Which brokers may be removed from the metadata for good: those that hold nothing and never come back.
+"""Decides which brokers may be removed from the metadata, and why other requests are refused.
 
-Decides: which requests are refused, and why. Leaves to others: what is left in the metadata
-(``broker_commands``), and keeping a process of a removed broker out (``partitions.hosting.peer_addresses``).
+Leaves to others: the change of the metadata (``broker_commands``), and refusing processes of a removed broker
+(``partitions.hosting.peer_addresses``).
 
-A broker may be removed that does not run, holds no replica, has no vote on metadata, and is out of use:
-decommissioned, never started, or dead. A replica counts that may be there although no leader has reported it.
-The id is not given again: what has its number belongs to it, such as votes and acknowledgements in messages
-that are still on their way.
+A broker may be removed if it does not run, holds no replica, has no vote on metadata, and is out of use:
+decommissioned, never started, or dead. Replicas that the broker may have, but no leader has reported, count.
+The id is never used again, because messages still in flight may carry votes and acknowledgements under it.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from raftlog.errors import BrokerNotFound, Conflict, PreconditionFailed, Raftlog
 from raftlog.types import NodeId
 from raftlog.units import counted
 
-NAMED_MAX = 5  # partitions in a message
+NAMED_MAX = 5  # partitions that a message names
 
 
 def check_forget(request: ForgetBroker, image: MetadataImage) -> ForgetBroker:
-    """The command for a request; repeated, it changes nothing. Raises ``BrokerNotFound``, ``Conflict``."""
+    """The command for a request; repeating it changes nothing. Raises ``BrokerNotFound``, ``Conflict``."""
     check_feature(image, FORGETTING)
     if request.broker_id in image.forgotten:
         return request
@@ -46,7 +45,7 @@ def check_out_of_use(
     dead: Collection[NodeId],
     is_heard: bool,
 ) -> None:
-    """Raise ``Conflict`` for what the metadata do not show: the broker is heard, votes, or may come back."""
+    """Raise ``Conflict`` for a broker that is heard, votes on metadata, or may come back."""
     broker_id = command.broker_id
     broker = image.brokers.get(broker_id)
     if broker is None:
@@ -55,27 +54,29 @@ def check_out_of_use(
         raise _alive(broker)
     if image.is_in_use(broker_id) and broker_id not in dead:
         raise Conflict(
-            f"broker {broker_id} is down, and it is neither decommissioned nor dead for "
-            "timing.restore_after_ms; if it never comes back, decommission it with "
+            f"broker {broker_id} is down, but it is neither decommissioned nor dead for "
+            "timing.restore_after_ms; if it will not return, decommission it with "
             f"`raftlog broker decommission {broker_id} --wait 10m`",
             broker_id=broker_id,
         )
     if broker_id in voters:
         raise Conflict(
-            f"broker {broker_id} still votes on metadata; its vote goes to another broker once it is "
-            "decommissioned and a majority of the voters is alive: retry then",
+            f"broker {broker_id} still votes on metadata; it loses its vote once it is decommissioned and a "
+            "majority of the voters is alive: retry then",
             broker_id=broker_id,
         )
 
 
 def refusal_to_forget(image: MetadataImage, command: ForgetBroker) -> RaftlogError | None:
-    """Why the metadata forbid it; None if they do not."""
+    """The error if the metadata forbid the removal, else None."""
     broker_id = command.broker_id
     broker = image.brokers.get(broker_id)
     if broker is None:
         return _unknown(image, broker_id)
     if broker.incarnation != command.incarnation:
-        return PreconditionFailed(f"broker {broker_id} has been started again since", broker_id=broker_id)
+        return PreconditionFailed(
+            f"broker {broker_id} has been restarted since the request; send it again", broker_id=broker_id
+        )
     if broker.alive:
         return _alive(broker)
     held = [
@@ -104,8 +105,8 @@ def check_not_removed(image: MetadataImage, broker_id: NodeId) -> None:
 def removed_for_good(broker_id: NodeId) -> Conflict:
     """The error that a process of a removed broker receives."""
     return Conflict(
-        f"broker {broker_id} was removed from the cluster for good: stop this process, and let the machine "
-        "join with `raftlog cluster join` and an empty data directory, under another id",
+        f"broker {broker_id} was removed from the cluster: stop this process; to use the machine again, let "
+        "it join under another id with `raftlog cluster join` and an empty data directory",
         broker_id=broker_id,
     )
 
@@ -120,4 +121,4 @@ def _alive(broker: BrokerInfo) -> Conflict:
 
 def _unknown(image: MetadataImage, broker_id: NodeId) -> BrokerNotFound:
     known = ", ".join(map(str, sorted(image.brokers)))
-    return BrokerNotFound(f"there is no broker {broker_id}; there are {known}", broker_id=broker_id)
+    return BrokerNotFound(f"there is no broker {broker_id}; the brokers are {known}", broker_id=broker_id)

@@ -1,6 +1,6 @@
-"""Which replicas of dead and decommissioned brokers move to others: a pure decision of the active controller.
+"""Plans the moves of replicas away from dead and decommissioned brokers; pure, for the active controller.
 
-And which internal topics get the replicas that the cluster was too small for when they were created.
+It also adds replicas to internal topics that were created while the cluster had too few brokers.
 
 Decides: which brokers are dead, which partitions come first, and which brokers take the new replicas. Leaves
 to others: measuring silence (``silence``), moving (``partitions.reassignment``), and the members of the
@@ -8,18 +8,17 @@ metadata group (``voters``).
 
 - A broker leaves when it is dead or decommissioned. It is dead when it is fenced and has been silent for
   ``restore_after_ms``. The target of each of its partitions names another broker in its place, so the number
-  of replicas stays. A move towards a broker that leaves meanwhile gets another target for the same reason,
-  and so does one towards a live broker that has no room or does not open its new replica (``refusals``).
-  Other moves under way are left alone.
+  of replicas stays. A move under way gets another target if it leads to a broker that leaves, has no room or
+  does not open its new replica (``refusals``). Other moves under way stay.
 - Partitions with the fewest live replicas come first. At most ``moves_max`` moves are under way at a time,
-  those of operators included, without those that cannot end now.
+  including moves of operators, excluding moves that cannot end now.
 - A new replica goes to a broker that is alive, heard, not draining, with room, below its limit, without a
-  replica of the partition, and that has not refused one lately: to a rack with the fewest of them, there to
-  one that still votes in the partition, if any, else to the one with the fewest replicas of all.
-- A partition of an internal topic gets ``DEFAULT_REPLICAS`` once so many brokers are in use and have room.
-- Without a majority of its voters a partition cannot move; without a broker to spare it waits for one.
+  replica of the partition, and without a recent refusal: to the rack with the fewest replicas of the
+  partition, there to a broker that still votes in the partition, else to the broker with the fewest replicas.
+- A partition of an internal topic gets ``DEFAULT_REPLICAS`` once that many brokers are in use and have room.
+- A partition without a live majority of its voters cannot move; without a free broker it waits.
 
-Nothing is remembered: when a broker comes back, what has not begun is not begun.
+Each plan depends on the present state only: when a broker returns, moves that have not begun do not begin.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from raftlog.types import NodeId
 def dead_brokers(
     image: MetadataImage, silent_ms: Mapping[NodeId, float], restore_after_ms: float
 ) -> frozenset[NodeId]:
-    """The brokers that are not expected to come back."""
+    """The brokers that are fenced and have been silent for ``restore_after_ms``."""
     return frozenset(
         broker.broker_id
         for broker in image.brokers.values()
@@ -47,7 +46,7 @@ def dead_brokers(
 
 
 def leaving_brokers(image: MetadataImage, dead: Collection[NodeId]) -> frozenset[NodeId]:
-    """The brokers whose replicas move to others."""
+    """The dead and the decommissioned brokers."""
     return frozenset(dead).union(
         broker.broker_id for broker in image.brokers.values() if broker.decommissioned
     )
@@ -63,9 +62,9 @@ def plan_healing(
     replicas_per_broker_max: int,
     refused: Refused = (),
 ) -> list[MoveReplicas]:
-    """The moves to begin now, most urgent first. ``without_room`` are brokers that can store nothing now.
+    """The moves to begin now, most urgent first. Brokers ``without_room`` cannot store new replicas now.
 
-    With ``moves_max`` 0 only decommissioned brokers are replaced, in one partition at a time.
+    With ``moves_max`` 0 only decommissioned brokers are replaced, one partition at a time.
     """
     unable = _Unable(without_room, refused)
     replaced = unable if moves_max else _Unable(frozenset(), ())
@@ -108,9 +107,9 @@ def plan_healing(
 
 @dataclass(frozen=True, slots=True)
 class HealingCounts:
-    """Partitions that move, for whatever reason, and those with a replica that leaves, or shall have one.
+    """Numbers of partitions that move, and of partitions to restore.
 
-    Also those of internal topics that have too few.
+    A partition is to be restored if it has a replica on a leaving broker, or is internal with too few.
     """
 
     moving: int = 0
@@ -118,7 +117,7 @@ class HealingCounts:
 
 
 def healing_counts(image: MetadataImage, leaving: Collection[NodeId]) -> HealingCounts:
-    """Count the partitions that move, and the partitions to restore, even where no move is possible now."""
+    """Count the partitions that move, and the partitions to restore, even if no move is possible now."""
     partitions, grows = list(_partitions(image)), _can_grow(image)
     return HealingCounts(
         sum(bool(partition.target) for _, partition in partitions),
@@ -139,7 +138,7 @@ def _missing(topic: TopicInfo, partition: PartitionInfo) -> int:
 
 
 class _Unable:
-    """The brokers that cannot take new replicas now: without room, or by the reports of leaders."""
+    """The brokers that cannot take new replicas now: without room, or reported by leaders."""
 
     def __init__(self, without_room: frozenset[NodeId], refused: Refused) -> None:
         self.brokers = without_room.union(report.broker_id for report in refused)
@@ -147,7 +146,7 @@ class _Unable:
         self._refused = refused
 
     def of(self, topic: TopicInfo, partition: PartitionInfo) -> frozenset[NodeId]:
-        """The brokers that do not take what this very move brings to them."""
+        """The brokers that cannot take the new replica of the present move of ``partition``."""
         if not partition.target:
             return frozenset()
         refusing = {
@@ -163,7 +162,7 @@ class _Unable:
 def _endangered(
     image: MetadataImage, leaving: frozenset[NodeId], unable: _Unable, *, grows: bool
 ) -> list[tuple[TopicInfo, PartitionInfo]]:
-    """The partitions with a lost target, or too few, that can be moved; fewest live replicas first."""
+    """The movable partitions with a leaving or unable target or too few replicas; fewest alive first."""
     found = [
         (topic, partition)
         for topic, partition in _partitions(image)
@@ -186,10 +185,10 @@ def _restored(
     load: Mapping[NodeId, int],
     missing: int,
 ) -> tuple[NodeId, ...]:
-    """The target with another broker for each of these that are in it, as far as there are any.
+    """The target with leaving brokers replaced, as far as candidates suffice.
 
-    And with as many more as are ``missing``, or none: two replicas serve less often than one. Replicas that
-    stay come first: one of them leads.
+    It has ``missing`` brokers more if candidates suffice for all, else none: two replicas are less available
+    than one. Replicas that stay come first, so that one of them leads.
     """
     row = [node for node in partition.target_replicas if node not in leaving]
     lost = [node for node in partition.target_replicas if node in leaving]
@@ -209,7 +208,7 @@ def _restored(
 
 
 def _is_moving(image: MetadataImage, topic: TopicInfo, partition: PartitionInfo, unable: _Unable) -> bool:
-    """Whether a move is under way that can end now."""
+    """Whether the partition has a move under way that can end now."""
     return (
         bool(partition.target) and has_majority(image, partition.replicas) and not unable.of(topic, partition)
     )

@@ -1,4 +1,4 @@
-"""All metadata at one version: immutable, shared by everything in a broker that needs to know."""
+"""All metadata of the cluster at one version: an immutable value that all parts of a broker share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIRST_OFFSET = Offset(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerInfo:
-    """One broker. ``incarnation`` is new whenever its process starts, and empty until it has registered."""
+    """One broker. ``incarnation`` changes with each start of its process, and is empty before the first."""
 
     broker_id: NodeId
     incarnation: str
@@ -26,20 +26,20 @@ class BrokerInfo:
     rack: str | None = None
     alive: bool = True
     draining: bool = False
-    disk_id: str = ""  # new whenever its data folder begins from nothing
-    decommissioned: bool = False  # its replicas move to other brokers, for good; always with ``draining``
-    admission_id: str = ""  # of the request that let it join; empty for those that the cluster began with
+    disk_id: str = ""  # changes whenever its data folder starts empty
+    decommissioned: bool = False  # its replicas move to other brokers; always together with ``draining``
+    admission_id: str = ""  # of the request that let it join; empty for the first brokers of the cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsafeRecovery:
-    """One time that a partition was recovered without its majority: what was known of the loss."""
+    """Record of one recovery of a partition without its majority."""
 
     survivor: NodeId
-    lost: tuple[NodeId, ...]  # the voters that could not be asked
-    last_term: int  # the end of the survivor's log, which was kept
+    lost: tuple[NodeId, ...]  # the voters that did not answer
+    last_term: int  # at the end of the survivor's log, which was kept
     last_index: int
-    commit_index: int  # as far as the survivor knew
+    commit_index: int  # as the survivor knew it
     at_ms: int
 
 
@@ -47,38 +47,38 @@ class UnsafeRecovery:
 class PartitionInfo:
     """One partition and its replicas; ``replicas[0]`` is the preferred leader.
 
-    ``replicas`` are the voters that a leader last reported; the present ones stand in the group's own log.
+    ``replicas`` are the voters that a leader last reported; the group's own log has the present voters.
     """
 
     partition: int
     group_id: GroupId
     replicas: tuple[NodeId, ...]
-    target: tuple[NodeId, ...] = ()  # the voters after the move; empty without one
-    added: tuple[NodeId, ...] = ()  # younger than the group: they open without a membership; and all that
-    # a target has named since the last one was reached
-    membership_index: int = -1  # where in the log the membership stands of which ``replicas`` tells
-    version: int = 0  # the metadata version that last changed any of this
+    target: tuple[NodeId, ...] = ()  # the voters after the current move; empty if none is under way
+    added: tuple[NodeId, ...] = ()  # replicas added after the group began, which open without a membership,
+    # and all replicas that targets have named since the last target was reached
+    membership_index: int = -1  # index of the log entry that made ``replicas`` the voters
+    version: int = 0  # the metadata version that last changed this partition
     unsafe_recoveries: tuple[UnsafeRecovery, ...] = ()
-    is_decommissioned: bool = False  # it takes no records, and is removed once retention has deleted its last
-    decommission_version: int = 0  # the metadata version that last changed that; 0: none has
-    first_offset: Offset = _FIRST_OFFSET  # of its log: behind all logs of earlier partitions of this number
-    earlier_logs: int = 0  # of such partitions
+    is_decommissioned: bool = False  # refuses records; removed once retention has deleted its last record
+    decommission_version: int = 0  # the metadata version that last changed ``is_decommissioned``; 0: none
+    first_offset: Offset = _FIRST_OFFSET  # of its log: above the logs of earlier partitions of this number
+    earlier_logs: int = 0  # logs of earlier partitions of this number
 
     @property
     def log_number(self) -> int:
-        """Which log of this number it has: each removal and each unsafe recovery begins another."""
+        """Number of the partition's log: each removal and each unsafe recovery begins another log."""
         return self.earlier_logs + len(self.unsafe_recoveries)
 
     @property
     def all_replicas(self) -> tuple[NodeId, ...]:
-        """The brokers that have a replica, or shall have one."""
+        """The brokers that have a replica, or will have one after the current move."""
         return (*self.replicas, *(node for node in self.target if node not in self.replicas))
 
     @property
     def possible_replicas(self) -> frozenset[NodeId]:
-        """The brokers that may have a replica, also of targets that were changed before they were reached.
+        """The brokers that may have a replica, including brokers of replaced targets.
 
-        A leader that was told of such a target may have reached it, and not have reported it yet.
+        A leader may have reached a target that was replaced later, without having reported it yet.
         """
         return frozenset((*self.all_replicas, *self.added))
 
@@ -96,17 +96,17 @@ class PartitionInfo:
         return self.group_id == earlier.group_id or (is_same_partition and is_recovered and is_after)
 
     def is_initial(self, node: NodeId) -> bool:
-        """Whether a first replica there begins with the group's first membership."""
+        """Whether a new replica on ``node`` starts with the group's first membership."""
         return node in self.replicas and node not in self.added and self.membership_index < 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedPartition:
-    """A partition that was decommissioned and is no more. A later one of its number continues its offsets."""
+    """A decommissioned partition that was removed. A later partition of its number continues its offsets."""
 
     partition: int
     records_end: Offset  # one past its newest record
-    next_offset: Offset  # above all that it has had, so that no offset ever names two records
+    next_offset: Offset  # above all offsets that it has used, so that no offset names two records
     logs: int  # the log number of a later partition of this number
 
 
@@ -120,32 +120,32 @@ class TopicInfo:
     partitions: tuple[PartitionInfo, ...]
     config: Mapping[str, int | str]  # only what differs from the defaults
     version: int
-    creation_id: str = ""  # of the request that made it
+    creation_id: str = ""  # of the request that created the topic
     shape_version: int = (
-        0  # the metadata version that last changed which partitions there are, or take records
+        0  # the metadata version that last added, removed, decommissioned or restored partitions
     )
-    removed: tuple[RemovedPartition, ...] = ()  # by number
+    removed: tuple[RemovedPartition, ...] = ()  # ordered by number
 
     @property
     def writable_partitions(self) -> int:
-        """The number of partitions that take records: all but the last ones, which are decommissioned."""
+        """The number of partitions that accept records: all before the decommissioned ones at the end."""
         count = len(self.partitions)
         while count and self.partitions[count - 1].is_decommissioned:
             count -= 1
         return count
 
     def removed_partition(self, number: int) -> RemovedPartition | None:
-        """The partition that last had this number, if it was removed."""
+        """The last removed partition of this number, or None."""
         return next((each for each in self.removed if each.partition == number), None)
 
     @property
     def is_internal(self) -> bool:
-        """Names that start with two underscores are the system's own."""
+        """Whether the topic is internal: its name starts with two underscores."""
         return self.name.startswith("__")
 
 
 class PlannedMove(msgspec.Struct, frozen=True, array_like=True):
-    """One partition of a plan: its replicas, and those that it shall have, preferred leader first."""
+    """The move of one partition in a plan: present and target replicas, preferred leader first."""
 
     name: str
     topic_id: TopicId
@@ -155,9 +155,9 @@ class PlannedMove(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
-    """Moves that are carried out together, a few at a time."""
+    """Moves that the controller carries out together, a few at a time."""
 
-    version: int  # of the metadata in which it began: its name
+    version: int  # of the metadata in which the plan began: its name
     moves: tuple[PlannedMove, ...]
     is_automatic: bool = False
 
@@ -166,28 +166,28 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 class MetadataImage:
     """All metadata of the cluster. ``version`` rises by at least one with every change and never falls."""
 
-    cluster_id: str = ""  # empty until the first controller has written it down
-    bootstrap_id: str = ""  # new whenever a metadata log begins from nothing
+    cluster_id: str = ""  # empty until the first controller has stored it
+    bootstrap_id: str = ""  # changes whenever a metadata log starts empty
     version: int = 0
     brokers: Mapping[NodeId, BrokerInfo] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     next_group_id: GroupId = _FIRST_GROUP
     next_producer_id: ProducerId = _FIRST_PRODUCER
-    deleted: tuple[str, ...] = ()  # creation ids of the topics that were deleted last
-    feature_level: int = 1  # what all brokers understand (``features``)
-    plan: Plan | None = None  # that is being carried out (``plans``)
+    deleted: tuple[str, ...] = ()  # creation ids of the most recently deleted topics
+    feature_level: int = 1  # that all brokers support (``features``)
+    plan: Plan | None = None  # the plan in progress (``plans``)
     forgotten: Mapping[NodeId, str] = field(default_factory=dict)
-    """Brokers that were removed for good, with the request that admitted each. No id is given again."""
+    """Removed brokers, each with the id of the request that admitted it. Their ids are never used again."""
 
     def is_in_use(self, node: NodeId) -> bool:
-        """Whether a broker has registered and is not decommissioned, or is not known yet."""
+        """Whether a broker has registered and is not decommissioned, or is not in the metadata yet."""
         broker = self.brokers.get(node)
         if broker is None:
             return node not in self.forgotten
         return bool(broker.incarnation) and not broker.decommissioned
 
     def replicas_on(self, node: NodeId) -> int:
-        """The number of replicas that a broker has, shall have, or may have."""
+        """The number of replicas that a broker has, will have, or may have."""
         return sum(
             node in partition.possible_replicas
             for topic in self.topics.values()

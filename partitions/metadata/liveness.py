@@ -1,10 +1,9 @@
-"""Which brokers count as alive: a pure decision of the active controller.
+"""Decides which brokers count as alive; pure, for the active controller.
 
-Decides: which brokers to fence and which to take back. Leaves to others: hearing from brokers and
-measuring their silence (``silence``).
+Leaves to others: measuring the silence of brokers (``silence``).
 
-A broker is fenced when it was silent for ``broker_timeout_ms``, and taken back as soon as it is heard again.
-One that was admitted and has not registered yet is not alive, heard or not.
+A broker is fenced when it was silent for ``broker_timeout_ms``, and unfenced as soon as it is heard again. An
+admitted broker that has not registered yet is never alive.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def decide(
     *,
     broker_timeout_ms: float,
 ) -> list[FenceBroker | UnfenceBroker]:
-    """The commands that make the image agree with who was heard at the last look, and who has been silent."""
+    """The commands that fence silent brokers, and unfence brokers that were heard at the last look."""
     commands: list[FenceBroker | UnfenceBroker] = []
     for broker_id in sorted(image.brokers):
         broker = image.brokers[broker_id]

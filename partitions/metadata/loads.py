@@ -1,7 +1,7 @@
-"""How much data each partition holds and takes in, as the brokers that lead them report it.
+"""Collects the load of each partition from the brokers that lead them.
 
-Decides: what the active controller asks, and that a broker that does not answer is left out. Leaves to
-others: measuring (``partitions.reassignment.load_meter``) and what follows from it (``balancing``).
+Decides: that a broker without an answer is left out. Leaves to others: measuring the load
+(``partitions.reassignment.load_meter``) and the moves that follow (``balancing``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LoadsHere = Callable[[], Loads]
 
 
 async def collect_loads(host: GroupHost, brokers: Collection[NodeId], here: LoadsHere) -> Loads:
-    """The loads of all partitions that these brokers lead."""
+    """Ask ``brokers`` for the loads of the partitions they lead; brokers without an answer are left out."""
 
     async def ask(node: NodeId) -> Loads:
         if node == host.node_id:

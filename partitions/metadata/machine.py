@@ -1,12 +1,11 @@
-"""Effects of the commands of the metadata log: images from images.
+"""State machine of the metadata group: each command makes a new image from the present image.
 
-Decides: which commands are carried out, topic and group ids, and which request wins when two want the
-same name. Leaves to others: good choices (``planner``), the order of commands (Raft).
+Decides: which commands are carried out, topic and group ids, and which of two requests gets a name. Leaves to
+others: good choices (``planner``), the order of commands (Raft).
 
-Total and deterministic: whatever stands in a committed batch is carried out, or answered with an
-error and changes nothing. An image is never changed, a change makes a new one that shares what is
-the same, so a command costs one copy of one dict at most. ``image.version`` is the index of the
-last command that changed something, plus one.
+Total and deterministic: each command in a committed batch is carried out, or is answered with an error and
+changes nothing. Images are immutable; a new image shares all unchanged parts, so a command copies at most one
+dict. ``image.version`` is one more than the index of the last command that changed the image.
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ from raftlog.records.batch import Batch
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, ProducerId, TopicId
 
-DELETED_REMEMBERED: Final = 1000  # creations, so that one that is repeated late makes no topic again
+DELETED_REMEMBERED: Final = 1000  # creation ids of deleted topics; a late repeated creation is refused
 
 Reply = TopicInfo | BrokerInfo | range | int | RaftlogError
-"""The result of a command: the topic or broker as it is now, a block of ids, the new version, or an error."""
+"""Result of a command: the topic or broker after it, a block of ids, the metadata version, or an error."""
 
 
 class MetadataMachine:
@@ -79,7 +78,7 @@ class MetadataMachine:
         self._listeners.append(listener)
 
     def apply(self, entry: Batch) -> Reply:
-        """Take in one committed batch; the reply is that of its last command."""
+        """Apply one committed batch, and return the reply to its last command."""
         before = self.image
         reply: Reply = before.version
         if entry.header.is_control:
@@ -87,7 +86,7 @@ class MetadataMachine:
         try:
             records = read_records(entry)
         except RaftlogError as error:
-            return error  # the same bytes are as unreadable everywhere
+            return error  # all replicas fail on these bytes alike
         for record in records:
             self.image, reply = apply_command(self.image, decode(record.value), record.offset + 1)
         if self.image is not before:
@@ -95,15 +94,15 @@ class MetadataMachine:
         return reply
 
     def snapshot(self) -> bytes:
-        """The encoded image with a format version: equal bytes on every replica."""
+        """Encode the image with a format version: equal bytes on every replica."""
         return encode_image(self.image)
 
     def restore(self, snapshot: bytes) -> None:
-        """Become what ``snapshot`` describes; an empty one means the initial image."""
+        """Replace the image by that in ``snapshot``; empty bytes stand for the initial image."""
         self.restoring(snapshot)()
 
     def restoring(self, snapshot: bytes) -> Callable[[], None]:
-        """Decode an image without changing the machine; see ``StateMachine.restoring``."""
+        """Decode an image without changing the machine, as ``StateMachine.restoring`` requires."""
         image = decode_image(snapshot) if snapshot else MetadataImage()
 
         def become() -> None:
@@ -120,7 +119,7 @@ class MetadataMachine:
 def apply_command(
     image: MetadataImage, command: Command | UnknownCommand, version: int
 ) -> tuple[MetadataImage, Reply]:
-    """The image after a command, with this version if anything changed, and the reply to its proposer."""
+    """The image after a command (with ``version`` if the command changed it), and the proposer's reply."""
     match command:
         case RegisterBroker():
             return broker_commands.register(image, command, version)
@@ -158,7 +157,7 @@ def apply_command(
             return _start_plan(image, command, version)
         case EndPlan(plan_version):
             if image.plan is None or image.plan.version != plan_version:
-                return image, PreconditionFailed(f"plan {plan_version} has ended already", plan=plan_version)
+                return image, PreconditionFailed(f"plan {plan_version} has already ended", plan=plan_version)
             return replace(image, plan=None, version=version), version
         case SetReplicas():
             return replica_commands.set_replicas(image, command, version)
@@ -167,7 +166,7 @@ def apply_command(
         case RecoveredUnsafely():
             return replica_commands.recovered_unsafely(image, command, version)
         case UnknownCommand(reason):
-            return image, InvalidRequest(f"the command is not understood: {reason}")
+            return image, InvalidRequest(f"cannot decode the metadata command: {reason}")
         case _:
             assert_never(command)
 
@@ -188,7 +187,7 @@ def _set_cluster_id(image: MetadataImage, command: SetClusterId, version: int) -
 def _start_plan(image: MetadataImage, command: StartPlan, version: int) -> tuple[MetadataImage, Reply]:
     if image.plan is not None:
         return image, Conflict(
-            f"plan {image.plan.version} is being carried out; wait for its end, or cancel it",
+            f"plan {image.plan.version} is in progress; wait for its end, or cancel it",
             plan=image.plan.version,
         )
     plan = Plan(version, command.moves, command.is_automatic)
@@ -199,11 +198,11 @@ def _create_topic(image: MetadataImage, command: CreateTopic, version: int) -> t
     exists = image.topics.get(command.name)
     if exists is not None:
         if exists.creation_id == command.creation_id:
-            return image, exists  # its creator asks again, not having heard the answer
-        return image, TopicExists(f"topic {command.name!r} exists already", topic=command.name)
+            return image, exists  # a repeated request
+        return image, TopicExists(f"topic {command.name!r} already exists", topic=command.name)
     if command.creation_id in image.deleted:
         return image, Conflict(
-            f"topic {command.name!r} was created by this request and has been deleted since",
+            f"this request created topic {command.name!r}, which has been deleted since; send a new request",
             topic=command.name,
         )
     refused = _refused(command) or _refused_rows(image, command.placement)
@@ -225,7 +224,7 @@ def _create_topic(image: MetadataImage, command: CreateTopic, version: int) -> t
 def _add_partitions(
     image: MetadataImage, command: AddPartitions, version: int
 ) -> tuple[MetadataImage, Reply]:
-    """A request that was carried out already, or whose goal another one has reached, changes nothing."""
+    """Add partitions; a topic that already has the resulting number of partitions stays as it is."""
     found = _find_topic(image, command.name, command.topic_id)
     if isinstance(found, RaftlogError):
         return image, found
@@ -264,13 +263,13 @@ def _shrink(
 
 
 def _new_topic_id(image: MetadataImage, version: int, creation_id: str) -> TopicId:
-    """An id that no other command gives: none stands at this index of this metadata log."""
+    """Make a topic id that no other command makes: it depends on the log and the index of the command."""
     source = f"{image.bootstrap_id} {version} {creation_id}"
     return TopicId(hashlib.blake2b(source.encode(), digest_size=16).hexdigest())
 
 
 def _refused(command: CreateTopic) -> InvalidRequest | None:
-    """Refuse names that a planner never writes and an image must never hold: they become paths."""
+    """Refuse names that no planner writes and no image may hold, because names become paths."""
     try:
         check_name(command.name, internal=True)
     except InvalidRequest as error:
@@ -281,13 +280,15 @@ def _refused(command: CreateTopic) -> InvalidRequest | None:
 
 
 def _refused_rows(image: MetadataImage, placement: tuple[tuple[NodeId, ...], ...]) -> InvalidRequest | None:
-    """Refuse rows that are no replicas of different registered brokers."""
+    """Refuse rows unless each names different registered brokers."""
     if not placement or not placement[0]:
-        return InvalidRequest("placement has no partition, or one without replicas", field="placement")
+        return InvalidRequest("placement is empty, or a partition has no replicas", field="placement")
     factor = len(placement[0])
     for row in placement:
         if len(row) != factor or len(set(row)) != factor:
-            return InvalidRequest(f"{list(row)} are not {factor} different brokers", field="placement")
+            return InvalidRequest(
+                f"placement has the row {list(row)}; name {factor} different brokers", field="placement"
+            )
         for broker in row:
             if broker not in image.brokers:
                 return InvalidRequest(f"no broker {broker} is registered", field="placement")
@@ -330,7 +331,7 @@ def _expected_topic(
 def _find_topic(image: MetadataImage, name: str, topic_id: TopicId | None) -> TopicInfo | TopicNotFound:
     topic = image.topics.get(name)
     if topic is None or topic_id not in (None, topic.topic_id):
-        return TopicNotFound(f"there is no topic {name!r}, or it is another one now", topic=name)
+        return TopicNotFound(f"topic {name!r} does not exist, or was replaced by another topic", topic=name)
     return topic
 
 
@@ -350,14 +351,14 @@ def _with_topic(image: MetadataImage, topic: TopicInfo) -> MetadataImage:
 
 def _allocate_producer_ids(image: MetadataImage, count: int, version: int) -> tuple[MetadataImage, Reply]:
     if count < 1:
-        return image, InvalidRequest(f"count: is {count}; ask for 1 or more ids", field="count")
+        return image, InvalidRequest(f"count is {count}; ask for 1 or more ids", field="count")
     first = image.next_producer_id
     following = ProducerId(first + count)
     return replace(image, next_producer_id=following, version=version), range(first, following)
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    format: int  # the feature level: an older release does not read what it would only half understand
+    format: int  # the feature level, so that older releases refuse a snapshot with fields unknown to them
     cluster_id: str
     bootstrap_id: str
     version: int
@@ -375,7 +376,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Snapshot)
 
 
 def encode_image(image: MetadataImage) -> bytes:
-    """An image as bytes; equal images give equal bytes."""
+    """Encode an image; equal images give equal bytes."""
     return _ENCODER.encode(
         _Snapshot(
             image.feature_level,
@@ -394,11 +395,11 @@ def encode_image(image: MetadataImage) -> bytes:
 
 
 def decode_image(data: bytes) -> MetadataImage:
-    """The image in ``data``. Raises ``InvariantViolated`` when there is none: its checksum was right."""
+    """Decode an image. Raises ``InvariantViolated`` for other bytes, since their checksum was correct."""
     try:
         found = _DECODER.decode(data)
     except msgspec.DecodeError as error:
-        raise InvariantViolated(f"the snapshot of the metadata is not one: {error}") from None
+        raise InvariantViolated(f"cannot decode the snapshot of the metadata: {error}") from None
     if not FIRST <= found.format <= NEWEST:
         raise InvariantViolated(
             f"the metadata's snapshot has format {found.format}; this broker reads up to {NEWEST}: install "

@@ -1,7 +1,7 @@
-"""From a request about a partition's replicas to the command that makes it the target.
+"""Turns a request about a partition's replicas into the command that sets the target.
 
-Decides: which targets are refused, and why. Leaves to others: working towards a target
-(``partitions.reassignment.reassigner``). Pure, as ``planner`` is.
+Decides: which targets are refused, and why. Leaves to others: carrying out the move
+(``partitions.reassignment.reassigner``). Pure, like ``planner``.
 """
 
 from __future__ import annotations
@@ -19,31 +19,34 @@ from raftlog.wire.limits import REPLICAS_MAX
 
 
 class MoveReplicas(msgspec.Struct, frozen=True, array_like=True, tag="move_replicas"):
-    """A request: exactly these replicas, or those that are wanted so far with one more or one less."""
+    """A request for exactly these replicas, or for the present target with one replica more or less."""
 
     name: str
     partition: int
     replicas: tuple[NodeId, ...] | None = None
     add: NodeId | None = None
     remove: NodeId | None = None
-    topic_id: TopicId | None = None  # None: whichever has the name
-    expected: tuple[NodeId, ...] | None = None  # the target that it replaces; None: whichever there is
+    topic_id: TopicId | None = None  # None: any topic of that name
+    expected: tuple[NodeId, ...] | None = None  # the target that the request replaces; None: any target
 
 
 def plan_move(request: MoveReplicas, image: MetadataImage) -> SetReplicas:
-    """The command for a request. Raises ``InvalidRequest``, ``Conflict``, ``TopicNotFound`` and the like."""
+    """The command for a request.
+
+    Raises ``InvalidRequest``, ``Conflict``, ``PreconditionFailed``, ``TopicNotFound``, ``PartitionNotFound``.
+    """
     topic, partition = find(image, request.name, request.partition, request.topic_id)
     where = f"{request.name}/{request.partition}"
     if request.expected not in (None, partition.target_replicas):
         raise PreconditionFailed(
-            f"{where} is on its way to {list(partition.target_replicas)} meanwhile; read it again",
+            f"the target of {where} is now {list(partition.target_replicas)}; read it and try again",
             topic=request.name,
             partition=request.partition,
         )
     target = _target(request, partition)
     if not target:
         raise InvalidRequest(
-            f"{where} would have no replica left; name one at least, or delete the topic", field="replicas"
+            f"{where} would have no replica left; name at least one, or delete the topic", field="replicas"
         )
     if len(set(target)) != len(target):
         raise InvalidRequest(f"replicas {list(target)} name a broker twice; name each once", field="replicas")
@@ -55,19 +58,20 @@ def plan_move(request: MoveReplicas, image: MetadataImage) -> SetReplicas:
     for node in target:
         _check_broker(image, node, is_new=node not in partition.replicas)
     _check_majority(image, where, "vote now", partition.replicas)
-    _check_majority(image, where, "shall vote", target)
+    _check_majority(image, where, "would vote", target)
     return SetReplicas(topic.name, topic.topic_id, request.partition, target, partition.target_replicas)
 
 
 def check_recovery(command: RecoveredUnsafely, image: MetadataImage) -> RecoveredUnsafely:
-    """The command, where the controller too sees no majority. Raises ``Conflict`` where it does."""
+    """Return the command, or raise ``Conflict`` if a majority of the replicas is alive."""
     _, partition = find(image, command.name, command.partition, command.topic_id)
     all_replicas = [node for node in partition.replicas if node not in partition.added]
     alive = alive_of(image, all_replicas)
     if 2 * len(alive) > len(partition.replicas):
         raise Conflict(
-            f"brokers {alive} are alive, a majority of the replicas of {command.name}/{command.partition}: "
-            "it needs no recovery; if a disk is lost, stop its broker first",
+            f"brokers {alive} are alive and hold a majority of the replicas of "
+            f"{command.name}/{command.partition}: the partition needs no recovery; if a disk is lost, stop "
+            "its broker first",
             alive=[str(node) for node in alive],
         )
     return command
@@ -85,12 +89,12 @@ def has_majority(image: MetadataImage, voters: Sequence[NodeId]) -> bool:
 
 
 def find_topic(image: MetadataImage, name: str, topic_id: TopicId | None = None) -> TopicInfo:
-    """The topic of a name, with this id where one is given. Raises ``TopicNotFound``."""
+    """The topic of this name, and of ``topic_id`` unless that is None. Raises ``TopicNotFound``."""
     topic = image.topics.get(name)
     if topic is None:
         raise TopicNotFound(f"there is no topic {name!r}", topic=name)
     if topic_id not in (None, topic.topic_id):
-        raise TopicNotFound(f"topic {name!r} was deleted; another one has the name now", topic=name)
+        raise TopicNotFound(f"topic {name!r} was deleted; another topic has the name now", topic=name)
     return topic
 
 
@@ -112,7 +116,10 @@ def _target(request: MoveReplicas, partition: PartitionInfo) -> tuple[NodeId, ..
     wanted = partition.target_replicas if request.replicas is None else request.replicas
     if request.add is not None:
         if request.add in wanted:
-            raise InvalidRequest(f"broker {request.add} holds a replica already, or shall", field="broker_id")
+            raise InvalidRequest(
+                f"broker {request.add} already holds a replica, or is the target of one; choose another",
+                field="broker_id",
+            )
         wanted = (*wanted, request.add)
     if request.remove is not None:
         if request.remove not in wanted:
@@ -124,13 +131,16 @@ def _target(request: MoveReplicas, partition: PartitionInfo) -> tuple[NodeId, ..
 
 
 def _check_in_sync(topic: TopicInfo, partition: PartitionInfo, where: str, count: int) -> None:
-    """Fewer than a produce needs would refuse them all. Where there are fewer already, nothing gets worse."""
+    """Raise ``InvalidRequest`` for fewer replicas than produce requests need.
+
+    A partition that already has fewer may keep its number.
+    """
     least = topic.config.get("min.insync.replicas")
     if isinstance(least, int) and count < min(least, len(partition.replicas)):
         raise InvalidRequest(
-            f"{where} would have {counted(count, 'replica')}, and min.insync.replicas of {topic.name} is "
-            f"{least}: every produce would be refused; name {least} at least, or set min.insync.replicas "
-            f"to {count} first",
+            f"{where} would have {counted(count, 'replica')}, but min.insync.replicas of {topic.name} is "
+            f"{least}: the leader would refuse all records; name at least {least} replicas, or first set "
+            f"min.insync.replicas to {count}",
             field="replicas",
         )
 
@@ -139,11 +149,14 @@ def _check_broker(image: MetadataImage, node: NodeId, *, is_new: bool) -> None:
     broker = image.brokers.get(node)
     if broker is None:
         known = ", ".join(str(one) for one in sorted(image.brokers))
-        raise InvalidRequest(f"no broker {node} is registered; there are {known}", field="replicas")
+        raise InvalidRequest(f"no broker {node} is registered; the brokers are {known}", field="replicas")
     if is_new and not broker.alive:
         raise Conflict(f"broker {node} is not alive; start it, or choose another", broker_id=node)
     if is_new and broker.draining:
-        raise Conflict(f"broker {node} is being drained and takes no replicas", broker_id=node)
+        raise Conflict(
+            f"broker {node} is draining and takes no replicas; choose another, or end the drain",
+            broker_id=node,
+        )
 
 
 def _check_majority(image: MetadataImage, where: str, who: str, voters: Sequence[NodeId]) -> None:
@@ -151,6 +164,6 @@ def _check_majority(image: MetadataImage, where: str, who: str, voters: Sequence
         alive = alive_of(image, voters)
         raise Conflict(
             f"of the brokers {list(voters)} that {who} in {where}, only {alive} are alive, "
-            "which is no majority; start the others first",
+            "which is no majority; start the other brokers first",
             alive=[str(node) for node in alive],
         )

@@ -1,7 +1,7 @@
 """Rules for topic names, checked before a name becomes metadata or a path.
 
-Two names that differ only in dots and underscores are two topics here, although metrics of other
-systems mix them up.
+Names that differ only in dots and underscores are different topics, although metrics of other systems
+confuse them.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def check_name(name: str, *, internal: bool = False) -> None:
-    """Raise ``InvalidRequest``, naming the rule, unless a topic may have this name."""
+    """Raise ``InvalidRequest``, which names the rule, unless a topic may have this name."""
     shown = repr(name if len(name) <= 80 else name[:77] + "...")
     if not name:
         broken = f"is empty; give it 1 to {NAME_CHARACTERS_MAX} characters"
     elif len(name) > NAME_CHARACTERS_MAX:
         broken = f"has {len(name)} characters; give it 1 to {NAME_CHARACTERS_MAX}"
     elif name in (".", ".."):
-        broken = "stands for a directory; choose another"
+        broken = "names a directory; choose another"
     elif _NAME.fullmatch(name) is None:
         broken = "may contain A to Z, a to z, 0 to 9, dot, underscore and hyphen only"
     elif name.startswith("__") and not internal:
-        broken = "starts with two underscores, which are for the system's own topics"
+        broken = "starts with two underscores, which internal topics use; choose another"
     else:
         return
     raise InvalidRequest(f"the topic name {shown} {broken}", field="name")
 
 
 def is_id(text: str) -> bool:
-    """Whether this is 32 hexadecimal digits, as ids of topics and creations are."""
+    """Whether a text has the form of a topic id or a creation id: 32 hexadecimal digits."""
     return _ID.fullmatch(text) is not None

@@ -1,11 +1,11 @@
-"""Newer metadata from another broker, for one that is cut off from the active controller.
+"""Fetches newer metadata from another broker, for a broker that is cut off from the active controller.
 
-The metadata log of a broker grows by what its leader sends. While one link is broken, a broker may reach the
-leader through a third one, and must show what its requests brought about. What another broker shows is
-committed, so it may be shown here before the log here holds it.
+The leader sends its log to each broker. While that link is broken, a broker may reach the leader through a
+third broker, and must show the effect of its requests. Metadata that another broker shows is committed, so
+this broker may show it before its own log has it.
 
-Decides: which brokers are asked, and that requests which wait together ask once. Leaves to others: that the
-metadata never goes back (``shown_image``), and when this is needed (``service``).
+Decides: which brokers are asked, and that waiting requests share one question. Leaves to others: that the
+shown version never falls (``shown_image``), and when a fetch is needed (``service``).
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 
 SERVICE: Final = Service("metadata.image", CallClass.METADATA)
-ATTEMPT_MS: Final = 1000  # of one broker, which may be cut off, too
+ATTEMPT_MS: Final = 1000  # to ask one broker, which may be cut off, too
 
 _log = logging.getLogger("raftlog.controller")
 
 
 class _Ask(msgspec.Struct, frozen=True, array_like=True):
-    """Send the metadata of this version, or newer ones; wait for them for so long."""
+    """Asks for metadata of this version or newer; the broker waits up to ``timeout_ms`` for it."""
 
     version: int
     timeout_ms: int
 
 
 class NewerImage:
-    """One broker's. It offers what it shows to the others; all on the event loop's thread."""
+    """Sends this broker's shown metadata to peers, and fetches theirs. All on the event loop's thread."""
 
     def __init__(self, host: GroupHost, shown: ShownImage) -> None:
         self._host = host
@@ -51,7 +51,7 @@ class NewerImage:
         host.calls.serve(SERVICE, self._serve)
 
     async def fetch(self, version: int, timeout_ms: float) -> None:
-        """Show metadata of this version, or newer ones, if a reachable broker has them in time."""
+        """Show metadata of this version or newer, if a reachable broker has it within ``timeout_ms``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000), self._turn:
                 for peer in sorted(self._host.reachable_peers):

@@ -1,12 +1,12 @@
-"""Effects of commands about decommissioned partitions: which take records, and which are no more.
+"""Effects of commands that decommission and remove partitions of a topic.
 
-Decides: that only the last partitions of a topic are decommissioned or removed, and what is kept of a removed
-one. Leaves to others: which requests make sense (``shrink_planner``), when a partition has no record left
-(``partitions.reassignment.removal``). Pure and total, as ``machine`` is.
+Decides: that only the last partitions of a topic are decommissioned or removed, and which facts about a
+removed partition are kept. Leaves to others: which requests are allowed (``shrink_planner``), when a
+partition has no record left (``partitions.reassignment.removal``). Pure and total, like ``machine``.
 
-Keys map to partitions 0 to n - 1, so a topic loses its last partitions first. A partition that is added later
-under the number of a removed one is another Raft group, with its first offset behind those of the former: no
-offset names two records, and committed offsets of the former lie below the log start of the later.
+Keys map to partitions 0 to n - 1, so a topic loses its last partitions first. A partition added later under
+the number of a removed partition is a new Raft group whose first offset is above all offsets of the removed
+one: no offset names two records, and old committed offsets are below the log start of the new partition.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from raftlog.types import GroupId, NodeId, Offset
 
 Applied = tuple[MetadataImage, TopicInfo | RaftlogError]
 
-OFFSETS_RESERVED: Final = 1_000  # for control entries of later leaders, until all know of the removal
+OFFSETS_RESERVED: Final = 1_000  # for control entries of leaders that do not know of the removal yet
 
 
 def decommission(
     image: MetadataImage, topic: TopicInfo, command: DecommissionPartitions, version: int
 ) -> Applied:
-    """A request that was carried out already, or whose goal another one has reached, changes nothing."""
+    """Set which partitions accept records; a repeated request changes nothing."""
     writable = topic.writable_partitions
     if command.writable == writable:
         return image, topic
@@ -35,7 +35,8 @@ def decommission(
         return image, shape_has_changed(topic)
     if not 1 <= command.writable <= len(topic.partitions):
         return image, InvalidRequest(
-            f"{command.writable} of {len(topic.partitions)} partitions cannot take records", field="writable"
+            f"writable is {command.writable}; choose 1 to {len(topic.partitions)} partitions",
+            field="writable",
         )
     partitions = [
         replace(
@@ -57,11 +58,11 @@ def remove(image: MetadataImage, topic: TopicInfo, command: RemovePartition, ver
     at = len(topic.partitions) - 1
     partition = topic.partitions[at]
     if command.partition > at:
-        return image, topic  # its leader asks again, not having heard the answer
+        return image, topic  # a repeated request of its leader
     found = (partition.partition, partition.group_id, partition.decommission_version)
     if found != (command.partition, command.group_id, command.decommission_version):
         return image, PreconditionFailed(
-            f"{topic.name}/{command.partition} is not the last partition, or another one by now",
+            f"{topic.name}/{command.partition} is not the last partition, or has been replaced by another",
             topic=topic.name,
             partition=command.partition,
         )
@@ -96,7 +97,7 @@ def new_partitions(
     placement: tuple[tuple[NodeId, ...], ...],
     removed: tuple[RemovedPartition, ...] = (),
 ) -> tuple[PartitionInfo, ...]:
-    """Partitions from number ``first`` on, each with the next group id, and behind removed ones."""
+    """Make partitions from number ``first`` on; their offsets continue after removed ones."""
     former = {each.partition: each for each in removed}
     made: list[PartitionInfo] = []
     for number, row in enumerate(placement):
@@ -110,10 +111,10 @@ def new_partitions(
 
 
 def shape_has_changed(topic: TopicInfo) -> PreconditionFailed:
-    """The error for a request that was made for other partitions than there are."""
+    """The error for a request that expects other partitions than the topic has."""
     return PreconditionFailed(
         f"the partitions of topic {topic.name!r} have changed: it has {len(topic.partitions)}, of which "
-        f"{topic.writable_partitions} take records; read it again",
+        f"{topic.writable_partitions} accept records; read the topic and try again",
         topic=topic.name,
         partitions=len(topic.partitions),
         writable_partitions=topic.writable_partitions,

@@ -1,19 +1,17 @@
-"""Where the replicas of new partitions go: a pure function of the brokers and what they hold.
+"""Places the replicas of new partitions on brokers: a pure function of the brokers and their replicas.
 
-Decides: which brokers hold a partition and which of them leads it first. Leaves to others: which
-brokers may be used at all, and limits (``planner``).
+Decides: which brokers hold a partition and which of them is its preferred leader. Leaves to others: which
+brokers may be used, and limits (``planner``).
 
-Three rules, in this order. No two replicas of a partition share a broker, nor a rack as long
-as there are racks without one. On brokers alike (equally many in each rack) that began empty, no
-broker holds two replicas more than another, and none leads two partitions more. Equal questions
-get equal answers.
+Three rules, in this order. Two replicas of a partition never share a broker, and share a rack only if every
+rack has one. On brokers that began empty, with equally many in each rack, the numbers of replicas per broker
+differ by at most one, and so do the numbers of led partitions. Equal arguments give equal results.
 
-How evenness is kept: replicas go to the least loaded; *among equals, to those that lead
-most*, and the partition is led by the holder that leads least; *among equals, by the one that
-holds most*. By the two tie-breaks those that hold least are always among those that lead least,
-or the other way round, so there is always a broker that may take both. The same rule chooses
-racks first and brokers inside a rack second; a broker without a label stands in a rack with all
-others that have none.
+The numbers stay even as follows. Replicas go to the least loaded brokers; *among equals, to brokers that lead
+most*. The holder that leads least becomes preferred leader; *among equals, the broker that holds most*. With
+these two tie-breaks, either all brokers that hold least are among those that lead least, or the reverse, so
+one broker can always take both. The rule first chooses racks, then brokers in a rack; all brokers without a
+label form one rack.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from raftlog.wire.limits import REPLICAS_DEFAULT
 DEFAULT_REPLICAS: Final = REPLICAS_DEFAULT
 
 Placement = tuple[tuple[NodeId, ...], ...]
-"""A row of brokers for each partition; the first of a row is the preferred leader."""
+"""One row of brokers for each partition; the first broker of a row is the preferred leader."""
 
 
 @dataclass(slots=True)
@@ -56,7 +54,7 @@ class _Rack(_Holder):
 
 
 def default_replicas(brokers: int) -> int:
-    """The factor of a topic for which none is given: the largest odd number up to 3 of ``brokers``."""
+    """The default replication factor: 3 if there are 3 brokers, else 1."""
     return DEFAULT_REPLICAS if brokers >= DEFAULT_REPLICAS else 1
 
 
@@ -66,9 +64,9 @@ def place(
     partitions: int,
     replication_factor: int,
 ) -> Placement:
-    """Rows for new partitions on ``brokers`` (id to rack), beside the rows that exist already.
+    """Place new partitions on ``brokers`` (id to rack), given the ``existing`` rows.
 
-    The factor must not be above the number of brokers.
+    Raises ``ValueError`` for a factor below 1 or above the number of brokers.
     """
     if not 1 <= replication_factor <= len(brokers):
         raise ValueError(f"replication factor {replication_factor} on {counted(len(brokers), 'broker')}")
@@ -115,7 +113,7 @@ def _place_one(racks: Sequence[_Rack], replication_factor: int) -> tuple[NodeId,
 
 
 def _share_among_racks(racks: Sequence[_Rack], replication_factor: int) -> dict[int | str, int]:
-    """The number of replicas for each rack: as equal as the sizes of the racks allow."""
+    """The number of replicas for each rack, as equal as the sizes of the racks allow."""
     counts = {rack.key: 0 for rack in racks}
     left = replication_factor
     while left:
@@ -131,7 +129,7 @@ HolderType = TypeVar("HolderType", bound=_Holder)
 
 
 def _least_loaded(holders: Sequence[HolderType], count: int, *, with_leader: bool) -> list[HolderType]:
-    """Take up to ``count`` holders of the lowest load; with a leader to come, prefer one that leads least."""
+    """Choose up to ``count`` holders of the lowest load; ``with_leader`` one of them should lead least."""
     order = sorted(holders, key=_by_load)
     taken = order[:count]
     if with_leader and count < len(order):

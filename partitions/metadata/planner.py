@@ -1,8 +1,8 @@
-"""From what somebody asks for to the command that brings it about.
+"""Turns requests into commands of the metadata log.
 
-Decides: whether a request makes sense, and with ``placement`` where a new topic's replicas go.
-Leaves to others: which request wins (``machine``) and replicating the command (``service``). Pure:
-the same request on the same image gives the same command, or the same error.
+Decides: which requests are refused, and with ``placement`` the placement of new topics. Leaves to others:
+which of two requests wins (``machine``) and replicating the command (``service``). Pure: equal requests on
+equal images give equal commands, or equal errors.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from raftlog.wire.limits import PARTITIONS_MAX, REPLICATION_FACTORS
 
 
 class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
-    """A request for a topic. ``creation_id`` is its own: repeated, it makes no second topic.
+    """A request for a topic. By its ``creation_id`` a repeated request makes no second topic.
 
     Without ``replication_factor`` the number of brokers decides (``default_replicas``).
     """
@@ -59,18 +59,18 @@ class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
 
 
 class NewPartitions(msgspec.Struct, frozen=True, array_like=True, tag="new_partitions"):
-    """A request for ``count`` more partitions of a topic with ``expected``: repeated, it adds none."""
+    """A request for ``count`` more partitions of a topic with ``expected``; repeating it adds none."""
 
     name: str
     topic_id: TopicId
     expected: int
     count: int
     expected_version: int | None = None
-    expected_shape: int | None = None  # see ``TopicInfo.shape_version``
+    expected_shape: int | None = None  # expected ``TopicInfo.shape_version``; None: any
 
 
 Absolute = DeleteTopic | AlterTopicConfig | MoveReplicas | DrainBroker | DecommissionBroker
-"""Requests that name the state to be reached."""
+"""Requests that name the state to reach."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +87,9 @@ def plan(
     limits: PlannerLimits,
     members: Collection[NodeId] = (),
 ) -> Command:
-    """The command for a request. ``members`` of the metadata group may not have registered yet.
+    """The command for a request. ``members`` of the metadata group count as brokers before they register.
 
-    Raises ``InvalidRequest``, ``Conflict``, ``TopicExists`` and the like.
+    Raises ``InvalidRequest``, ``Conflict``, ``TopicExists``, and the errors of the checks it calls.
     """
     match request:
         case NewTopic():
@@ -120,8 +120,7 @@ def plan(
             topic = find_topic(image, name, topic_id)
             if topic.is_internal and "cleanup.policy" in changes:
                 raise InvalidRequest(
-                    f"topic {name!r} is the system's own, and its cleanup.policy stays compact: leave this "
-                    "setting out",
+                    f"topic {name!r} is internal, so its cleanup.policy stays compact: omit this setting",
                     field="config.cleanup.policy",
                 )
             fewest = min(len(partition.target_replicas) for partition in topic.partitions)
@@ -129,16 +128,14 @@ def plan(
             return AlterTopicConfig(name, checked, expected_version, topic_id)
         case DeleteTopic(name, topic_id=topic_id):
             if find_topic(image, name, topic_id).is_internal:
-                raise InvalidRequest(
-                    f"topic {name!r} is the system's own and cannot be deleted", field="name"
-                )
+                raise InvalidRequest(f"topic {name!r} is internal and cannot be deleted", field="name")
             return request
         case _:
             return request
 
 
 def is_done(request: Absolute, image: MetadataImage) -> bool:
-    """True if the metadata is as the request wants it; False for requests with a condition of their own."""
+    """Whether the metadata has the requested state; always False for requests with a condition."""
     match request:
         case DeleteTopic(name, None, topic_id):
             topic = image.topics.get(name)
@@ -172,7 +169,7 @@ def _plan_topic(
     exists = image.topics.get(request.name)
     if exists is not None:
         if exists.creation_id != request.creation_id:
-            raise TopicExists(f"topic {request.name!r} exists already", topic=request.name)
+            raise TopicExists(f"topic {request.name!r} already exists", topic=request.name)
         return CreateTopic(exists.name, exists.creation_id, placement_of(exists), dict(exists.config))
     if not 1 <= request.partitions <= PARTITIONS_MAX:
         raise InvalidRequest(
@@ -193,17 +190,17 @@ def _plan_topic(
 
 
 def _plan_partitions(request: NewPartitions, image: MetadataImage, limits: PlannerLimits) -> AddPartitions:
-    """The rows that were added, where the request was carried out already."""
+    """Place new partitions; a repeated request gets the rows that were added."""
     topic = find_topic(image, request.name, request.topic_id)
     if topic.is_internal:
         raise InvalidRequest(
-            f"topic {topic.name!r} is the system's own: its partitions are chosen when it is created",
+            f"topic {topic.name!r} is internal: its number of partitions cannot be changed",
             field="name",
         )
     count, before, factor = request.count, request.expected, topic.replication_factor
     if count < 1 or before + count > PARTITIONS_MAX:
         raise InvalidRequest(
-            f"count is {count}, and topic {topic.name!r} has {counted(before, 'partition')} of at most "
+            f"count is {count}, but topic {topic.name!r} has {counted(before, 'partition')} of at most "
             f"{PARTITIONS_MAX}; add 1 to {max(PARTITIONS_MAX - before, 0)}, or create another topic",
             field="count",
         )
@@ -226,7 +223,7 @@ def _check_none_decommissioned(topic: TopicInfo) -> None:
     if decommissioned:
         raise Conflict(
             f"partitions {decommissioned} of topic {topic.name!r} are decommissioned; recommission them, "
-            "which keeps their records, or wait until retention has deleted these",
+            "which keeps their records, or wait until retention has deleted their records",
             topic=topic.name,
             partitions=len(topic.partitions),
         )
@@ -237,7 +234,7 @@ def _rows(image: MetadataImage) -> list[tuple[NodeId, ...]]:
 
 
 def placement_of(topic: TopicInfo) -> Placement:
-    """The rows that a topic was created with."""
+    """The replicas of each partition of a topic."""
     return tuple(partition.replicas for partition in topic.partitions)
 
 
@@ -250,15 +247,15 @@ def _usable_brokers(image: MetadataImage) -> dict[NodeId, str | None]:
 
 
 def _factor(request: NewTopic, image: MetadataImage, members: Collection[NodeId], *, usable: int) -> int:
-    """The replication factor of a new topic. Brokers that are down count: they come back."""
+    """The replication factor of a new topic. The default counts brokers that are down, too."""
     if request.replication_factor is not None:
         _check_factor(request.replication_factor, usable)
         return request.replication_factor
     factor = default_replicas(sum(map(image.is_in_use, {*image.brokers, *members})))
     if factor > usable:
         raise InvalidRequest(
-            f"a topic of this cluster has {counted(factor, 'replica')} by default, brokers that take new "
-            f"replicas: {usable}; start more brokers, or end the draining of some"
+            f"a topic of this cluster has {counted(factor, 'replica')} by default, but only {usable} brokers "
+            "take new replicas; start more brokers, or end the drain of some"
         )
     return factor
 
@@ -267,7 +264,7 @@ def _check_factor(factor: int, usable: int) -> None:
     if factor not in REPLICATION_FACTORS:
         even = factor > 0 and factor % 2 == 0
         why = (
-            f"{factor} replicas survive no more failures than {factor - 1}, as more than half must agree; "
+            f"{factor} replicas tolerate no more failures than {factor - 1}, as more than half must agree; "
             if even
             else ""
         )
@@ -283,29 +280,29 @@ def _check_usable(
     factor: int,
     usable: int,
     field: str,
-    remedy: str = "start more brokers, or end the draining of some",
+    remedy: str = "start more brokers, or end the drain of some",
 ) -> None:
     if factor > usable:
-        raise InvalidRequest(f"{what}, brokers that take new replicas: {usable}; {remedy}", field=field)
+        raise InvalidRequest(f"{what}, but only {usable} brokers take new replicas; {remedy}", field=field)
 
 
 def _check_wanted(
     who: str, partitions: int, factor: int, image: MetadataImage, limits: PlannerLimits, *, field: str
 ) -> None:
-    """Raise ``InvalidRequest`` where the cluster has no room for so many partitions more."""
+    """Raise ``InvalidRequest`` if the cluster has no room for these partitions."""
     before = sum(len(topic.partitions) for topic in image.topics.values())
     if before + partitions > limits.partitions_max:
         raise InvalidRequest(
-            f"{who} {partitions} partitions, and the cluster has {before} of at most "
-            f"{limits.partitions_max}, as every broker keeps the metadata of all; choose fewer, delete "
-            "topics, or raise limits.cluster_partitions_max on all brokers",
+            f"{who} {partitions} partitions, but the cluster has {before} of at most "
+            f"{limits.partitions_max}; choose fewer, delete topics, or raise limits.cluster_partitions_max "
+            "on all brokers",
             field=field,
         )
     held = _held(image)
     room = sum(max(limits.replicas_per_broker_max - held[node], 0) for node in _usable_brokers(image))
     if partitions * factor > room:
         raise InvalidRequest(
-            f"{who} {partitions * factor} replicas and the cluster has room for {room} more "
+            f"{who} {partitions * factor} replicas, but the cluster has room for {room} more "
             f"({limits.replicas_per_broker_max} a broker); choose fewer partitions, delete topics, "
             "or add brokers",
             field=field,
@@ -313,22 +310,22 @@ def _check_wanted(
 
 
 def _checked(rows: Placement, image: MetadataImage, limits: PlannerLimits, *, field: str) -> Placement:
-    """The rows. Raises ``InvalidRequest`` where they give a broker more than it takes: racks are unequal."""
+    """Return the rows. Raises ``InvalidRequest`` if, with unequal racks, a broker gets too many replicas."""
     held = _held(image)
     held.update(node for row in rows for node in row)
     node, most = max(held.items(), key=lambda one: one[1])
     if most > limits.replicas_per_broker_max and any(node in row for row in rows):
         raise InvalidRequest(
             f"broker {node} would have {most} replicas of at most {limits.replicas_per_broker_max} "
-            "(limits.broker_replicas_max), although others have room: add a broker in its rack, balance the "
-            "cluster with `raftlog cluster plan`, or choose fewer partitions",
+            "(limits.broker_replicas_max), although other brokers have room: add a broker in its rack, "
+            "balance the cluster with `raftlog cluster plan`, or choose fewer partitions",
             field=field,
         )
     return rows
 
 
 def _held(image: MetadataImage) -> Counter[NodeId]:
-    """The replicas that each broker has, or shall have."""
+    """The number of replicas that each broker has, or will have after the current moves."""
     return Counter(
         node
         for topic in image.topics.values()

@@ -1,12 +1,11 @@
-"""A plan of moves that the metadata hold, from its beginning to its end. Pure.
+"""The plan of moves in the metadata, from its beginning to its end. Pure.
 
-Decides: which plans are refused, which of its moves are done, and which begin next. Leaves to others: making
-a plan (``balancing``), and carrying moves out (``partitions.reassignment``).
+Decides: which plans are refused, which moves of a plan are done, and which begin next. Leaves to others:
+making a plan (``balancing``), and carrying out moves (``partitions.reassignment``).
 
-A plan is named by the metadata version at which it began. The state of each of its moves follows from the
-partition that it is about, so a new controller continues where the former one stopped. There is one plan at a
-time. It waits while a broker that is in use is missing or draining; moves that something else has overtaken,
-such as healing or an operator, are dropped.
+The metadata version at which a plan began is its name. The state of each move follows from its partition, so
+a new controller continues a plan. At most one plan is in progress. It waits while a broker in use is missing
+or draining; a move is dropped when healing or an operator has changed its partition.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class MoveState(enum.Enum):
 
 
 def missing_brokers(image: MetadataImage, heard: Collection[NodeId] | None = None) -> list[NodeId]:
-    """The brokers in use that are not alive, not heard or draining: nothing is balanced meanwhile."""
+    """The brokers in use that are not alive, not heard or draining; a plan waits while there are any."""
     return [
         node
         for node, broker in sorted(image.brokers.items())
@@ -42,23 +41,25 @@ def missing_brokers(image: MetadataImage, heard: Collection[NodeId] | None = Non
 
 
 def check_plan(request: StartPlan, image: MetadataImage) -> StartPlan:
-    """The command for a request. Raises ``PreconditionFailed`` for a plan of earlier placements, ``Conflict``
-    while another one is carried out, and what ``plan_move`` raises for a move.
+    """The command for a request.
+
+    Raises ``PreconditionFailed`` for a plan of earlier placements, ``Conflict`` while another plan is in
+    progress, and the errors of ``plan_move``.
     """
     check_feature(image, PLANS)
     if image.plan is not None:
         raise Conflict(
-            f"plan {image.plan.version} is being carried out; wait for its end, or cancel it",
+            f"plan {image.plan.version} is in progress; wait for its end, or cancel it",
             plan=image.plan.version,
         )
     if not request.moves:
-        raise InvalidRequest("the plan has no moves; nothing is to be done", field="moves")
+        raise InvalidRequest("the plan has no moves; send at least one", field="moves")
     for move in request.moves:
         _check_current(move, request.made_at, image)
         if len(move.target) != len(move.replicas):
             raise InvalidRequest(
                 f"{move.name}/{move.partition} would have {len(move.target)} replicas in place of "
-                f"{len(move.replicas)}; a plan keeps the number: use set-replicas to change it",
+                f"{len(move.replicas)}; a plan keeps the number of replicas: change it with set-replicas",
                 field="moves",
             )
         plan_move(as_request(move), image)
@@ -68,30 +69,31 @@ def check_plan(request: StartPlan, image: MetadataImage) -> StartPlan:
 
 
 def _check_current(move: PlannedMove, made_at: int, image: MetadataImage) -> None:
-    """Raise ``PreconditionFailed`` where the partition is not as the plan says."""
+    """Raise ``PreconditionFailed`` unless the partition is in the state that the plan expects."""
     try:
         topic, partition = find(image, move.name, move.partition, move.topic_id)
     except RaftlogError as error:
         raise PreconditionFailed(
-            f"the plan of metadata version {made_at} is out of date: {error}; make another", plan=made_at
+            f"the plan of metadata version {made_at} is out of date: {error}; make a new plan", plan=made_at
         ) from None
     if partition.target or partition.replicas != move.replicas or partition.version > made_at:
         raise PreconditionFailed(
             f"the plan of metadata version {made_at} is out of date: {move.name}/{move.partition} is on "
-            f"{list(partition.replicas)} since version {max(partition.version, topic.version)}; make another",
+            f"{list(partition.replicas)} since version {max(partition.version, topic.version)}; make a new "
+            "plan",
             plan=made_at,
         )
 
 
 def as_request(move: PlannedMove) -> MoveReplicas:
-    """The request for one move."""
+    """Make the request for one move."""
     return MoveReplicas(
         move.name, move.partition, move.target, topic_id=move.topic_id, expected=move.replicas
     )
 
 
 def state_of(image: MetadataImage, move: PlannedMove) -> MoveState:
-    """Return the state of a move."""
+    """The state of a move, from the state of its partition."""
     topic = image.topics.get(move.name)
     if topic is None or topic.topic_id != move.topic_id or move.partition >= len(topic.partitions):
         return MoveState.DROPPED
@@ -107,7 +109,7 @@ def state_of(image: MetadataImage, move: PlannedMove) -> MoveState:
 def next_of_plan(
     image: MetadataImage, heard: Collection[NodeId], moves_max: int
 ) -> list[MoveReplicas | EndPlan]:
-    """The moves to begin now, or the end of the plan."""
+    """The moves to begin now, or the command that ends the plan."""
     if image.plan is None:
         return []
     states = [(move, state_of(image, move)) for move in image.plan.moves]
@@ -123,7 +125,7 @@ def next_of_plan(
 
 
 def is_moving(image: MetadataImage) -> bool:
-    """Whether any replica moves, for whatever reason."""
+    """Whether any partition moves, in a plan or not."""
     return any(_targets(image))
 
 

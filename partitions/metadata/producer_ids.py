@@ -1,7 +1,7 @@
-"""Producer ids that cannot be guessed: the metadata counts producers, and a cipher makes ids of the numbers.
+"""Producer ids that cannot be guessed: the metadata counts producers, and a cipher encrypts the numbers.
 
-A producer is fenced by whoever knows its id, so ids must not be small numbers. An id is the encryption of its
-number with the cluster's secret: every broker can tell whether an id was given out, without a list of them.
+Any client that knows a producer id can fence that producer, so ids must not be small numbers. An id is its
+number encrypted with the cluster's secret: a broker can tell without a list whether an id was given out.
 
 The cipher is a balanced Feistel network over 62 bits (Luby and Rackoff, 1988) with keyed BLAKE2b as its round
 function: eight rounds, where four make it a strong pseudorandom permutation.
@@ -18,7 +18,7 @@ _HALF_MASK: Final = (1 << _HALF_BITS) - 1
 
 
 class ProducerIdCipher:
-    """Makes the producer ids of one cluster from their numbers, and the numbers from the ids."""
+    """Converts numbers of producers to producer ids of one cluster, and back."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = blake2b(secret, digest_size=32, person=b"producer ids").digest()
@@ -31,7 +31,7 @@ class ProducerIdCipher:
         return left << _HALF_BITS | right
 
     def number_of(self, producer_id: int) -> int:
-        """The number behind an id; of an id that was not given out, any number up to 2^62 - 1."""
+        """The number of a producer id; an id that was not given out gives any number up to 2^62 - 1."""
         left, right = producer_id >> _HALF_BITS, producer_id & _HALF_MASK
         for turn in reversed(range(_ROUNDS)):
             left, right = right ^ self._mixed(turn, left), left

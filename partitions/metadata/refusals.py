@@ -1,10 +1,10 @@
-"""Brokers that lately could not open a new replica, as leaders of partitions have told the active controller.
+"""Reports of leaders about brokers that recently could not open a new replica.
 
 Decides: how long a report counts. Leaves to others: when a leader reports (``partitions.reassignment``), and
-what follows from it (``healing``).
+the moves that follow (``healing``).
 
-Nothing is written down: leaders repeat their reports while a move makes no progress, so a new controller
-learns of them. A broker is avoided for ``AVOIDED_MS`` after the last report, then it may be tried again.
+Reports are kept in memory only: leaders repeat them while a move makes no progress, so a new controller gets
+them, too. A broker gets no new replicas for ``AVOIDED_MS`` after the last report.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import msgspec
 
 from raftlog.types import NodeId, TopicId
 
-AVOIDED_MS: Final = 60_000  # several times what a leader waits before it reports
+AVOIDED_MS: Final = 60_000  # several times the interval of a leader's reports
 
 
 class MoveStuck(msgspec.Struct, frozen=True, array_like=True, tag="move_stuck"):
-    """A leader's report: a broker that is alive does not open the replica that a move brings to it."""
+    """A leader's report: a live broker does not open the new replica of a move."""
 
     name: str
     topic_id: TopicId
     partition: int
-    target_version: int  # of the partition's metadata that the leader works towards
+    target_version: int  # version of the partition's metadata with the target of the move
     broker_id: NodeId
     reason: str
 
@@ -33,20 +33,20 @@ Refused = tuple[MoveStuck, ...]
 
 
 class Refusals:
-    """The reports that count, the newest for each replica."""
+    """The newest report for each replica."""
 
     def __init__(self) -> None:
         self._reports: dict[tuple[TopicId, int, NodeId], tuple[float, MoveStuck]] = {}
 
     def note(self, report: MoveStuck, now_ms: float) -> bool:
-        """Take in a report; whether none is known of this replica."""
+        """Store a report; return whether it is the first for this replica."""
         key = (report.topic_id, report.partition, report.broker_id)
         is_new = key not in self._reports
         self._reports[key] = (now_ms, report)
         return is_new
 
     def now(self, now_ms: float) -> Refused:
-        """The reports that count now, by broker and partition."""
+        """The reports that still count, ordered by broker and partition."""
         self._reports = {key: found for key, found in self._reports.items() if now_ms - found[0] < AVOIDED_MS}
         reports = (report for _, report in self._reports.values())
         return tuple(sorted(reports, key=lambda one: (one.broker_id, one.name, one.partition)))

@@ -1,6 +1,6 @@
-"""The registration of this broker in the metadata: its process, addresses, rack and disk.
+"""Registration of this broker in the metadata: its process, addresses, rack and disk.
 
-Decides: when it registers, and when it must not: a later process has its id, or it was removed for good.
+Decides: when the broker registers, and when it must not: a later process has its id, or it was removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger("raftlog.controller")
 
 
 class Registration:
-    """Keeps one broker registered. It listens to the metadata."""
+    """Keeps one broker registered; listens to the metadata."""
 
     def __init__(
         self, host: GroupHost, shown: ShownImage, wanted: RegisterBroker, settings: ControllerSettings
@@ -32,7 +32,7 @@ class Registration:
         self._host = host
         self._shown = shown
         self._settings = settings
-        self._something_new = asyncio.Event()  # a leader, or an image
+        self._something_new = asyncio.Event()  # a new leader, or a new image
         self._was_registered = False
         shown.subscribe(self._image_changed)
 
@@ -60,7 +60,7 @@ class Registration:
         return str(removed_for_good(me)) if is_removed else ""
 
     def look_again(self) -> None:
-        """There may be another leader."""
+        """Check the registration again: there may be another leader."""
         self._something_new.set()
 
     async def keep(
@@ -68,15 +68,18 @@ class Registration:
         current_image: Callable[[int], Awaitable[MetadataImage]],
         register: Callable[[RegisterBroker, int], Awaitable[object]],
     ) -> None:
-        """Register at the start of this process, and again should the metadata show otherwise.
+        """Register at the start of this process, and again whenever the metadata shows another registration.
 
-        Never against a later process of this broker: two processes with one id would register in turns.
-        Both calls take a time in milliseconds and raise ``RaftlogError``.
+        Stops when a later process has this broker's id: two processes with one id would register in turns.
+        Both callbacks take a time in milliseconds and raise ``RaftlogError``.
         """
         while True:
             self._something_new.clear()
             if self.is_superseded:
-                _log.error("another process took the id of broker %s: give each its own", self._host.node_id)
+                _log.error(
+                    "another process has registered as broker %s: give each broker its own id",
+                    self._host.node_id,
+                )
                 return
             if self._host.node_id in self._shown.image.forgotten:
                 _log.error("%s", self.why_removed)
@@ -90,11 +93,11 @@ class Registration:
                 if not self.is_superseded:
                     await register(request, timeout_ms)
             except RaftlogError as error:
-                _log.warning("not registered yet: %s", error)
+                _log.warning("this broker is not registered yet: %s", error)
             await asyncio.sleep(self._settings.retry_pause_ms / 1000)
 
     def _request(self, image: MetadataImage) -> RegisterBroker:
-        """Replace the incarnation that is registered now, and no later one, however late this arrives."""
+        """The request that replaces the registered incarnation, and no later incarnation if it is delayed."""
         shown = image.brokers.get(self._host.node_id)
         return structs.replace(self.wanted, replaces="" if shown is None else shown.incarnation)
 

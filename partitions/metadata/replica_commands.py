@@ -1,8 +1,8 @@
 """Effects of commands about replicas on the metadata: target, voters, and unsafe recovery.
 
-Decides: which report of a leader is news, which replicas begin without a membership, and that a recovered
-partition becomes another group. Leaves to others: which targets are wise (``move_planner``), and working
-towards them (``partitions.reassignment.reassigner``). Pure and total, as ``machine`` is.
+Decides: which reports of a leader change the metadata, which replicas begin without a membership, and that a
+recovered partition becomes another group. Leaves to others: which targets are allowed (``move_planner``), and
+carrying out the moves (``partitions.reassignment.reassigner``). Pure and total, like ``machine``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Applied = tuple[MetadataImage, TopicInfo | RaftlogError]
 
 
 def set_replicas(image: MetadataImage, command: SetReplicas, version: int) -> Applied:
-    """Set a target. Brokers that are not reported to vote yet begin without a membership."""
+    """Set a target. Replicas on brokers that are not among the reported voters begin without a membership."""
     found = _find(image, command)
     if isinstance(found, RaftlogError):
         return image, found
@@ -30,13 +30,15 @@ def set_replicas(image: MetadataImage, command: SetReplicas, version: int) -> Ap
     wanted = command.replicas
     if partition.target_replicas != command.expected:
         return image, PreconditionFailed(
-            f"{command.name}/{command.partition} is on its way to {list(partition.target_replicas)} already, "
-            f"not to {list(command.expected)}; read it again",
+            f"the target of {command.name}/{command.partition} is {list(partition.target_replicas)}, "
+            f"not {list(command.expected)}; read it and try again",
             topic=command.name,
             partition=command.partition,
         )
     if not wanted or len(set(wanted)) != len(wanted) or not image.brokers.keys() >= set(wanted):
-        return image, InvalidRequest(f"{list(wanted)} are not different brokers", field="replicas")
+        return image, InvalidRequest(
+            f"replicas are {list(wanted)}; name different registered brokers", field="replicas"
+        )
     if set(wanted) == set(partition.replicas) and not partition.target:
         return _with_partition(image, topic, replace(partition, replicas=wanted, version=version), version)
     earlier = partition.target if image.feature_level >= FORGETTING else ()
@@ -46,10 +48,10 @@ def set_replicas(image: MetadataImage, command: SetReplicas, version: int) -> Ap
 
 
 def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: int) -> Applied:
-    """A leader reports its voters. An older membership than the known one changes nothing.
+    """Store the voters that a leader reports. An older membership than the stored one changes nothing.
 
-    The target is reached only where the leader worked towards this very target: a report of an earlier one
-    that comes late may name the same brokers, while the group has gone on from there.
+    The report must name the version of the present target: a late report about an earlier target may name
+    equal brokers although the group's membership has changed since.
     """
     found = _find(image, command)
     if isinstance(found, RaftlogError):
@@ -59,7 +61,7 @@ def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: in
         return image, topic
     voters = set(command.replicas)
     if not voters:
-        return image, InvalidRequest("a partition has at least one replica", field="replicas")
+        return image, InvalidRequest("replicas is empty; a partition has at least one", field="replicas")
     arrived = voters == set(partition.target) and command.target_version == partition.version
     if not arrived and command.membership_index == partition.membership_index:
         return image, topic
@@ -82,7 +84,7 @@ def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: in
 
 
 def _with_factor_of_replicas(image: MetadataImage, topic: TopicInfo) -> tuple[MetadataImage, TopicInfo]:
-    """The factor rises once all partitions have more replicas, and falls once all have fewer."""
+    """Raise the replication factor once all partitions have more replicas; lower it once all have fewer."""
     counts = [len(partition.replicas) for partition in topic.partitions]
     fewest, most = _factor_of(min(counts)), _factor_of(max(counts))
     changed = replace(topic, replication_factor=min(max(topic.replication_factor, fewest), most))
@@ -94,14 +96,14 @@ def _factor_of(replicas: int) -> int:
 
 
 def recovered_unsafely(image: MetadataImage, command: RecoveredUnsafely, version: int) -> Applied:
-    """Another group, in which the survivor begins alone. Asked twice for one group it happens once."""
+    """Replace the group by a new one, in which the survivor begins alone; refuse a second recovery."""
     found = _find(image, command)
     if isinstance(found, RaftlogError):
         return image, found
     topic, partition = found
     if command.group_id != partition.group_id:
         return image, PreconditionFailed(
-            f"{command.name}/{command.partition} was recovered already; read it again",
+            f"{command.name}/{command.partition} was already recovered; read it again",
             topic=command.name,
             partition=command.partition,
         )
@@ -134,7 +136,7 @@ def recovered_unsafely(image: MetadataImage, command: RecoveredUnsafely, version
 
 
 def disk_replaced(image: MetadataImage, broker: NodeId, version: int) -> MetadataImage:
-    """Mark every replica of a broker as added: the files of the replica are gone with the disk."""
+    """Mark all replicas of a broker as added: their files were lost with the disk."""
 
     def begins_anew(partition: PartitionInfo) -> PartitionInfo:
         if broker not in partition.all_replicas or broker in partition.added:
@@ -145,15 +147,15 @@ def disk_replaced(image: MetadataImage, broker: NodeId, version: int) -> Metadat
 
 
 def _begins(node: NodeId, voters: set[NodeId], kept: tuple[NodeId, ...], report: ReplicasChanged) -> bool:
-    """Whether an added replica is one still: it does not vote yet, or the first membership is in force.
+    """Whether a replica stays in ``added``: it does not vote yet, or the first membership is in force.
 
-    ``kept`` are those without a vote: until the target is reached, also those of earlier targets.
+    ``kept`` are the replicas without a vote that stay; until the target is reached, also of earlier targets.
     """
     return report.membership_index < 0 if node in voters else node in kept
 
 
 class _AboutPartition(Protocol):
-    """The part of a command that says which partition it is about."""
+    """The fields of a command that name its partition."""
 
     @property
     def name(self) -> str:
@@ -161,7 +163,7 @@ class _AboutPartition(Protocol):
 
     @property
     def topic_id(self) -> TopicId:
-        """The topic's id: an older topic of that name is another one."""
+        """The topic's id, which distinguishes it from earlier topics of that name."""
 
     @property
     def partition(self) -> int:
@@ -186,7 +188,7 @@ def _find(
 def _with_partition(
     image: MetadataImage, topic: TopicInfo, partition: PartitionInfo, version: int
 ) -> tuple[MetadataImage, TopicInfo]:
-    """A topic's own version, its ETag, stays: its configuration is what it was."""
+    """Replace one partition; the topic's own version (its ETag) stays, since its configuration does."""
     at = partition.partition
     changed = replace(topic, partitions=(*topic.partitions[:at], partition, *topic.partitions[at + 1 :]))
     return replace(image, topics={**image.topics, topic.name: changed}, version=version), changed

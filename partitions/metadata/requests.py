@@ -1,4 +1,4 @@
-"""Requests to the active controller and its answers, as bytes. Nothing is decided here."""
+"""Requests to the active controller and its answers: types, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ SERVICE: Final = Service("controller", CallClass.METADATA)
 
 
 class CurrentVersion(msgspec.Struct, frozen=True, array_like=True, tag="current_version"):
-    """Ask for the metadata version that holds all changes acknowledged before this question."""
+    """Ask for a metadata version that has all changes acknowledged before this request."""
 
 
 class ProposePlan(msgspec.Struct, frozen=True, array_like=True, tag="propose_plan"):
-    """Which moves would make all brokers carry alike?"""
+    """Ask for the moves that would balance the brokers."""
 
 
 Request = (
@@ -66,17 +66,17 @@ Request = (
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """The result of a request. Metadata of ``version`` holds it; other fields are set where they apply."""
+    """The result of a request. Metadata of ``version`` has its effect; other fields depend on the request."""
 
     version: int
     topic: TopicInfo | None = None
     ids: tuple[int, int] = (0, 0)
-    refused: Refused = ()  # with ``CurrentVersion``: what the controller knows of moves without progress
+    refused: Refused = ()  # with ``CurrentVersion``: the reported moves without progress
     proposal: PlanProposal | None = None  # with ``ProposePlan``
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True):
-    """A request, the milliseconds left, and the metadata version that it must find, ``None`` for any."""
+    """A request, its time in milliseconds, and the metadata version that it requires (None: any)."""
 
     timeout_ms: int
     request: Request
@@ -88,26 +88,26 @@ _ANSWER: Final = msgspec.msgpack.Decoder(Answer)
 
 
 def encode_question(question: Question) -> bytes:
-    """The head of a call."""
+    """Encode the head of a call."""
     return msgspec.msgpack.encode(question)
 
 
 def decode_question(head: bytes) -> Question:
-    """Raises ``InvalidRequest`` for a request that this broker does not understand."""
+    """Decode the head of a call. Raises ``InvalidRequest`` for a request unknown to this broker."""
     try:
         return _QUESTION.decode(head)
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"the controller does not understand this request: {error}") from None
+        raise InvalidRequest(f"the controller does not know this request: {error}") from None
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """The head of an answer."""
+    """Encode the head of an answer."""
     return msgspec.msgpack.encode(answer)
 
 
 def decode_answer(head: bytes) -> Answer:
-    """Raises ``InvalidRequest`` when the peer speaks another version."""
+    """Decode the head of an answer. Raises ``InvalidRequest`` if the peer uses another version."""
     try:
         return _ANSWER.decode(head)
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"the controller's answer is not understood: {error}") from None
+        raise InvalidRequest(f"cannot decode the answer of the controller: {error}") from None

@@ -1,13 +1,13 @@
 """The controller as any part of any broker calls it.
 
-Decides: where a request goes, when it is tried again, and when it is answered: once the metadata
-here holds what it brought about. Leaves to others: carrying it out (``active``), and which broker leads
-(Raft).
+Decides: which broker gets a request, when the request is tried again, and when it is answered: once the
+metadata of this broker holds its effect. Leaves to others: carrying out the request (``active``), and which
+broker leads (Raft).
 
-A request that may be repeated (a second time changes nothing, however late it comes) is tried until its
-time is up. Any other one is tried again only while it surely has not happened; after that its
-caller is told ``CommitUnknown`` and looks at the metadata. A refusal that follows an attempt in doubt is
-in doubt as well. A request about a topic names its id, so that it cannot hit a later topic of that name.
+A repeatable request (a second execution changes nothing, however late) is tried until its time is up. Any
+other request is tried again only while it definitely has not happened; after that its caller gets
+``CommitUnknown`` and reads the metadata. A refusal that follows an attempt with unknown outcome is itself
+uncertain. A request about a topic names the topic id, so it cannot affect a later topic of that name.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ _REPEATABLE: Final = (
     ProposePlan,
     CurrentVersion,
 )
-"""Requests that undo nothing when they are carried out twice, whatever has happened in between."""
+"""Requests that undo no other change when they are carried out twice."""
 
 AboutTopic = DeleteTopic | AlterTopicConfig | MoveReplicas
 
 
 class Controller:
-    """One broker's way to the metadata. It listens to the metadata group; all on the loop's thread."""
+    """One broker's access to the metadata; listens to the metadata group. All on the loop's thread."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Controller:
         settings: ControllerSettings,
         rng: random.Random,
     ) -> None:
-        """``first_members`` is the membership of the new cluster; empty for a broker that has joined it."""
+        """``first_members`` is the membership of a new cluster; empty for a broker that joins later."""
         self._host = host
         self._first_members = first_members
         self._shown = ShownImage()
@@ -134,35 +134,35 @@ class Controller:
 
     @property
     def node_id(self) -> NodeId:
-        """The broker that this is a part of."""
+        """The id of this broker."""
         return self._host.node_id
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata seen here; it never goes back, also when its log is read anew."""
+        """The newest metadata shown here; its version never falls, even while the log is replayed."""
         return self._shown.image
 
     @property
     def leader(self) -> NodeId | None:
-        """The active controller, if known."""
+        """The active controller, or None while it is unknown."""
         return None if self._group is None else self._group.leader
 
     @property
     def leader_known(self) -> str:
-        """The leader of the metadata group, as a sentence, and the members that are not heard."""
+        """A sentence that names the leader of the metadata group and the members that are silent."""
         if why := self.registration.why_removed:
             return why
         if self._group is not None and not self._group.membership.members:
             mine = self.registration.wanted
             return (
-                "no broker of the cluster has sent its metadata yet; they must reach this one at "
+                "no broker of the cluster has sent metadata yet; the brokers must reach this broker at "
                 f"{mine.rpc_host}:{mine.rpc_port}"
             )
         return self._host.leader_known(METADATA_GROUP)
 
     @property
     def members(self) -> Membership:
-        """The members of the metadata group as far as its log here names them."""
+        """The members of the metadata group, as the log of this broker has them."""
         return NOBODY if self._group is None else self._group.membership
 
     @property
@@ -171,20 +171,20 @@ class Controller:
         return HealingCounts() if self._active is None else self._active.healing
 
     def wanted_voters(self) -> frozenset[NodeId] | None:
-        """The voters that the metadata group shall have; None unless this is the active controller."""
+        """The target voters of the metadata group; None unless this is the active controller."""
         return None if self._active is None else self._active.wanted_voters()
 
     def offer(self) -> None:
-        """Answer other brokers from now on: before this one takes part that it does not lead."""
+        """Answer other brokers from now on; before ``start`` the answer is ``NotLeader``."""
         self.calls.serve(SERVICE, self._serve)
         self._host.calls.serve(FEATURES, self._serve_features)
 
     def start(self, log: LogStorage) -> None:
-        """Take part in the metadata group and register this broker.
+        """Open this broker's replica of the metadata group and register the broker.
 
-        Raises ``LogCorrupt`` when what is committed in the log cannot be applied.
+        Raises ``LogCorrupt`` when a committed entry of the log cannot be applied.
         """
-        assert not self._tasks, "it takes part already; ``leave`` first"
+        assert not self._tasks, "the replica is open already; call ``leave`` first"
         machine = MetadataMachine()
         machine.subscribe(self._shown.changed)
         self._group = group = self._host.open_group(
@@ -200,11 +200,11 @@ class Controller:
         ]
 
     async def leave(self) -> None:
-        """Do no duties any more: the group is about to be closed. ``start`` may follow."""
+        """End the duties before the group is closed. ``start`` may follow."""
         await self._end_duties()
 
     async def stop(self) -> None:
-        """End the duties; the group is closed by the host."""
+        """End the duties and fail all waits for metadata; the host closes the group."""
         await self._end_duties()
         self._shown.close()
 
@@ -214,7 +214,7 @@ class Controller:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # What one may ask.
+    # Public operations.
 
     async def create_topic(
         self,
@@ -226,9 +226,10 @@ class Controller:
         timeout_ms: int,
         internal: bool = False,
     ) -> TopicInfo:
-        """Returns once the metadata here has the topic. By default the number of brokers decides the factor.
+        """Create a topic and return it once the metadata of this broker has it.
 
-        Raises ``InvalidRequest`` naming the field, ``TopicExists``, ``NoLeader``, ``CommitUnknown``.
+        Without ``replication_factor`` the number of brokers decides. Raises ``InvalidRequest``, which names
+        the field, ``TopicExists``, ``NoLeader``, ``CommitUnknown``.
         """
         check_name(name, internal=internal)
         checked = topic_config.check(config, replication_factor=REPLICAS_MAX)
@@ -237,7 +238,7 @@ class Controller:
         return _topic(await self._ask(request, timeout_ms), name)
 
     async def delete_topic(self, name: str, *, expected_version: int | None, timeout_ms: int) -> int:
-        """The metadata version from which on the topic is gone.
+        """Delete a topic and return the first metadata version without it.
 
         Raises ``TopicNotFound``, ``PreconditionFailed``, ``NoLeader``, ``CommitUnknown``.
         """
@@ -251,7 +252,10 @@ class Controller:
         expected_version: int | None,
         timeout_ms: int,
     ) -> TopicInfo:
-        """``None`` puts a key back to its default. Raises as ``create_topic``, and ``PreconditionFailed``."""
+        """Change settings of a topic; ``None`` resets a key to its default.
+
+        Raises as ``create_topic``, and ``PreconditionFailed``.
+        """
         checked = topic_config.check(changes, replication_factor=REPLICAS_MAX)
         request = AlterTopicConfig(name, checked, expected_version)
         return _topic(await self._ask_about(request, timeout_ms), name)
@@ -259,11 +263,10 @@ class Controller:
     async def add_partitions(
         self, name: str, count: int, *, expected: int | None, expected_version: int | None, timeout_ms: int
     ) -> TopicInfo:
-        """The topic with ``count`` more partitions than ``expected``, by default than it has now.
+        """Add ``count`` partitions to ``expected`` partitions (by default the present number).
 
         A repeated request adds none. Raises as ``create_topic``, ``TopicNotFound``, and
-        ``PreconditionFailed`` for a topic that has neither ``expected`` partitions nor these and ``count``
-        more.
+        ``PreconditionFailed`` for a topic with neither ``expected`` nor ``expected + count`` partitions.
         """
         topic, left_ms = await self._topic_now(name, timeout_ms)
         before = len(topic.partitions) if expected is None else expected
@@ -282,10 +285,10 @@ class Controller:
         expected_version: int | None = None,
         timeout_ms: int,
     ) -> TopicInfo:
-        """The topic, of which these partitions or the last ``count`` of ``expected`` take no more records.
+        """Decommission ``partitions``, or the last ``count`` of ``expected``: they refuse new records.
 
-        With ``is_ended`` they take records again, by default all. A repeated request changes nothing. Raises
-        as ``add_partitions``, and ``PartitionNotFound``, ``Conflict``.
+        With ``is_ended`` the partitions (by default all) accept records again. A repeated request changes
+        nothing. Raises as ``add_partitions``, and ``PartitionNotFound``, ``Conflict``.
         """
         topic, left_ms = await self._topic_now(name, timeout_ms)
         before = topic.writable_partitions if expected is None else expected
@@ -302,21 +305,20 @@ class Controller:
         return _topic(await self._ask(request, left_ms), name)
 
     async def remove_partition(self, request: RemovePartition, timeout_ms: int) -> TopicInfo:
-        """The topic without a decommissioned partition that has no record left.
+        """Remove a decommissioned partition that has no record left, and return the topic.
 
         Raises ``PreconditionFailed``, ``TopicNotFound``, ``NoLeader``, ``CommitUnknown``.
         """
         return _topic(await self._ask(request, timeout_ms), request.name)
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
-        """Numbers that were never given out; ``ProducerIdCipher`` makes ids of them."""
+        """Allocate ``count`` unused numbers; ``ProducerIdCipher`` makes producer ids of them."""
         return range(*(await self._ask(AllocateProducerIds(count), timeout_ms)).ids)
 
     async def change_broker(
         self, request: DrainBroker | DecommissionBroker | ForgetBroker, timeout_ms: int
     ) -> MetadataImage:
-        """Place no new replicas on a broker, or move those it has to others, too, or remove it; the metadata
-        from then on.
+        """Drain, decommission or remove a broker, and return the metadata after the change.
 
         Raises ``BrokerNotFound``, ``InvalidRequest``, ``Conflict``, ``NoLeader``, ``CommitUnknown``.
         """
@@ -324,20 +326,23 @@ class Controller:
         return self.image
 
     async def admit_broker(self, request: AdmitBroker, timeout_ms: int) -> BrokerInfo:
-        """Let a broker join; it as the metadata has it then. A repeated request admits no other.
+        """Let a broker join, and return its metadata. A repeated request admits no second broker.
 
         Raises ``InvalidRequest``, ``Conflict``, ``NoLeader``, ``CommitUnknown``.
         """
         await self._ask(request, timeout_ms)
         broker = admitted(self.image, request.admission_id)
         if broker is None:
-            raise Conflict("another broker has been admitted in its place since", broker_id=request.broker_id)
+            raise Conflict(
+                f"another broker was admitted with the id {request.broker_id}; join with another id",
+                broker_id=request.broker_id,
+            )
         return broker
 
     async def change_replicas(
         self, request: MoveReplicas | ReplicasChanged | RecoveredUnsafely, timeout_ms: int
     ) -> TopicInfo:
-        """The topic with the partition as it is now: a new target, what a leader reports, or a recovery.
+        """Store a new target, a leader's report or an unsafe recovery of a partition; return the topic.
 
         Raises ``InvalidRequest``, ``Conflict``, ``PreconditionFailed``, ``TopicNotFound``, ``NoLeader``,
         ``CommitUnknown``.
@@ -351,17 +356,17 @@ class Controller:
         await self._ask(report, timeout_ms)
 
     async def refused(self, timeout_ms: int) -> Refused:
-        """Moves without progress that the active controller knows of. Raises ``NoLeader``."""
+        """Moves without progress, as reported to the active controller. Raises ``NoLeader``."""
         return (await self._current(timeout_ms)).refused
 
     async def propose_plan(self, timeout_ms: int) -> PlanProposal:
-        """The moves that would make all brokers carry alike. Raises ``Conflict``, ``NoLeader``."""
+        """Propose moves that balance the brokers. Raises ``Conflict``, ``NoLeader``."""
         proposal = (await self._ask(ProposePlan(), timeout_ms)).proposal
         assert proposal is not None
         return proposal
 
     async def change_plan(self, request: StartPlan | EndPlan, timeout_ms: int) -> MetadataImage:
-        """Begin a plan, or end one: moves that have begun go on. The metadata from then on.
+        """Begin or end a plan, and return the metadata after the change; moves that have begun continue.
 
         Raises ``PreconditionFailed``, ``Conflict``, ``InvalidRequest``, ``NoLeader``, ``CommitUnknown``.
         """
@@ -369,7 +374,7 @@ class Controller:
         return self.image
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
-        """Metadata that holds everything acknowledged anywhere before this call. Raises ``NoLeader``."""
+        """Metadata with all changes acknowledged by any broker before this call. Raises ``NoLeader``."""
         await self._current(timeout_ms)
         return self.image
 
@@ -380,49 +385,49 @@ class Controller:
             raise NoLeader("the active controller did not answer in time; retry") from late
 
     async def wait_for_version(self, version: int, timeout_ms: float) -> None:
-        """Return once ``image`` is at least that new. Raises ``NoLeader`` when the time is up first."""
+        """Return once ``image`` has at least this version. Raises ``NoLeader`` after ``timeout_ms``."""
         await self._shown.wait_for(version, timeout_ms)
 
     def subscribe(self, listener: Listener) -> None:
         """Call ``listener`` with every new image."""
         self._shown.subscribe(listener)
 
-    # What the Raft group and its machine tell.
+    # Callbacks of the Raft group.
 
     def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
-        """Requests that wait for a leader look again."""
+        """Check the registration again: it may wait for a leader."""
         self.registration.look_again()
 
     def commit_advanced(self, commit_index: Index) -> None:
-        """The machine has told already."""
+        """Do nothing: the machine has already shown the new image."""
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
-        """``members`` has the newest."""
+        """Do nothing: ``members`` reads the newest membership."""
 
     def removed(self) -> None:
         """Do nothing: this broker keeps its copy of the metadata."""
 
     def replica_stopped(self, error: BaseException) -> None:
-        """The supervisor repairs it; until then the newest image that was seen here counts."""
+        """Do nothing: the supervisor repairs the replica; until then the shown image stays."""
 
-    # How a request finds the active controller.
+    # Finding the active controller.
 
     async def _ask_about(self, request: AboutTopic, timeout_ms: int) -> Answer:
-        """Ask about the topic that has the name now, and no later one."""
+        """Send a request about the topic that has the name now, and about no later topic of that name."""
         topic, left_ms = await self._topic_now(request.name, timeout_ms)
         return await self._ask(structs.replace(request, topic_id=topic.topic_id), left_ms)
 
     async def _topic_now(self, name: str, timeout_ms: int) -> tuple[TopicInfo, float]:
-        """The topic in confirmed metadata, and the time that is left."""
+        """The topic in confirmed metadata, and the time left in milliseconds."""
         began = self._host.clock.monotonic()
         topic = find_topic(await self.current_image(timeout_ms), name)
         return topic, timeout_ms - (self._host.clock.monotonic() - began) * 1000
 
     async def _ask(self, request: Request, timeout_ms: float) -> Answer:
-        """The answer of the active controller.
+        """Send a request to the active controller and return its answer.
 
-        After an attempt with an unknown outcome a request is repeated where that undoes nothing: always, or
-        only if no metadata has changed since the first attempt.
+        After an attempt with unknown outcome, a repeatable request is always sent again; any other request
+        only on the condition that no metadata has changed since the first attempt.
         """
         deadline = deadline_in(timeout_ms)
         is_repeatable = isinstance(request, _REPEATABLE)
@@ -447,7 +452,7 @@ class Controller:
             raise NoLeader(
                 self.registration.why_removed
                 or f"no active controller was found in time: {self.leader_known}; retry",
-                retry_after_ms=500,  # a client goes on with another broker
+                retry_after_ms=500,  # a client continues with another broker
             ) from None
         except InDoubt as failure:
             if isinstance(failure.last, Rejected) and (
@@ -460,7 +465,7 @@ class Controller:
 
     @property
     def _is_cut_off(self) -> bool:
-        """Whether the log here gets nothing new, although a third broker may reach the active controller."""
+        """Whether this broker's metadata log receives nothing, though another broker may reach the leader."""
         leader = self.leader
         if leader is None:
             return True
@@ -468,7 +473,7 @@ class Controller:
         return leader != self._host.node_id and not is_heard
 
     async def _done(self, request: Request, timeout_ms: float) -> Answer | None:
-        """The answer to a request whose repetition was refused, if the metadata shows its state."""
+        """The answer to a request whose repetition was refused, if the metadata already has its result."""
         if not isinstance(request, Absolute):
             return None
         try:
@@ -487,7 +492,7 @@ class Controller:
         return decode_answer(answer)
 
     def _may_lead(self) -> Sequence[NodeId | None]:
-        """The leader; without one, brokers that may hear one: a link of this broker may be broken."""
+        """The leader; while it is unknown, reachable voters: only this broker's link may be broken."""
         if self.leader is not None:
             return (self.leader,)
         return sorted(self.members.voters & self._host.reachable_peers)
@@ -498,7 +503,7 @@ class Controller:
                 await self._newer.fetch(answer.version, timeout_ms)
             await self.wait_for_version(answer.version, max(timeout_ms, 0.0))
         except NoLeader as late:
-            raise CommitUnknown(f"it is done, but {late}", committed=True) from None
+            raise CommitUnknown(f"the metadata was changed, but {late}", committed=True) from None
         return answer
 
     async def _serve(
@@ -515,7 +520,7 @@ class Controller:
         return encode_body(self._settings.feature_level), ()
 
     def _new_id(self) -> str:
-        """32 hexadecimal digits: a version 4 UUID."""
+        """Make a version 4 UUID of 32 hexadecimal digits."""
         bits = self._rng.getrandbits(128)
         bits = bits & ~(0xF << 76) | (4 << 76)
         return f"{bits & ~(3 << 62) | (2 << 62):032x}"

@@ -1,6 +1,6 @@
-"""The newest metadata that a broker has shown, and who waits for newer.
+"""The newest metadata that a broker has shown, and the callers that wait for newer metadata.
 
-Decides: that a broker's metadata never goes back while its log is read anew. All on the loop's thread.
+The shown version never falls, even while the metadata log is replayed. All calls run on the loop's thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from partitions.metadata.image import MetadataImage
 from raftlog.errors import Draining, NoLeader
 
 Listener = Callable[[MetadataImage], None]
-"""Called with a new image. It must neither block nor raise."""
+"""Callback for a new image. It must neither block nor raise."""
 
 
 class ShownImage:
@@ -35,9 +35,9 @@ class ShownImage:
         self._listeners.append(listener)
 
     def changed(self, image: MetadataImage) -> None:
-        """The metadata group has applied a command."""
+        """Show the image that the metadata group has just reached; ignore an older image."""
         if image.version < self.image.version:
-            return  # the log is being read anew
+            return  # the log is being replayed
         self.image = image
         for listener in self._listeners:
             listener(image)
@@ -46,7 +46,7 @@ class ShownImage:
                 future.set_result(None)
 
     async def wait_for(self, version: int, timeout_ms: float) -> None:
-        """Return once ``image`` is at least that new. Raises ``NoLeader`` when the time is up first."""
+        """Return once ``image`` has at least this version. Raises ``NoLeader`` after ``timeout_ms``."""
         if self.image.version >= version:
             return
         waiter = next(self._waiter_ids)
@@ -57,7 +57,7 @@ class ShownImage:
                 await future
         except TimeoutError:
             raise NoLeader(
-                f"the metadata here is at version {self.image.version}, {version} has not come yet; retry"
+                f"this broker has metadata version {self.image.version} and still waits for {version}; retry"
             ) from None
         finally:
             del self._waiters[waiter]

@@ -1,7 +1,7 @@
-"""From a request to decommission partitions, or to end that, to the command that brings it about.
+"""Turns a request to decommission or recommission partitions into a command.
 
-Decides: which partitions may be decommissioned, and which errors name the remedy. Leaves to others: which of
-two requests wins (``partition_commands``). Pure, as ``planner`` is.
+Decides: which partitions may be decommissioned, and why other requests are refused. Leaves to others: which
+of two requests wins (``partition_commands``). Pure, like ``planner``.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ BY_NUMBER = "keys map to the partitions 0 to n - 1, so a topic loses its last pa
 
 
 class ShrinkTopic(msgspec.Struct, frozen=True, array_like=True, tag="shrink_topic"):
-    """A request: these partitions, or the last ``count`` of ``expected``, take no more records.
+    """A request to decommission ``partitions``, or the last ``count`` of ``expected``.
 
-    With ``is_ended`` these take records again, by default all that are decommissioned.
+    With ``is_ended`` the request recommissions ``partitions``, by default all decommissioned ones.
     """
 
     name: str
     topic_id: TopicId
-    expected: int  # partitions that take records
-    expected_shape: int  # see ``TopicInfo.shape_version``: a request that comes late changes nothing
+    expected: int  # partitions that accept records
+    expected_shape: int  # ``TopicInfo.shape_version`` at the time of the request; refused if it has changed
     partitions: tuple[int, ...] = ()
     count: int = 0
     is_ended: bool = False
@@ -41,7 +41,7 @@ def plan_shrink(request: ShrinkTopic, image: MetadataImage) -> DecommissionParti
     topic = find_topic(image, request.name, request.topic_id)
     if topic.is_internal:
         raise InvalidRequest(
-            f"topic {topic.name!r} is the system's own: its partitions are chosen when it is created",
+            f"topic {topic.name!r} is internal: its number of partitions cannot be changed",
             field="name",
         )
     for number in request.partitions:
@@ -68,27 +68,28 @@ def _fewer(request: ShrinkTopic, topic: TopicInfo) -> int:
         left = request.expected - request.count
         if left < 1:
             raise InvalidRequest(
-                f"count is {request.count}, and {_of(topic, request.expected)}; send 1 to "
+                f"count is {request.count}, but {_of(topic, request.expected)}; send 1 to "
                 f"{request.expected - 1}, or delete the topic"
                 if request.expected > 1
-                else f"count is {request.count}, and {_of(topic, request.expected)}; it stays, or delete "
-                "the topic",
+                else f"count is {request.count}, but {_of(topic, request.expected)}; delete the topic, or "
+                "keep this partition",
                 field="count",
             )
         return left
     wanted = {number for number in request.partitions if number < now}
     if not wanted:
-        return now  # they are decommissioned already
+        return now  # all of them are already decommissioned
     if wanted == set(range(now)):
         raise InvalidRequest(
-            f"partitions are all of {topic.name!r} that take records; keep one at least, or delete the topic",
+            f"partitions has all of {topic.name!r} that accept records; keep at least one, or delete the "
+            "topic",
             field="partitions",
         )
     first = min(wanted)
     if wanted != set(range(first, now)):
         raise InvalidRequest(
-            f"partitions are {sorted(request.partitions)}, and {_of(topic, now)}: {BY_NUMBER}; send "
-            f"{list(range(first, now))}, or the last ones of these",
+            f"partitions are {sorted(request.partitions)}, but {_of(topic, now)}: {BY_NUMBER}; send "
+            f"{list(range(first, now))}, or the last of these",
             field="partitions",
         )
     return first
@@ -99,8 +100,8 @@ def _more(request: ShrinkTopic, topic: TopicInfo) -> int:
     for number in request.partitions:
         if number >= count:
             raise Conflict(
-                f"{topic.name}/{number} has been removed, with all its records; partitions:add makes a new "
-                "one",
+                f"{topic.name}/{number} has been removed with all its records; add a new partition with "
+                "partitions:add",
                 topic=topic.name,
                 partition=number,
             )
@@ -109,13 +110,13 @@ def _more(request: ShrinkTopic, topic: TopicInfo) -> int:
         return now  # none of them is decommissioned
     if wanted != set(range(now, max(wanted) + 1)):
         raise InvalidRequest(
-            f"partitions are {sorted(request.partitions)}, and {_of(topic, now)}: {BY_NUMBER}; send "
-            f"{list(range(now, max(wanted) + 1))}, or the first ones of these",
+            f"partitions are {sorted(request.partitions)}, but {_of(topic, now)}: {BY_NUMBER}; send "
+            f"{list(range(now, max(wanted) + 1))}, or the first of these",
             field="partitions",
         )
     return max(wanted) + 1
 
 
 def _of(topic: TopicInfo, writable: int) -> str:
-    last = f"0 to {writable - 1}" if writable > 1 else "0 alone"
-    return f"topic {topic.name!r} takes records in {counted(writable, 'partition')}, {last}"
+    last = f"0 to {writable - 1}" if writable > 1 else "number 0"
+    return f"topic {topic.name!r} accepts records in {counted(writable, 'partition')}, {last}"

@@ -1,10 +1,10 @@
-"""How long brokers have been silent while this controller led and watched.
+"""Measures how long each broker has been silent while this controller led.
 
-Decides: which time counts as silence. Leaves to others: what follows from it (``liveness``, ``healing``).
+Decides: which time counts as silence. Leaves to others: the consequences (``liveness``, ``healing``).
 
-Only time that was watched counts: a controller that has just been elected begins at 0 for every broker, and
-so does one that leads again. Between two looks at most ``step_ms_max`` count, so that a pause of this process
-or a jump of its clock is nobody's silence. One message ends a broker's silence.
+Only observed time counts: a controller begins at 0 for every broker each time it is elected. Between two
+looks at most ``step_ms_max`` count, so that a pause of this process or a jump of its clock does not count as
+silence of brokers. One message ends a broker's silence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from raftlog.types import NodeId
 
 
 class WatchedSilence:
-    """The silence of each broker, from look to look."""
+    """The silence of each broker in milliseconds, updated by each look."""
 
     def __init__(self, step_ms_max: float) -> None:
         self._step_ms_max = step_ms_max
@@ -30,7 +30,7 @@ class WatchedSilence:
 
     @property
     def silent_ms(self) -> Mapping[NodeId, float]:
-        """The silence of every broker of the last look; 0 for those that were heard, and at the first."""
+        """The silence of each broker in milliseconds; 0 if the last look heard it, or was the first."""
         return self._silent_ms
 
     def look(self, now_ms: float, is_heard: Mapping[NodeId, bool]) -> None:

@@ -1,4 +1,4 @@
-"""The metadata as the parts of a broker see it that follow it. Nothing is decided here."""
+"""Port to the metadata for the parts of a broker that follow it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from partitions.metadata.image import MetadataImage
 
 
 class CurrentMetadata(Protocol):
-    """The metadata of this broker, which it can have confirmed."""
+    """The metadata of this broker, which it can confirm with the active controller."""
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata here."""
+        """The newest metadata of this broker."""
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
         """``image`` once it holds everything acknowledged before this call. Raises ``NoLeader``."""
 
 
 class MetadataSource(CurrentMetadata, Protocol):
-    """The part of ``metadata.service.Controller`` that is needed here."""
+    """The methods of ``metadata.service.Controller`` that followers of the metadata use."""
 
     def subscribe(self, listener: Callable[[MetadataImage], None]) -> None:
         """Call ``listener`` with every new image."""

@@ -1,9 +1,9 @@
-"""The settings of a topic: their names, defaults, and which values they take.
+"""The settings of a topic: their names, defaults and allowed values.
 
-Decides: what a topic's owner may set. Leaves to others: what a setting does (the replica, storage,
-retention). Values come from people and from tools of other systems, so numbers and truths are also
-taken as text, durations and sizes with a unit as well; they are kept in one form, numbers and texts, which
-``as_json`` shows with the types of JSON.
+Decides: which values a topic's owner may set. Leaves to others: the effect of a setting (the replica,
+storage, retention). Values come from people and from tools of other systems, so numbers and booleans are also
+accepted as text, and durations and sizes also with a unit. They are stored in one form, numbers and texts;
+``as_json`` converts them to the types of JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Setting = TypeVar("Setting")
 MAJORITY: Final = "majority"
 
 _DAY_MS: Final = 24 * 3600 * 1000
-_NAME_CHARACTERS_MAX: Final = 100  # of an unknown name that is compared with ours
+_NAME_CHARACTERS_MAX: Final = 100  # of an unknown name that is compared with the known names
 _NAME: Final = re.compile(NAME_PATTERN)
 CONSUMERS_MAX: Final = 16  # groups that one topic waits for
 _INT64_MAX: Final = (1 << 63) - 1
@@ -156,27 +156,27 @@ _KEYS: Final[Mapping[str, _Key]] = {
 }
 
 DEFAULTS: Final[Mapping[str, Value]] = MappingProxyType({name: key.default for name, key in _KEYS.items()})
-"""The defaults. ``complete`` computes the majority."""
+"""The default of each setting. ``complete`` replaces ``majority`` by a number."""
 
 
 PRESETS: Final[Mapping[str, Mapping[str, Value | None]]] = {
     "latency": {"replica.lag.max.ms": 2_000, "validate.records": None},
     "throughput": {"replica.lag.max.ms": None, "validate.records": "false"},
 }
-"""Settings that a preset sets, or resets to their defaults. Each preset has the keys of all."""
+"""Settings that a preset sets, or resets to their defaults (None). All presets have the same keys."""
 
 
 def with_preset(preset: str | None, config: Mapping[str, Setting]) -> dict[str, Setting | Value | None]:
-    """A configuration, or changes of one, and the settings of a preset that are not among them."""
+    """Add the settings of a preset to a configuration or to changes; keys of ``config`` take precedence."""
     return {**PRESETS.get(preset or "", {}), **config}
 
 
 def check(changes: Mapping[str, object], *, replication_factor: int) -> dict[str, Value | None]:
-    """Changes in their one form; ``None`` where a key is to have its default.
+    """Convert changes to the stored form; ``None`` resets a key to its default.
 
-    ``replication_factor`` is that of the partition with the fewest replicas.
+    ``replication_factor`` is the number of replicas of the partition that has the fewest.
 
-    Raises ``InvalidRequest`` naming the key, the value and what is allowed.
+    Raises ``InvalidRequest``, which names the key, the value and the allowed values.
     """
     checked: dict[str, Value | None] = {}
     for name, value in changes.items():
@@ -193,7 +193,7 @@ def check(changes: Mapping[str, object], *, replication_factor: int) -> dict[str
         if name == "min.insync.replicas" and isinstance(found, int) and found > replication_factor:
             raise _refused(
                 name,
-                f"{name} is {found}, and a partition has {counted(replication_factor, 'replica')}; "
+                f"{name} is {found}, but a partition has {counted(replication_factor, 'replica')}; "
                 f"allowed: {key.allowed}",
             )
         checked[name] = None if found == key.default else found
@@ -201,7 +201,7 @@ def check(changes: Mapping[str, object], *, replication_factor: int) -> dict[str
 
 
 def complete(config: Mapping[str, Value], replication_factor: int) -> dict[str, Value]:
-    """All settings of a topic, with a number for its majority."""
+    """All settings of a topic, with the majority as a number."""
     whole = {**DEFAULTS, **config}
     if whole["min.insync.replicas"] == MAJORITY:
         whole["min.insync.replicas"] = replication_factor // 2 + 1
@@ -209,32 +209,32 @@ def complete(config: Mapping[str, Value], replication_factor: int) -> dict[str, 
 
 
 def as_json(config: Mapping[str, Value]) -> dict[str, SettingValue]:
-    """Settings with the types of JSON: a truth as a boolean, and a ratio as a number."""
+    """Settings with the types of JSON: booleans as booleans, ratios as numbers."""
     return {name: _KEYS[name].shown(value) for name, value in config.items() if name in _KEYS}
 
 
 def compacts(config: Mapping[str, SettingValue]) -> bool:
-    """Whether the newest record of each key stays, and superseded ones go."""
+    """Whether compaction removes records that have a newer record of their key."""
     return "compact" in str(config["cleanup.policy"]).split(",")
 
 
 def deletes(config: Mapping[str, SettingValue]) -> bool:
-    """Whether old records go, whatever their key."""
+    """Whether retention deletes old records, whatever their key."""
     return "delete" in str(config["cleanup.policy"]).split(",")
 
 
 def requires_archive(config: Mapping[str, Value]) -> bool:
-    """Whether old records go only once they are archived."""
+    """Whether retention deletes old records only once they are archived."""
     return config["retention.archive.required"] == "true"
 
 
 def consumers(config: Mapping[str, Value]) -> tuple[str, ...]:
-    """The groups and queues after which consumed segments go before their time."""
+    """The groups and queues of ``retention.consumed.by``; segments that all have consumed go early."""
     return tuple(name for name in str(config["retention.consumed.by"]).split(",") if name)
 
 
 def number(config: Mapping[str, Value], key: str) -> int:
-    """A setting that is a number, from a complete configuration."""
+    """A numeric setting of a complete configuration."""
     value = config[key]
     assert isinstance(value, int), key
     return value

@@ -1,17 +1,17 @@
-"""Which brokers vote in the metadata group: a pure decision of the active controller.
+"""Decides which brokers vote in the metadata group; pure, for the active controller.
 
-Decides: the voters that the group shall have. Leaves to others: measuring silence (``silence``), and every
-step on the way (``partitions.reassignment.metadata_members``). All other brokers are learners.
+Leaves to others: measuring silence (``silence``), and the steps of a change
+(``partitions.reassignment.metadata_members``). All other brokers are learners.
 
-- 5 voters where 5 brokers or more are in use, 3 where 3 are, else 1. A broker is in use if it has registered
-  and is neither decommissioned nor dead.
+- The group has 5 voters if at least 5 brokers are in use, 3 if at least 3 are, else 1. A broker is in use if
+  it has registered and is neither decommissioned nor dead.
 - A healthy voter never loses its vote: a cluster that began with 4 voters keeps them until some leave.
-- A decommissioned voter leaves, and one that was removed. It is replaced, if there is another broker. A
-  dead one leaves only in exchange for another: without it the group would not tolerate more failures, and it
-  may come back. If so many leave that the live voters would be no majority, dead ones leave as well.
-- Voters that the metadata does not know have not registered yet, and stay.
+- A decommissioned or removed voter leaves, and is replaced if another broker is free. A dead voter leaves
+  only if another broker replaces it: without it the group would not tolerate more failures, and it may come
+  back. If live voters would otherwise be no majority after a change, dead voters leave as well.
+- Voters that are not in the metadata have not registered yet, and stay.
 
-Nothing is remembered: with the same metadata and the same silence every controller comes to the same voters.
+The result depends on the metadata and the silence only, so all controllers choose equal voters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 from partitions.metadata.image import BrokerInfo, MetadataImage
 from raftlog.types import NodeId
 
-SIZES: Final = (5, 3)  # one is for fewer brokers
+SIZES: Final = (5, 3)  # numbers of voters; 1 with fewer brokers
 
 
 def wanted_voters(
@@ -66,7 +66,7 @@ def _is_able(broker: BrokerInfo, without_room: Collection[NodeId]) -> bool:
 
 
 def _is_out_of_use(image: MetadataImage, node: NodeId) -> bool:
-    """Whether it is decommissioned or forgotten."""
+    """Whether a broker is decommissioned or removed."""
     broker = image.brokers.get(node)
     return node in image.forgotten if broker is None else broker.decommissioned
 

@@ -1,6 +1,6 @@
-"""Replicas move from broker to broker while their partition serves.
+"""Moves replicas between brokers while their partitions serve.
 
-``steps`` decides what a leader does next, a pure function; ``reassigner`` does it. ``admin`` is what
-operators ask of one partition: another leader, other replicas, or ``unsafe_recovery``, when a majority is
-gone for good.
+``steps`` decides the next step of a leader, as a pure function; ``reassigner`` carries it out. ``admin`` has
+the operations on one partition: another leader, other replicas, or ``unsafe_recovery`` when a majority is
+lost permanently.
 """

@@ -1,8 +1,8 @@
 """Operations on one partition, from any broker: transfer leadership, change replicas, unsafe recovery.
 
-Decides: which successor is meant when none is named, how long is waited, and that a recovery needs its
+Decides: the successor of a leader if none is named, time limits, and that a recovery needs its confirming
 phrase. Leaves to others: finding the leader (``gateway``), which targets are allowed
-(``metadata.move_planner``), moving (``reassigner``), whose log survives (``unsafe_recovery``).
+(``metadata.move_planner``), moving (``reassigner``), which log survives (``unsafe_recovery``).
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ LOOK_S: Final = 0.05
 
 
 class Metadata(Protocol):
-    """The part of ``metadata.service.Controller`` that is needed here."""
+    """The methods of ``metadata.service.Controller`` that this module uses."""
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata here."""
+        """The newest metadata of this broker."""
 
     async def change_replicas(self, request: MoveReplicas | RecoveredUnsafely, timeout_ms: int) -> TopicInfo:
-        """A new target, or a recovery; the topic as it is then."""
+        """Set a new target, or record a recovery; return the topic."""
 
 
 class PartitionAdmin:
-    """Changes replicas and leaders of partitions, from one broker. It answers the other brokers, too."""
+    """Changes replicas and leaders of partitions, for clients and for other brokers."""
 
     def __init__(self, host: GroupHost, metadata: Metadata, gateway: Gateway, clock: Clock) -> None:
         self._host = host
@@ -57,7 +57,7 @@ class PartitionAdmin:
             rpc.Transfer,
             tuple[NodeId, Term],
             self._transfer_here,
-            # Without both a repetition would transfer leadership once more.
+            # With neither, a repetition would transfer the leadership a second time.
             is_repeatable=lambda ask: ask.to is not None or ask.term is not None,
             effect=lambda ask: f"the leadership of {ask.place[0]} is transferred",
         )
@@ -70,11 +70,11 @@ class PartitionAdmin:
     async def transfer_leadership(
         self, target: TopicPartition, to: NodeId | None, timeout_ms: int, term: Term | None = None
     ) -> tuple[NodeId, Term]:
-        """Transfer leadership; returns the leader and its term. Without ``to`` the replica that is furthest.
+        """Transfer leadership to ``to`` (None: the most advanced replica); return the leader and its term.
 
-        With ``term`` nothing is done once a leader of a later term leads: a repetition changes nothing.
-        Raises ``InvalidRequest`` where ``to`` does not vote, ``Conflict`` where no replica can take over,
-        ``LeadershipNotMoved`` when the time runs out, ``NoLeader``.
+        With ``term`` the call changes nothing once a later term has a leader, so it may be repeated.
+        Raises ``InvalidRequest`` if ``to`` does not vote, ``Conflict`` if no replica can take over,
+        ``LeadershipNotMoved`` when the time is up, ``NoLeader``.
         """
         return await self._gateway.call(
             target, self._transfer, lambda place, ms: rpc.Transfer(place, to, ms, term), timeout_ms
@@ -92,28 +92,28 @@ class PartitionAdmin:
             elif chosen in group.membership.voters and not self._host.is_reachable(chosen):
                 raise Conflict(f"broker {to} is not reachable; start it, or choose another", broker_id=to)
             if chosen is None and group.is_leader:
-                raise Conflict(f"no other replica of {replica.target} is in sync to take over")
+                raise Conflict(f"no other replica of {replica.target} is in sync to take over; retry later")
             await group.transfer_and_wait(NodeId(0) if chosen is None else chosen, ask.timeout_ms)
         leader = group.leader
         if leader is None:
-            raise NoLeader(f"{replica.target} is electing a leader", retry_after_ms=200)
+            raise NoLeader(f"{replica.target} is electing a leader; retry", retry_after_ms=200)
         return leader, group.term
 
     # Replicas.
 
     async def change_replicas(self, request: MoveReplicas, timeout_ms: int) -> PartitionInfo:
-        """Make this the target; it is worked towards from now on. Raises as ``plan_move``."""
+        """Set the target of a partition, to which its leader moves from now on. Raises as ``plan_move``."""
         topic = await self._metadata.change_replicas(request, timeout_ms)
         return topic.partitions[request.partition]
 
     async def until_settled(self, target: TopicPartition, wait_ms: int) -> bool:
-        """Whether no replica of a partition moves any more, within this time."""
+        """Wait up to ``wait_ms`` until no replica of a partition moves; return whether that was reached."""
         return await self._until(wait_ms, lambda: not self._info(target).target)
 
-    # The last resort.
+    # Unsafe recovery.
 
     async def survey(self, target: TopicPartition) -> Survey:
-        """Ask all replicas how much they hold."""
+        """Ask all replicas of a partition for the ends of their logs."""
         partition = self._info(target)
         place = (target, partition.group_id)
         asked = sorted(partition.possible_replicas)
@@ -124,20 +124,23 @@ class PartitionAdmin:
     async def recover_unsafely(
         self, target: TopicPartition, confirm: str | None, timeout_ms: int
     ) -> PartitionInfo:
-        """Make the survivor's log the truth, when ``confirm`` is the phrase that belongs to it.
+        """Continue the partition with the survivor's log, if ``confirm`` is the confirming phrase.
 
-        Raises ``Conflict`` with the estimate when it is not, and where a majority can be asked.
+        Raises ``Conflict`` with the estimate for another phrase, and if a majority of the replicas answers.
         """
         topic, partition = find(self._metadata.image, target.topic, target.partition)
         found = await self.survey(target)
         survivor = found.survivor
         if not found.is_needed:
-            raise Conflict(f"a majority of {target} answers: it needs no recovery", replicas=found.lines)
+            raise Conflict(
+                f"a majority of the replicas of {target} answers: the partition needs no recovery",
+                replicas=found.lines,
+            )
         if survivor is None:
             raise Conflict(found.estimate, lost=[str(node) for node in found.lost])
         if confirm != found.phrase:
             raise Conflict(
-                f"{found.estimate}. To do it, send confirm: {found.phrase!r}",
+                f"{found.estimate}. To recover the partition, send confirm: {found.phrase!r}",
                 confirm=found.phrase,
                 survivor=survivor,
                 last_offset=found.ends[survivor].last.index,
@@ -145,7 +148,7 @@ class PartitionAdmin:
                 lost=[str(node) for node in found.lost],
                 replicas=found.lines,
             )
-        _log.warning("unsafe recovery of %s is asked for: %s", target, found.estimate)
+        _log.warning("unsafe recovery of %s was requested: %s", target, found.estimate)
         end = found.ends[survivor]
         recovered = await self._metadata.change_replicas(
             RecoveredUnsafely(
@@ -166,7 +169,7 @@ class PartitionAdmin:
         return recovered.partitions[target.partition]
 
     async def until_led(self, target: TopicPartition, wait_ms: int) -> bool:
-        """Whether a partition finds a leader within this time."""
+        """Wait up to ``wait_ms`` until a partition has a leader; return whether it has one."""
         deadline = deadline_in(wait_ms)
         while asyncio.get_running_loop().time() < deadline:
             statuses = await self._gateway.describe(target.topic, (target.partition,))
@@ -184,7 +187,7 @@ class PartitionAdmin:
     async def _end_here(self, replica: PartitionReplica, ask: rpc.LogEndOf) -> LogEnd:
         group = replica.group
         if group.stopped is not None:
-            raise NoLeader(f"the replica of {ask.place[0]} has stopped here: {group.stopped}")
+            raise NoLeader(f"the replica of {ask.place[0]} on this broker has stopped: {group.stopped}")
         status = group.status()
         return LogEnd(last=status.last, commit_index=status.commit_index, halves=status.membership.halves)
 

@@ -1,6 +1,6 @@
-"""Measures the partitions that this broker leads, for the active controller.
+"""Measures the load of the partitions that this broker leads, for the active controller.
 
-Decides: over which time the records per second are counted. Leaves to others: asking for it
+Decides: the interval over which records are counted. Leaves to others: collecting the loads of all brokers
 (``metadata.loads``).
 """
 
@@ -22,7 +22,7 @@ MEASURED_S: Final = 10.0
 
 
 class LoadMeter:
-    """One broker's measurements. All on the event loop's thread."""
+    """Measures one broker's partitions. All on the event loop's thread."""
 
     def __init__(self, host: GroupHost, replicas: Mapping[tuple[str, int], PartitionReplica]) -> None:
         self._host = host
@@ -46,7 +46,7 @@ class LoadMeter:
             self._ends, self._looked_at = ends, now
 
     def loads(self) -> Loads:
-        """The partitions that this broker leads."""
+        """The loads of the partitions that this broker leads."""
         return {
             group.group_id: PartitionLoad(group.log.size_bytes, self._records_per_s.get(group.group_id, 0.0))
             for group in (replica.group for replica in self._led())

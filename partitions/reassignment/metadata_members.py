@@ -1,10 +1,10 @@
-"""The members of the metadata group follow the brokers: at the active controller, one step after another.
+"""Changes the members of the metadata group step by step, at the active controller.
 
-Decides: when to look, and which brokers are asked. Leaves to others: who shall vote (``metadata.voters``),
-which step is next (``steps``), safety (Raft), opening the log (``partitions.hosting.hosted_metadata``).
+Decides: when to look, and which brokers are asked. Leaves to others: the target voters (``metadata.voters``),
+the next step (``steps``), safety (Raft), opening the log (``partitions.hosting.hosted_metadata``).
 
-Nothing is kept but what a look has seen: a new controller, or this one after a failed step, begins with what
-stands in the log and in the metadata.
+Only observations are kept between looks: a new controller, or this one after a failed step, starts from the
+log and the metadata.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from raftlog.types import METADATA_GROUP, Index, NodeId, Term
 
 _log = logging.getLogger("raftlog.controller")
 
-LOOK_S: Final = 0.1  # a learner has caught up when it holds what the log held one look ago
+LOOK_S: Final = 0.1  # a learner has caught up when it has all entries of the previous look
 ASK_TIMEOUT_MS: Final = 2000
-CHANGE_TIMEOUT_S: Final = 10.0  # then it is looked at again; the change itself may continue
+CHANGE_TIMEOUT_S: Final = 10.0  # before the next look; the change itself may continue
 SAY_AGAIN_S: Final = 5.0
 
 
 class Metadata(Protocol):
-    """The part of ``metadata.service.Controller`` that is needed here."""
+    """The methods of ``metadata.service.Controller`` that this module uses."""
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata here."""
+        """The newest metadata of this broker."""
 
     def wanted_voters(self) -> frozenset[NodeId] | None:
-        """The voters that the metadata group shall have; None unless this is the active controller."""
+        """The target voters of the metadata group; None unless this is the active controller."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class _Looks:
 
 
 class MetadataMembers:
-    """One broker's part in changing the members. All on the event loop's thread."""
+    """Changes the members of the metadata group while this broker leads it. All on the loop's thread."""
 
     def __init__(self, host: GroupHost, metadata: Metadata) -> None:
         self._host = host
@@ -75,7 +75,7 @@ class MetadataMembers:
                 now = self._host.clock.monotonic()
                 if now - self._complained_at > SAY_AGAIN_S:
                     self._complained_at = now
-                    _log.warning("the members of the metadata group are not changed yet: %s", error)
+                    _log.warning("cannot change the members of the metadata group yet: %s", error)
 
     async def _look(self) -> None:
         group, target = self._host.groups.get(METADATA_GROUP), self._metadata.wanted_voters()
@@ -93,7 +93,7 @@ class MetadataMembers:
             case Change(membership) if membership != group.membership:
                 await self._change(group, membership)
             case _:
-                pass  # a learner has to catch up, or all is as it shall be
+                pass  # a learner must catch up, or the members are the target
 
     def _next(self, status: RaftStatus, target: frozenset[NodeId], looks: _Looks) -> Step:
         members, image = status.membership, self._metadata.image
@@ -101,7 +101,7 @@ class MetadataMembers:
             target=target,
             membership=members,
             is_committed=status.commit_index >= status.membership_index,
-            has_committed=True,  # a change of an earlier leader that comes back is followed by another
+            has_committed=True,  # a reappearing change of an earlier leader is corrected by the next step
             prepared=frozenset(looks.prepared),
             learner_match=status.learner_match_index,
             goal=looks.goal,
@@ -125,7 +125,7 @@ class MetadataMembers:
             await group.change_membership(membership)
 
     async def _ask_prepared(self, nodes: Collection[NodeId]) -> Mapping[NodeId, rpc.PreparedAnswer]:
-        """Ask brokers whether they are prepared; the result has the answers that arrived, by broker.
+        """Ask brokers whether they are prepared; return the answers that arrived, by broker.
 
         The calls use the links that carry the messages of the metadata group.
         """
@@ -146,7 +146,7 @@ class MetadataMembers:
     async def _serve_prepared(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        """Whether the metadata log is open here."""
+        """Answer whether the metadata log is open on this broker."""
         group = self._host.groups.get(METADATA_GROUP)
         is_open = group is not None and group.stopped is None
         is_rejoining = group is not None and group.is_rejoining

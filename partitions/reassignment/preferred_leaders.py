@@ -1,11 +1,11 @@
-"""Gives leaderships back to preferred leaders: each broker for the partitions that it leads.
+"""Transfers leaderships to preferred leaders: each broker for the partitions that it leads.
 
-Decides: when a preferred leader is given the leadership. Leaves to others: which replica is preferred (the
-first one in the metadata; ``metadata.balancing`` evens their numbers out), and the transfer (Raft).
+Decides: when a leadership is transferred. Leaves to others: which replica is preferred (the first one in the
+metadata; ``metadata.balancing`` balances their numbers), and the transfer (Raft).
 
-A leader that is not preferred transfers once all brokers in use have been there, and the preferred replica in
-sync, for ``after_ms``: so a broker that comes and goes leads nothing. A leadership that does not stay where
-it was given is given again after twice the time, and so on: a broker that cannot keep it is left alone.
+A leader that is not preferred transfers once all brokers in use have been alive, and the preferred replica in
+sync, for ``after_ms``, so that an unstable broker gets no leaderships. Each time a leadership does not stay
+at its preferred leader, the time before the next transfer doubles, up to a limit.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from raftlog.types import GroupId, NodeId
 _log = logging.getLogger("raftlog.partitions")
 
 LOOK_S: Final = 5.0
-TRANSFERS_MAX: Final = 20  # of one broker, each look: groups that elect cost their clients milliseconds
-NEXT_TRANSFERS_S: Final = 1.0  # after a look that left some for the next one
+TRANSFERS_MAX: Final = 20  # of one broker in one look, since each transfer delays clients by milliseconds
+NEXT_TRANSFERS_S: Final = 1.0  # before the next look, if this look left transfers to do
 DOUBLINGS_MAX: Final = 6
-HELD_FACTOR: Final = 10  # a leadership that lasted so many times the patience has held
+HELD_FACTOR: Final = 10  # a leadership that lasts this many times the patience resets the count
 
 Key = tuple[str, int]
 
@@ -43,7 +43,7 @@ class _Attempts:
 
 
 class PreferredLeaders:
-    """One broker's part. All on the event loop's thread."""
+    """Transfers the leaderships of one broker. All on the event loop's thread."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class PreferredLeaders:
         self._image = image
         self._replicas = replicas
         self._after_s = after_ms / 1000
-        self._since: dict[GroupId, float] = {}  # partitions that another replica should lead, since when
+        self._since: dict[GroupId, float] = {}  # time since which another replica should lead the group
         self._attempts: dict[GroupId, _Attempts] = {}
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look periodically, until cancelled."""
         pause_s = LOOK_S
         while True:
             await asyncio.sleep(min(pause_s, max(self._after_s, 0.05)))
@@ -68,7 +68,7 @@ class PreferredLeaders:
             pause_s = LOOK_S if has_room else NEXT_TRANSFERS_S
 
     def _look(self, now: float) -> bool:
-        """Give away what is due; whether there was room for more."""
+        """Transfer the leaderships that are due; return False if ``TRANSFERS_MAX`` was reached."""
         image = self._image()
         wanted = {} if missing_brokers(image) else self._wanted(image)
         here = self._host.groups
@@ -94,10 +94,10 @@ class PreferredLeaders:
         return self._after_s * (1 << min(attempts.count, DOUBLINGS_MAX))
 
     def _wanted(self, image: MetadataImage) -> dict[GroupId, tuple[PartitionReplica, NodeId]]:
-        """The partitions led here that another broker, which could, is preferred to lead."""
+        """The partitions led here whose preferred leader is another broker that could lead now."""
         found: dict[GroupId, tuple[PartitionReplica, NodeId]] = {}
         topics, me = image.topics, self._host.node_id
-        for (name, number), replica in self._replicas.items():  # thousands, of which hardly any is wanted
+        for (name, number), replica in self._replicas.items():  # thousands; nearly all are skipped
             topic = topics.get(name)
             if topic is None or number >= len(topic.partitions):
                 continue

@@ -1,10 +1,11 @@
-"""Moves replicas: at the leader of a partition that has a target, one step after another.
+"""Moves the replicas of partitions with a target, step by step, at the partition's leader.
 
-Decides: when to look, what counts as prepared, and when a replica is stuck. Leaves to others: which step is
-next (``steps``), safety (Raft), what is wanted (the metadata), opening and deleting (``replica_manager``).
+Decides: when to look, which brokers count as prepared, and when a replica is stuck. Leaves to others: the
+next step (``steps``), safety (Raft), the target (the metadata), opening and deleting replicas
+(``replica_manager``).
 
-Nothing is kept but what a look has seen: a new leader, or this one after a failed step, begins with what
-stands in the log and in the metadata.
+Only observations are kept between looks: a new leader, or this one after a failed step, starts from the log
+and the metadata.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from raftlog.types import Index, NodeId, Term, TopicPartition
 
 _log = logging.getLogger("raftlog.partitions")
 
-LOOK_S: Final = 0.1  # a learner has caught up when it holds what the log held one look ago
+LOOK_S: Final = 0.1  # a learner has caught up when it has all entries of the previous look
 ASK_TIMEOUT_MS: Final = 2000
 REPORT_TIMEOUT_MS: Final = 5000
 CONFIRM_TIMEOUT_MS: Final = 2000
-STUCK_AFTER_S: Final = 10.0  # a replica opens in far less, and answers while it catches up
-CHANGE_TIMEOUT_S: Final = 10.0  # then it is looked at again; the change itself may continue
+STUCK_AFTER_S: Final = 10.0  # much longer than a replica needs to open
+CHANGE_TIMEOUT_S: Final = 10.0  # before the next look; the change itself may continue
 SAY_AGAIN_S: Final = 5.0
 REASON_CHARS_MAX: Final = 300
 
@@ -52,13 +53,13 @@ Key = tuple[str, int]
 
 
 class Patience:
-    """For how long each new replica of one move has made no progress."""
+    """The time for which each new replica of one move has made no progress."""
 
     def __init__(self) -> None:
         self._waited: dict[NodeId, tuple[Index | None, float]] = {}
 
     def stuck(self, now_s: float, progress: Mapping[NodeId, Index | None]) -> frozenset[NodeId]:
-        """The replicas whose progress (None: not a learner yet) has been the same for ``STUCK_AFTER_S``."""
+        """The replicas whose progress (None: not a learner yet) has not changed for ``STUCK_AFTER_S``."""
         waited: dict[NodeId, tuple[Index | None, float]] = {}
         for node, reached in progress.items():
             before = self._waited.get(node)
@@ -68,17 +69,17 @@ class Patience:
 
 
 class Metadata(Protocol):
-    """The part of ``metadata.service.Controller`` that is needed here."""
+    """The methods of ``metadata.service.Controller`` that this module uses."""
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata here."""
+        """The newest metadata of this broker."""
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
-        """Metadata that holds everything acknowledged before this call. Raises ``NoLeader``."""
+        """Metadata with all changes acknowledged before this call. Raises ``NoLeader``."""
 
     async def change_replicas(self, request: ReplicasChanged, timeout_ms: int) -> TopicInfo:
-        """Report the voters."""
+        """Report the voters of a partition."""
 
     async def report_stuck(self, report: MoveStuck, timeout_ms: int) -> None:
         """Report a broker that does not open a new replica."""
@@ -94,7 +95,7 @@ class _Move:
     epoch: tuple[Term, int]  # term, and metadata version of the target
     goal: Index
     prepared: set[NodeId] = field(default_factory=set)
-    closed: frozenset[NodeId] = frozenset()  # new replicas that were not open when they were to vote
+    closed: frozenset[NodeId] = frozenset()  # new replicas that were not open when they should have voted
     patience: Patience = field(default_factory=Patience)
     reported_at: float = float("-inf")
     step: asyncio.Task[None] | None = None
@@ -102,7 +103,7 @@ class _Move:
 
 
 class Reassigner:
-    """One broker's part in moving replicas. All on the event loop's thread."""
+    """Moves the replicas of partitions that this broker leads. All on the event loop's thread."""
 
     def __init__(self, host: GroupHost, metadata: Metadata, replicas: Mapping[Key, PartitionReplica]) -> None:
         self._host = host
@@ -116,7 +117,7 @@ class Reassigner:
         self._task = self._host.begin_duty(self._run)
 
     async def stop(self) -> None:
-        """Stop looking; what is under way is left to the next leader."""
+        """Stop; the next leader continues the moves under way."""
         tasks = [self._task, *(move.step for move in self._moves.values())]
         waiting = [task for task in tasks if task is not None]
         for task in waiting:
@@ -186,14 +187,16 @@ class Reassigner:
             now = self._host.clock.monotonic()
             if now - move.complained_at > SAY_AGAIN_S:
                 move.complained_at = now
-                _log.warning("%s/%s: %s has not worked yet: %s", *key, type(step).__name__, error)
+                _log.warning(
+                    "%s/%s: step %s of the move failed, will retry: %s", *key, type(step).__name__, error
+                )
         finally:
             move.step = None
 
     async def _ask_prepared(
         self, key: Key, info: PartitionInfo, nodes: frozenset[NodeId], *, is_added: bool = False
     ) -> dict[NodeId, rpc.PreparedAnswer]:
-        """The answers of brokers, on the links on which their replicas' messages come."""
+        """Ask brokers whether they hold the replica open, over the links that carry replicas' messages."""
         head = encode_body(rpc.Prepared((TopicPartition(*key), info.group_id), info.version, is_added))
 
         async def ask(node: NodeId) -> rpc.PreparedAnswer:
@@ -207,10 +210,10 @@ class Reassigner:
         return dict(zip(order, await asyncio.gather(*map(ask, order)), strict=True))
 
     async def _is_current(self, key: Key, info: PartitionInfo, move: _Move) -> bool:
-        """Whether the target is still current, by confirmed metadata, and this broker still leads.
+        """Whether the target is current, by confirmed metadata, and this broker still leads.
 
-        A broker that was away may know an older target only. Another leader may have reached a later one
-        since. It cannot do so after the confirmation without a term above this leader's. Raises ``NoLeader``.
+        A broker that was disconnected may know only an older target, while another leader has reached a later
+        one. After the confirmation that needs a term above this leader's. Raises ``NoLeader``.
         """
         await self._metadata.current_image(CONFIRM_TIMEOUT_MS)
         replica = self._replicas.get(key)
@@ -225,7 +228,7 @@ class Reassigner:
         move: _Move,
         membership: Membership,
     ) -> bool:
-        """Whether a majority of new voters answers and counts: only they can commit the change."""
+        """Whether a majority of the new voters answers and counts: else no change can commit."""
         before, me = replica.group.membership.voters, self._host.node_id
         if membership.voters == before:
             return True
@@ -238,7 +241,7 @@ class Reassigner:
         status = replica.group.status()
         topic = self._metadata.image.topics.get(key[0])
         if topic is None:
-            return  # it was deleted meanwhile
+            return  # the topic was deleted during the move
         await self._metadata.change_replicas(
             ReplicasChanged(
                 key[0],
@@ -253,9 +256,9 @@ class Reassigner:
         )
 
     async def _report_stuck(self, key: Key, info: PartitionInfo, nodes: frozenset[NodeId]) -> None:
-        """Report brokers that are alive and have not opened the replica; a learner that is open is only slow.
+        """Report live brokers that have not opened the replica; an open learner is only slow.
 
-        A broker that is down may come back: ``restore_after_ms`` decides about it.
+        A broker that is down may return: ``restore_after_ms`` decides about it.
         """
         answers = await self._ask_prepared(key, info, nodes)
         image = self._metadata.image

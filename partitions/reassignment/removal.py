@@ -1,10 +1,10 @@
-"""Ends the life of decommissioned partitions: at the leader, first its log is sealed, at last it is removed.
+"""Seals decommissioned partitions at their leaders, and removes them once they have no records.
 
 Decides: when a leader looks, and when it reports that its partition has no record left. Leaves to others:
 sealing (``replica.sealing``), deleting records (``raftlog.hosting.retention``), whether the partition may be
 removed (``metadata.partition_commands``), deleting its replicas (``hosting.replica_manager``).
 
-Nothing is kept between looks: a new leader begins with what the metadata and the log say.
+No state is kept between looks: a new leader starts from the metadata and the log.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Key = tuple[str, int]
 
 
 class Metadata(Protocol):
-    """The part of ``metadata.service.Controller`` that is needed here."""
+    """The methods of ``metadata.service.Controller`` that this module uses."""
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata here."""
+        """The newest metadata of this broker."""
 
     async def remove_partition(self, request: RemovePartition, timeout_ms: int) -> TopicInfo:
-        """Report a partition without records."""
+        """Report a partition without records, so that it is removed."""
 
 
 async def _never(topic: str, partition: int, timeout_ms: int) -> bool:
@@ -46,7 +46,7 @@ async def _never(topic: str, partition: int, timeout_ms: int) -> bool:
 
 
 class PartitionRemover:
-    """One broker's part in removing partitions. All on the event loop's thread."""
+    """Removes decommissioned partitions that this broker leads. All on the event loop's thread."""
 
     def __init__(
         self,
@@ -55,8 +55,10 @@ class PartitionRemover:
         replicas: Mapping[Key, PartitionReplica],
         is_awaited: Callable[[str, int, int], Awaitable[bool]] = _never,
     ) -> None:
-        """``is_awaited`` says within so many milliseconds whether the outcome of an append to a partition is
-        awaited whose repetition no client judges: its log is the only one that knows. It raises ``NoLeader``.
+        """``is_awaited(topic, partition, timeout_ms)`` says whether brokers still deliver records there.
+
+        An example is delayed messages: only the partition's log shows whether they have arrived. It raises
+        ``NoLeader``.
         """
         self._host = host
         self._is_awaited = is_awaited
@@ -85,7 +87,7 @@ class PartitionRemover:
             is_last = topic.partitions[-1] is partition
             ends = await replica.spent_at() if partition.is_decommissioned and is_last else None
             if ends is not None and await self._is_awaited(topic.name, partition.partition, ASK_TIMEOUT_MS):
-                _log.info("%s/%s: delayed messages are on their way there", topic.name, partition.partition)
+                _log.info("%s/%s: waits for delayed messages in delivery", topic.name, partition.partition)
             elif ends is not None:
                 await self._metadata.remove_partition(
                     RemovePartition(

@@ -1,9 +1,8 @@
-"""The next step of a group's leader towards the voters that it shall have.
+"""Chooses the next step of a group's leader towards the target voters.
 
-Decides: one step at a time, from what is now. Leaves to others: taking it (``reassigner`` for partitions,
-``metadata_members`` for the metadata group), making it safe (the Raft core's joint membership), what is
-wanted (``metadata.move_planner``, ``metadata.voters``). Pure: the same view gives the same step, on whichever
-broker leads.
+Decides: one step at a time, from the present state. Leaves to others: taking the step (``reassigner`` for
+partitions, ``metadata_members`` for the metadata group), safety (the Raft core's joint membership), the
+target (``metadata.move_planner``, ``metadata.voters``). Pure: equal views give equal steps on any leader.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from raftlog.types import Index, NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """One group as its leader sees it."""
+    """State of one group as its leader sees it."""
 
     target: frozenset[NodeId]
     membership: Membership  # in force
     is_committed: bool
-    has_committed: bool  # an entry of this leader: no other change can come back
-    prepared: frozenset[NodeId]  # brokers that have said that they hold the new replica open
-    learner_match: Mapping[NodeId, Index]  # what learners are known to have on their disks
-    goal: Index  # the log's end one look ago
-    stuck: frozenset[NodeId] = frozenset()  # new replicas without progress, when it is time to report them
-    observers: frozenset[NodeId] = frozenset()  # those that shall be learners for good; none is in ``target``
+    has_committed: bool  # whether this leader has committed an entry: no earlier change can reappear
+    prepared: frozenset[NodeId]  # brokers that have answered that they hold the new replica open
+    learner_match: Mapping[NodeId, Index]  # match index of each learner
+    goal: Index  # last index of the log at the previous look
+    stuck: frozenset[NodeId] = frozenset()  # new replicas without progress, when a report is due
+    observers: frozenset[NodeId] = frozenset()  # members that stay learners; disjoint from ``target``
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Do nothing now; ``for_what`` names the reason."""
+    """Take no step now; ``for_what`` names the condition that is missing."""
 
     for_what: str
 
@@ -46,28 +45,28 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class ReportStuck:
-    """Ask these brokers why their new replicas make no progress, and tell the active controller."""
+    """Ask these brokers why their new replicas make no progress, and report it to the active controller."""
 
     nodes: frozenset[NodeId]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Make this the membership."""
+    """Change to this membership."""
 
     membership: Membership
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The target is reached and committed: tell the metadata."""
+    """Report to the metadata that the target is reached and committed."""
 
 
 Step = Wait | Prepare | ReportStuck | Change | Report
 
 
 def next_step(view: View) -> Step:
-    """The step to take now."""
+    """Choose the step to take now."""
     membership = view.membership
     if not view.is_committed or membership.is_joint:
         return Wait("the change under way to be committed")
@@ -90,9 +89,9 @@ def next_step(view: View) -> Step:
 
 
 def can_commit(membership: Membership, able: Collection[NodeId]) -> bool:
-    """Whether a majority of these voters is able to commit: their replicas are open and do not rejoin.
+    """Whether a majority of the voters is in ``able``: their replicas are open and not rejoining.
 
-    A change that stands in logs cannot be taken back, and a voter that had lost its disk could rejoin by no
-    majority any more.
+    A change in the log cannot be undone; without such a majority, voters that lost their disks could never
+    rejoin.
     """
     return 2 * len(membership.voters.intersection(able)) > len(membership.voters)

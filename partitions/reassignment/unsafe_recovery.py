@@ -1,7 +1,7 @@
-"""Unsafe recovery of a partition that has lost its majority for good: the survivor, and the possible loss.
+"""Chooses the survivor of an unsafe recovery, after the permanent loss of a partition's majority.
 
-Decides: whether it is needed, whose log becomes the truth, and the phrase that confirms it. Leaves to
-others: asking the replicas and carrying it out (``admin``, ``hosting.opener``). Pure.
+Decides: whether a recovery is needed, which log continues, and the confirming phrase. Leaves to others:
+asking the replicas and carrying out the recovery (``admin``, ``hosting.opener``). Pure.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Survey:
     """The answers of a partition's replicas."""
 
     target: TopicPartition
-    ends: Mapping[NodeId, LogEnd]  # of those that answered and hold a log that names its voters
-    survivor: NodeId | None  # whose log goes furthest
-    lost: tuple[NodeId, ...]  # the voters, by that log, that did not answer
+    ends: Mapping[NodeId, LogEnd]  # of replicas that answered and have a membership in their logs
+    survivor: NodeId | None  # the replica with the longest log
+    lost: tuple[NodeId, ...]  # the voters in the survivor's log that did not answer
     is_needed: bool
 
     @property
@@ -31,16 +31,17 @@ class Survey:
 
     @property
     def estimate(self) -> str:
-        """The plan of a recovery, and what is known of the loss."""
+        """A text that describes the recovery and the possible loss."""
         if self.survivor is None:
-            return f"no replica of {self.target} answers: there is nothing to recover from"
+            return (
+                f"no replica of {self.target} answers, so the partition cannot be recovered; start a broker"
+            )
         end = self.ends[self.survivor]
         return (
-            f"broker {self.survivor} would be chosen: its log goes furthest, to offset {end.last.index} in "
-            f"term {end.last.term}, and it knows {counted(end.commit_index + 1, 'offset')} to be committed. "
-            f"All of its log is kept. Records behind offset {end.commit_index} that "
-            f"{_brokers(self.lost)} acknowledged without it are lost; whether there are any, and how "
-            "many, only they knew"
+            f"broker {self.survivor} would be chosen: its log is the longest, up to offset {end.last.index} "
+            f"in term {end.last.term}, and it knows {counted(end.commit_index + 1, 'offset')} to be "
+            f"committed. All of its log is kept. Records above offset {end.commit_index} that only "
+            f"{_brokers(self.lost)} acknowledged are lost; their number is unknown"
         )
 
     @property
@@ -54,7 +55,7 @@ class Survey:
 
 
 def survey(target: TopicPartition, replicas: tuple[NodeId, ...], answers: Mapping[NodeId, LogEnd]) -> Survey:
-    """Evaluate the answers. ``replicas`` counts where no log names its voters."""
+    """Evaluate the answers. ``replicas`` are the voters if no log has a membership."""
     ends = {node: end for node, end in answers.items() if any(end.halves)}
     survivor = max(sorted(ends), key=lambda node: (ends[node].last.term, ends[node].last.index), default=None)
     halves = (frozenset(replicas),) if survivor is None else ends[survivor].halves

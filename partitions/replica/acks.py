@@ -1,11 +1,11 @@
-"""When a produce is answered.
+"""Waits for the acknowledgement of a produce request.
 
-Decides: what each kind of acknowledgement waits for, and what is said when it does not come in
-time. Leaves to others: committing (``raftlog``) and which replicas are healthy (``replica``).
+Decides: the condition of each kind of acknowledgement, and the error when time runs out. Leaves to others:
+committing (``raftlog``) and which replicas are in sync (``replica``).
 
-Nothing here reports failure once records have been appended: a caller whose time is up is
-told ``CommitUnknown``, with ``committed`` True when only the wanted number of replicas is missing.
-A caller that disconnects changes nothing; the proposal continues.
+Once records have been appended, no error says that they are not: a caller whose time is up receives
+``CommitUnknown``, with ``committed`` True if the records are committed and only replicas are missing. If a
+caller disconnects, the proposal continues.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from raftlog.node.group.raft_group import RaftGroup
 from raftlog.types import Index, NodeId, Offset, Term
 from raftlog.units import counted
 
-LOOK_AGAIN_S: Final = 0.2  # nothing announces a replica that falls out of sync
+LOOK_AGAIN_S: Final = 0.2  # interval of polling: no event announces a replica that falls out of sync
 
 Nodes = frozenset[NodeId]
 
 
 class Placed(Struct, frozen=True, kw_only=True):
-    """Records that stand in the leader's log. ``proposal`` is None once they are known to be committed."""
+    """Records appended to the leader's log. ``proposal`` is None once they are known to be committed."""
 
     first: Offset
     last: Index
@@ -37,29 +37,29 @@ class Placed(Struct, frozen=True, kw_only=True):
     timestamp_ms: int | None
     was_duplicate: bool
     proposal: Proposal[None] | None
-    in_one_run: bool = True  # from ``first`` to ``last`` stand these records and no others
+    in_one_run: bool = True  # whether the offsets ``first`` to ``last`` have these records only
 
     @property
     def is_committed(self) -> bool:
-        """Whether they are committed as far as this replica knows."""
+        """Whether the records are committed, as far as this replica knows."""
         return self.proposal is None or self.proposal.is_applied
 
 
 def check_in_transaction(acks: Acks) -> None:
-    """Raise ``InvalidRequest`` for less than a quorum: a committed transaction has all its records."""
+    """Raise ``InvalidRequest`` for less than a quorum: a transaction must not lose records."""
     if acks.kind in (AcksKind.NONE, AcksKind.LEADER):
         raise InvalidRequest(
-            f"acks is {acks}: records of a transaction are acknowledged once they are committed; send "
-            "quorum, every or a number of replicas",
+            f"acks is {acks}, but records of a transaction must be committed before they are acknowledged; "
+            "send quorum, every or a number of replicas",
             field="acks",
         )
 
 
 def check_count(acks: Acks, replication_factor: int) -> None:
-    """Raise ``InvalidRequest`` for a number of replicas that the partition does not have now."""
+    """Raise ``InvalidRequest`` for a number of replicas below 1 or above the replication factor."""
     if not 1 <= acks.count <= replication_factor:
         raise InvalidRequest(
-            f"acks is {acks.count}, the partition has {counted(replication_factor, 'replica')}; "
+            f"acks is {acks.count}, but the partition has {counted(replication_factor, 'replica')}; "
             f"send 1 to {replication_factor}, quorum or every",
             field="acks",
         )
@@ -68,10 +68,10 @@ def check_count(acks: Acks, replication_factor: int) -> None:
 async def acknowledged(
     group: RaftGroup[None], placed: Placed, acks: Acks, in_sync: Callable[[], Nodes], deadline: float
 ) -> Durability:
-    """Return what holds once ``acks`` is reached. ``deadline`` is a time of the running loop.
+    """Wait until ``acks`` is reached; return the durability. ``deadline`` is a time of the running loop.
 
-    Raises ``CommitUnknown`` when the deadline passes or leadership is lost first, and what the
-    proposal's outcome raises.
+    Raises ``CommitUnknown`` if the deadline passes or leadership is lost first, and the errors of the
+    proposal's outcome.
     """
     if acks.kind is AcksKind.NONE:
         return Durability(acks=str(acks), committed=False, fsynced=False, replicas=0)
@@ -105,7 +105,7 @@ async def acknowledged(
 async def _held(
     group: RaftGroup[None], placed: Placed, is_enough: Callable[[Nodes], bool], deadline: float
 ) -> None:
-    """Wait until enough nodes hold the records durably."""
+    """Wait until the nodes that hold the records durably are enough for ``is_enough``."""
     loop = asyncio.get_running_loop()
     while group.is_leader:
         matches = group.match_index

@@ -1,9 +1,9 @@
-"""Up to which offset a partition is archived: a function of the committed log alone.
+"""The offset up to which a partition is archived: a function of the committed log alone.
 
 Decides: which archived offset counts. Leaves to others: when it is set (``archiving``), and which segments
 wait for it (``raftlog.storage.retention``).
 
-Every later leader has the entry, so what retention may delete does not depend on who leads. A leader that has
+Every later leader has the entry, so retention may delete the same records on any leader. A leader that has
 not applied the newest entry yet knows a lower offset, and deletes less.
 """
 
@@ -22,26 +22,28 @@ _SNAPSHOT: Final = struct.Struct(">Bq")  # version, offset
 
 
 class ArchivedUpTo:
-    """Records below ``offset`` are in an archive. 0: none is known to be."""
+    """The archived offset: all records below it are in an archive. 0: no archive is known."""
 
     def __init__(self) -> None:
         self.offset = Offset(0)
 
     def apply(self, entry: Batch) -> None:
-        """Take in one committed batch. A lower offset counts only if its entry says that it may."""
+        """Apply one committed batch. A lower offset counts only if its entry has ``may_lower``."""
         found = archived_in(entry)
         if found is not None:
             self.offset = Offset(found.offset if found.may_lower else max(self.offset, found.offset))
 
     def snapshot(self) -> bytes:
-        """The state; the same bytes on every replica that has applied the same batches."""
+        """Encode the state: equal bytes on every replica with an equal applied index."""
         return _SNAPSHOT.pack(SNAPSHOT_VERSION, self.offset)
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the state that ``snapshot`` describes; an empty one means the initial state."""
+        """Replace the state by the state in ``snapshot``; empty bytes stand for the initial state."""
         if not snapshot:
             self.offset = Offset(0)
             return
         if snapshot[0] != SNAPSHOT_VERSION or len(snapshot) != _SNAPSHOT.size:
-            raise InvariantViolated(f"an archived offset of version {snapshot[0]}; this broker is too old")
+            raise InvariantViolated(
+                f"the archived offset has version {snapshot[0]}: install the release that wrote it"
+            )
         self.offset = Offset(_SNAPSHOT.unpack(snapshot)[1])

@@ -1,11 +1,11 @@
-"""Setting up to which offset a partition is archived.
+"""Sets the offset up to which a partition is archived.
 
-Decides: which offsets are refused, and when the new one is acknowledged. Leaves to others: the state
-(``archived``), and deleting what is archived (``raftlog.hosting.retention``).
+Decides: which offsets are refused, and when a new offset is acknowledged. Leaves to others: the state
+(``archived``), and deleting archived records (``raftlog.hosting.retention``).
 
-The answer comes once the entry is committed and applied. A lower offset changes nothing, so an archiver may
-repeat its requests, and two archivers do not disturb each other. Only ``may_lower`` sets the offset back, for
-an archive that has lost files.
+The leader answers once the entry is committed and applied. A lower offset changes nothing, so an archiver may
+repeat its requests, and two archivers do not disturb each other. Only ``may_lower`` lowers the offset, for an
+archive that has lost files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from raftlog.types import Offset
 
 
 class Archiving:
-    """The archived offset of one replica, while it leads."""
+    """Sets the archived offset of one replica while the replica leads."""
 
     def __init__(self, serving: Serving, reads: Reads, machine: PartitionMachine) -> None:
         self._serving = serving
@@ -30,11 +30,11 @@ class Archiving:
         self._machine = machine
 
     async def set_archived(self, archived: Archived, *, now_ms: int, timeout_ms: int) -> Offset:
-        """Set the archived offset; the one that counts then.
+        """Set the archived offset; return the offset that counts afterwards.
 
         Raises with nothing done: ``InvalidRequest`` above the last stable offset, ``NotLeader``,
-        ``NoLeader``, ``TopicNotFound``, ``Overloaded``, ``StorageFull``. Raises ``CommitUnknown``, and may be
-        repeated.
+        ``NoLeader``, ``TopicNotFound``, ``Overloaded``, ``StorageFull``. Raises ``CommitUnknown``. A call may
+        be repeated.
         """
         deadline = deadline_in(timeout_ms)
         serving, state = self._serving, self._machine.archived
@@ -44,12 +44,12 @@ class Archiving:
         end = self._reads.last_stable_offset
         if archived.offset > end:
             raise InvalidRequest(
-                f"offset is {archived.offset}, and readers of committed records see {serving.target} up to "
-                f"{end}; send at most {end}",
+                f"offset is {archived.offset}, but the committed records of {serving.target} end at {end}; "
+                f"send at most {end}",
                 field="offset",
             )
         if archived.offset > state.offset or (archived.may_lower and archived.offset < state.offset):
-            # The entry lets retention free the disk, so it may use the room that is left for that.
+            # The entry lets retention free the disk, so it may use the disk's reserve.
             batch = archived_batch(archived, timestamp_ms=now_ms)
             proposal = serving.group.propose([batch], frees_room=True)
             try:
@@ -57,6 +57,6 @@ class Archiving:
                     await asyncio.shield(proposal.outcome)
             except TimeoutError:
                 raise CommitUnknown(
-                    f"the archived offset of {serving.target} is not committed yet; repeat"
+                    f"the archived offset of {serving.target} is not committed yet; retry"
                 ) from None
         return state.offset

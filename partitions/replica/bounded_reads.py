@@ -1,16 +1,16 @@
-"""Reading a partition at any replica, with bounded staleness.
+"""Reads of a partition at any replica, with bounded staleness.
 
-Decides: whether this replica knows enough to serve a read, and how it learns that. Leaves to others: reading
-(``reads``), and which replica is asked (``partitions.routing.closest``).
+Decides: whether this replica is fresh enough to serve a read, and how it becomes so. Leaves to others:
+reading (``reads``), and which replica is asked (``partitions.routing.closest``).
 
 A replica asks the leader for a read index: the leader proves with a round of heartbeats that it leads, and
-answers with its commit index. Once this replica has applied that index, it knows all that was committed when
-it asked. That moment is on its own monotonic clock, so no clocks are compared, and delayed messages, paused
-processes, deposed leaders and quiescent groups make what it knows older, never newer. One proof serves all
-reads until it is too old for one of them; while reads come, the next proof is under way before that.
+answers with its commit index. Once this replica has applied that index, it has all records committed when it
+asked. It measures that time on its own monotonic clock, so no clocks are compared. Delayed messages, paused
+processes, deposed leaders and quiescent groups make a proof older, never newer. One proof serves all reads
+until it is too old for a read; while reads arrive, the next proof begins before that.
 
-Only committed records below the commit index that this replica has heard of are shown. It never calls an
-offset out of range: only the leader knows that.
+A follower shows only records below the commit index that it knows, and never reports an offset as out of
+range: only the leader can.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from raftlog.node.deadline import deadline_in
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.types import Index, NodeId, TopicPartition
 
-PROOF_S: Final = 1.0  # how long a proof may take, with the catching up of this replica
+PROOF_S: Final = 1.0  # time limit of a proof, including the time until this replica has applied the index
 LOOK_S: Final = 0.001
-PROOFS_MAX: Final = 2  # that one read waits for: one may have begun too early for it
+PROOFS_MAX: Final = 2  # proofs that one read waits for: the first may have begun too early
 
 AskReadIndex = Callable[[NodeId], Awaitable[Index]]
-"""Asks a broker, as the leader, up to where the partition is committed. Raises ``RaftlogError``."""
+"""Asks the leader for the read index of the partition. Raises ``RaftlogError``."""
 
 
 class Freshness:
-    """Since when a replica knows all that was committed."""
+    """Freshness of a replica: the time of its newest proof."""
 
     def __init__(self, serving: Serving, waiters: FetchWaiters) -> None:
         self._serving = serving
@@ -70,12 +70,12 @@ class Freshness:
                 break
             await asyncio.shield(self._prove(ask))
         if self.age_s >= age_max_s:
-            raise self.not_in_sync(f"what it knows is {self.age_s:.1f} s old")
+            raise self.not_in_sync(f"its newest proof is {self.age_s:.1f} s old")
         if self.age_s > age_max_s / 2:
-            self._prove(ask)  # beside the reads
+            self._prove(ask)  # in the background
 
     def not_in_sync(self, why: str) -> ReplicaNotInSync:
-        """The error for a reader that the leader must serve."""
+        """The error that sends a reader to the leader."""
         serving = self._serving
         node = serving.group.node_id if serving.is_attached else None
         return ReplicaNotInSync(
@@ -85,13 +85,13 @@ class Freshness:
         )
 
     def check_member(self) -> None:
-        """Raise unless this replica is a voter that takes part."""
+        """Raise unless this replica runs and is a voter that counts in quorums."""
         self._serving.check_exists()
         group = self._serving.group
         if group.stopped is not None:
             raise self.not_in_sync("it has stopped")
         if group.is_rejoining or group.node_id not in group.membership.voters:
-            raise self.not_in_sync("it rejoins, or is no voter")
+            raise self.not_in_sync("it is rejoining, or is not a voter")
 
     def _prove(self, ask: AskReadIndex) -> asyncio.Task[None]:
         proof = self._proof
@@ -103,7 +103,7 @@ class Freshness:
     def _ended(self, proof: asyncio.Task[None]) -> None:
         self._proof = None
         if not proof.cancelled():
-            proof.exception()  # those who wait for it have it
+            proof.exception()  # waiting reads raise it
 
     async def _proved(self, ask: AskReadIndex) -> None:
         asked_s = asyncio.get_running_loop().time()
@@ -118,16 +118,16 @@ class Freshness:
                     await self._waiters.wait(index)
                     self.check_member()
         except TimeoutError:
-            raise self.not_in_sync(f"it lags behind broker {leader}, or cannot hear it") from None
+            raise self.not_in_sync(f"it lags behind broker {leader}, or cannot reach it") from None
         except (TopicNotFound, ReplicaNotInSync):
             raise
         except RaftlogError as error:
-            raise self.not_in_sync(f"broker {leader} has not proved that it leads: {error}") from error
+            raise self.not_in_sync(f"broker {leader} did not prove that it leads: {error}") from error
         self._as_of_s = max(self._as_of_s, asked_s)
 
 
 class _Leader:
-    """The right of a leader that has proved lately that it leads."""
+    """The right to serve of a leader with a recent proof of leadership."""
 
     def __init__(self, serving: Serving, freshness: Freshness, age_max_s: float) -> None:
         self._serving = serving
@@ -166,11 +166,11 @@ class _Leader:
 
     def _check_age(self) -> None:
         if self._freshness.age_s > self._age_max_s:
-            raise self._freshness.not_in_sync(f"what it knows is {self._freshness.age_s:.1f} s old")
+            raise self._freshness.not_in_sync(f"its newest proof is {self._freshness.age_s:.1f} s old")
 
 
 class _Follower(_Leader):
-    """The right of any other replica: it knows enough, and does not judge what it does not have."""
+    """The right to serve of a follower with a recent proof; it never reports an offset as out of range."""
 
     @property
     def is_ready(self) -> bool:
@@ -178,7 +178,7 @@ class _Follower(_Leader):
 
     @property
     def knows_start(self) -> bool:
-        return True  # the start is an entry of the log, and the log is known up to the age
+        return True  # the start is an entry of the log, and the proof covers it
 
     def check_serves(self) -> RaftGroup[None]:
         self._freshness.check_member()
@@ -190,7 +190,7 @@ class _Follower(_Leader):
 
 
 class BoundedReads:
-    """The reads of one replica, leader or not, that permit a staleness."""
+    """Reads with bounded staleness at one replica, leader or follower."""
 
     def __init__(self, serving: Serving, machine: PartitionMachine, waiters: FetchWaiters) -> None:
         self.freshness = Freshness(serving, waiters)
@@ -201,8 +201,8 @@ class BoundedReads:
     async def fetch(self, request: FetchRequest, ask: AskReadIndex) -> FetchResult:
         """Read like ``Reads.fetch``, with all batches committed ``max_staleness_ms`` before the log is read.
 
-        Raises ``ReplicaNotInSync`` where only the leader can say more: also for an offset that is not known
-        here, or not here any more. As a leader it raises the errors of ``Reads.fetch``.
+        Raises ``ReplicaNotInSync`` if the reader must ask the leader, also for an offset above or below the
+        records of this replica. On the leader it raises the errors of ``Reads.fetch``.
         """
         loop = asyncio.get_running_loop()
         age_max_s = request.max_staleness_ms / 1000
@@ -220,16 +220,16 @@ class BoundedReads:
                 outdated += loop.time() >= deadline
                 if outdated > PROOFS_MAX or self.freshness.age_s <= age_max_s:
                     raise
-                continue  # it waited, or read, for so long
+                continue  # the proof became too old during the wait or the read
             if result is None or (result.end < request.min_offset and not self._is_leader):
                 if loop.time() >= reached_by:
-                    raise self.freshness.not_in_sync("the offset is not known here to be committed")
+                    raise self.freshness.not_in_sync("it does not know that the offset is committed")
                 await self._newer(min(reached_by, fresh_until))
                 continue
             has_looked_enough = request.selection is not None and result.next_offset < result.end
             if result.size_bytes >= goal or loop.time() >= deadline or has_looked_enough:
                 return result
-            # An offset means the same when it reads again; what has no wanted tag is not looked at again.
+            # Continue at a fixed offset, and behind records without a wanted tag.
             request = replace(request, position=result.offset if result.data else result.next_offset)
 
     @property
@@ -237,7 +237,7 @@ class BoundedReads:
         return self._serving.group.is_leader
 
     async def _read(self, request: FetchRequest, age_max_s: float) -> FetchResult | None:
-        """None where the offset, or ``min_offset``, is not known to be committed yet."""
+        """Read once; None if the offset, or ``min_offset``, is not known to be committed yet."""
         if self._is_leader:
             right = _Leader(self._serving, self.freshness, age_max_s)
             return await Reads(right, self._machine, self._waiters).fetch(request)
@@ -254,7 +254,7 @@ class BoundedReads:
             raise self.freshness.not_in_sync(str(error)) from error
 
     async def _newer(self, until: float) -> None:
-        """Return once more is committed here, or at a time of the loop, and not at once."""
+        """Wait until another entry is committed here, or until a time of the loop; at least ``LOOK_S``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(max(until, asyncio.get_running_loop().time() + LOOK_S)):
                 await self._waiters.wait(Index(self._serving.group.applied_index + 1))

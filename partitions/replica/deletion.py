@@ -1,10 +1,10 @@
-"""Deleting the records of a partition below an offset, on request.
+"""Deletes the records of a partition below an offset, on request.
 
 Decides: which offsets are refused, and when the deletion is acknowledged. Leaves to others: the state
 (``log_start``), refusing readers (``reads``), and freeing the disk (``raftlog.hosting.retention``).
 
-The answer comes once the new start is committed and applied: each later leader has it, and a deposed leader
-acknowledges nothing. The start never falls, so a request may be repeated.
+The leader answers once the new start is committed and applied: each later leader has the start, and a deposed
+leader acknowledges no deletion. The start never falls, so a request may be repeated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from raftlog.types import Offset
 
 
 class Deletion:
-    """The deletions of one replica, while it leads."""
+    """Deletes records of one replica while the replica leads."""
 
     def __init__(self, serving: Serving, reads: Reads, machine: PartitionMachine) -> None:
         self._serving = serving
@@ -33,11 +33,11 @@ class Deletion:
     async def delete_before(
         self, offset: Offset, config: TopicConfig, *, now_ms: int, timeout_ms: int
     ) -> Offset:
-        """Delete all records below ``offset``; the log start then, which may lie above.
+        """Delete all records below ``offset``; return the resulting log start, which may be higher.
 
-        Raises with nothing done: ``InvalidRequest``, ``Conflict`` inside an open transaction and for records
-        that must be archived before, ``NotLeader``, ``NoLeader``, ``TopicNotFound``, ``Overloaded``,
-        ``StorageFull``. Raises ``CommitUnknown``, and may be repeated.
+        Raises with nothing done: ``InvalidRequest``, ``Conflict`` for an offset in an open transaction or
+        above the archived offset, ``NotLeader``, ``NoLeader``, ``TopicNotFound``, ``Overloaded``,
+        ``StorageFull``. Raises ``CommitUnknown``. A call may be repeated.
         """
         deadline = deadline_in(timeout_ms)
         serving = self._serving
@@ -50,7 +50,7 @@ class Deletion:
             )
         await serving.ready(deadline)
         await serving.confirm()  # a deposed leader may know an older start, and an older end
-        start = max(offset, self._reads.log_start_offset)  # of an earlier version only this log begins there
+        start = max(offset, self._reads.log_start_offset)  # not replicated if an earlier version deleted
         if start > self._machine.log_start.offset:
             self._check_end(offset)
             self._check_archived(offset, config)
@@ -60,7 +60,7 @@ class Deletion:
                 async with asyncio.timeout_at(deadline):
                     await asyncio.shield(proposal.outcome)
             except TimeoutError:
-                raise CommitUnknown(f"the deletion in {serving.target} is not committed yet") from None
+                raise CommitUnknown(f"the deletion in {serving.target} is not committed yet; retry") from None
         return self._reads.log_start_offset
 
     def _check_end(self, offset: Offset) -> None:
@@ -68,14 +68,14 @@ class Deletion:
         end, stable = self._reads.high_watermark, self._reads.last_stable_offset
         if offset > end:
             raise InvalidRequest(
-                f"offset is {offset}, and {self._serving.target} ends at {end}; send at most {end}",
+                f"offset is {offset}, but {self._serving.target} ends at {end}; send at most {end}",
                 field="offset",
             )
         if offset > stable:
             oldest = self._machine.transactions.oldest
             writer = "a transaction" if oldest is None else f"a transaction of producer {oldest.producer_id}"
             raise Conflict(
-                f"offset is {offset}, and {writer} is open in {self._serving.target} from {stable} on; send "
+                f"offset is {offset}, but {writer} is open in {self._serving.target} from {stable} on; send "
                 f"at most {stable}, or end the transaction first"
             )
 
@@ -83,6 +83,6 @@ class Deletion:
         archived = self._machine.archived.offset
         if topic_config.requires_archive(config) and offset > archived:
             raise Conflict(
-                f"offset is {offset}, and {self._serving.target} is archived up to {archived}; send at most "
-                f"{archived}, archive the records before, or set retention.archive.required=false"
+                f"offset is {offset}, but {self._serving.target} is archived up to {archived}; send at most "
+                f"{archived}, archive the records first, or set retention.archive.required=false"
             )

@@ -1,7 +1,7 @@
-"""State that the records of a partition add up to, such as the consumer groups in ``__offsets``.
+"""Interfaces of states derived from a partition's records, such as the consumer groups in ``__offsets``.
 
-Every replica derives it from committed batches; it is part of the replica's snapshots. The leader alone is
-given the log to write to. Nothing is decided here.
+Every replica derives the state from committed batches and stores it in its snapshots. Only the leader gives
+the state a log to write to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raftlog.types import TopicPartition
 
 
 class DerivedLog(Protocol):
-    """A partition's log in one epoch of its leader, which has applied all that earlier ones committed."""
+    """A partition's log in one leader epoch; the leader has applied all entries of earlier epochs."""
 
     @property
     def leader_epoch(self) -> int:
@@ -24,37 +24,37 @@ class DerivedLog(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether batches that free no room may be appended; see ``RaftGroup.has_room``."""
+        """Whether batches that free no room may be appended (``RaftGroup.has_room``)."""
 
     def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
-        """Append; done once the batches are committed and applied here. See ``RaftGroup.propose``.
+        """Append batches; the future is done once they are committed and applied here.
 
         Raises, with nothing written: ``NotLeader``, ``NotEnoughReplicas``, ``Overloaded``, ``StorageFull``.
         The future raises ``CommitUnknown``.
         """
 
     async def confirm(self) -> None:
-        """Return once it is proved that no other broker leads. Raises ``NotLeader`` and ``NoLeader``."""
+        """Return after proof that no other broker leads. Raises ``NotLeader`` and ``NoLeader``."""
 
 
 class DerivedState(Protocol):
-    """A state machine of a partition's records; deterministic as any."""
+    """A deterministic state machine of a partition's records."""
 
     def apply(self, entry: Batch) -> None:
-        """Take in one committed batch, control batches too."""
+        """Apply one committed batch, control batches included."""
 
     def snapshot(self) -> bytes:
-        """The serialized state with a format version: equal bytes on every replica."""
+        """Encode the state with a format version: equal bytes on every replica."""
 
     def snapshot_pieces(self) -> Sequence[array[int] | Buffer]:
-        """The bytes of ``snapshot`` in pieces, no copies. They hold until the next change of the state."""
+        """The bytes of ``snapshot`` in pieces without copies, valid until the next change of the state."""
 
     def restoring(self, snapshot: bytes) -> Callable[[], None]:
-        """Decode a snapshot, on any thread; see ``StateMachine.restoring``."""
+        """Decode a snapshot on any thread, as ``StateMachine.restoring`` requires."""
 
     def leads(self, log: DerivedLog | None) -> None:
         """Notify the state that this replica leads from now on, or no longer (None)."""
 
 
 Derive = Callable[[TopicPartition], DerivedState | None]
-"""The derived state of a partition's replica that is being opened; None for most."""
+"""Makes the derived state of a partition when its replica is opened; None for most partitions."""

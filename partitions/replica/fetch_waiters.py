@@ -14,7 +14,7 @@ from raftlog.types import Index
 
 
 class FetchWaiters:
-    """The parked reads of one replica. Most wait for the same index: the end of the log."""
+    """The waiting reads of one replica. Most of them wait for the end of the log."""
 
     def __init__(self) -> None:
         self._by_index: SortedDict[Index, dict[asyncio.Future[None], None]] = SortedDict()
@@ -24,7 +24,7 @@ class FetchWaiters:
         return self._count
 
     async def wait(self, index: Index) -> None:
-        """Return once ``index`` may be committed or something else is new. Cancelled, it leaves nothing."""
+        """Return once ``index`` may be committed, or after ``wake_all``. It may be cancelled."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._by_index.setdefault(index, {})[waiter] = None
         self._count += 1
@@ -40,7 +40,7 @@ class FetchWaiters:
             self._wake(self._by_index.popitem(0)[1])
 
     def wake_all(self) -> None:
-        """Something other than the commit index is new: everybody looks again."""
+        """Wake all waiters to check their conditions again: something other than the commit index changed."""
         while self._by_index:
             self._wake(self._by_index.popitem(0)[1])
 
@@ -53,7 +53,7 @@ class FetchWaiters:
     def _forget(self, index: Index, waiter: asyncio.Future[None]) -> None:
         waiters = self._by_index.get(index)
         if waiters is None or waiter not in waiters:
-            return  # woken in the same turn as it was cancelled
+            return  # woken and cancelled in one turn of the loop
         del waiters[waiter]
         self._count -= 1
         if not waiters:

@@ -1,11 +1,11 @@
 """The replicated log start of one partition on every replica: a function of the committed log alone.
 
-Decides: below which offset no record is read any more, and which record retention keeps in any case.
-Leaves to others: when the start advances, and deleting segments, whose ends differ between replicas
+Decides: the offset below which no record is read, and the newest record, which retention always keeps. Leaves
+to others: when the start advances, and deleting segments, whose ends differ between replicas
 (``raftlog.hosting.retention``), and refusing readers (``reads``).
 
 The leader writes the start into the log, and deletes segments once that entry is committed. A later leader
-has the entry, and knows it when it has applied its log: a start that a reader has seen never falls.
+has the entry once it has applied its log, so a start that a reader has seen never falls.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class LogStart:
 
     def __init__(self) -> None:
         self.offset = Offset(0)
-        self.newest_record = Index(-1)  # retention keeps it, so that an idle partition writes no more starts
+        self.newest_record = Index(-1)  # retention keeps it, so that an idle partition writes no new starts
 
     def apply(self, entry: Batch) -> None:
-        """Take in one committed batch."""
+        """Apply one committed batch."""
         header = entry.header
         if not header.attributes & CONTROL_BIT:  # nearly always
             self.newest_record = Index(header.base_offset + header.last_offset_delta)
@@ -40,15 +40,17 @@ class LogStart:
             self.offset = Offset(max(self.offset, found))
 
     def snapshot(self) -> bytes:
-        """The state; the same bytes on every replica that has applied the same batches."""
+        """Encode the state: equal bytes on every replica with an equal applied index."""
         return _SNAPSHOT.pack(SNAPSHOT_VERSION, self.offset, self.newest_record)
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the state that ``snapshot`` describes; an empty one means the initial state."""
+        """Replace the state by the state in ``snapshot``; empty bytes stand for the initial state."""
         if not snapshot:
             self.offset, self.newest_record = Offset(0), Index(-1)
             return
         if snapshot[0] != SNAPSHOT_VERSION or len(snapshot) != _SNAPSHOT.size:
-            raise InvariantViolated(f"a log start of version {snapshot[0]}; this broker is too old")
+            raise InvariantViolated(
+                f"the log start has version {snapshot[0]}: install the release that wrote it"
+            )
         _, offset, newest_record = _SNAPSHOT.unpack(snapshot)
         self.offset, self.newest_record = Offset(offset), Index(newest_record)

@@ -1,9 +1,9 @@
 """The state that every replica of a partition derives from its log.
 
-That is the producer table, the transaction table, the log start, the archived offset, the seal, and in some
-topics what the records mean (``derived``).
-Decides: what a committed batch changes. Leaves to others: the records, which stay in the log, and the rules
-of its parts (``producer_table``, ``transaction_table``, ``log_start``, ``archived``, ``sealed``).
+Its parts are the producer table, the transaction table, the log start, the archived offset, the seal, and in
+some internal topics a derived state (``derived``).
+Decides: which parts a committed batch changes. Leaves to others: the records, which stay in the log, and the
+rules of each part (``producer_table``, ``transaction_table``, ``log_start``, ``archived``, ``sealed``).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from raftlog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Batch, Buffer
 from raftlog.state_machine import Restorable, restored_aside
 
 SNAPSHOT_VERSION: Final = 6
-_WITHOUT_SEAL: Final = 5  # the first byte of earlier states;
+_WITHOUT_SEAL: Final = 5  # first bytes of snapshots of earlier versions
 _WITHOUT_ARCHIVED: Final = 4
 _WITHOUT_LOG_START: Final = 3
-_ONLY_PRODUCERS: Final = 2  # before transactions, of partitions without a derived state,
-_WITHOUT_TRANSACTIONS: Final = 0  # and of those with one, where it belongs to a length
+_ONLY_PRODUCERS: Final = 2  # before transactions, for partitions without a derived state
+_WITHOUT_TRANSACTIONS: Final = 0  # before transactions, with a derived state: the first byte of a length
 PARTS: Final = 6
 _LENGTH: Final = struct.Struct(">I")
 
 
 class PartitionMachine:
-    """The state machine of a partition's Raft group. Its reply says nothing: offsets are known before."""
+    """The state machine of a partition's Raft group. It has no replies: offsets are known before."""
 
     def __init__(self, derived: DerivedState | None = None) -> None:
         self.producers = ProducerTable()
@@ -47,11 +47,11 @@ class PartitionMachine:
 
     @property
     def has_derived(self) -> bool:
-        """Whether the state has what the records mean."""
+        """Whether the partition has a derived state."""
         return self.derived is not None
 
     def apply(self, entry: Batch) -> None:
-        """Take in one committed batch."""
+        """Apply one committed batch."""
         header = entry.header
         self.producers.apply(header)
         if header.attributes & TRANSACTIONAL_BIT:
@@ -64,7 +64,7 @@ class PartitionMachine:
             self.derived.apply(entry)
 
     def snapshot(self) -> bytes:
-        """The serialized state: equal bytes on every replica with an equal applied index."""
+        """Encode the state: equal bytes on every replica with an equal applied index."""
         parts = [
             self.producers.snapshot(),
             self.transactions.snapshot(),
@@ -77,14 +77,14 @@ class PartitionMachine:
         if self.derived is not None:
             derived = self.derived.snapshot_pieces()
             pieces.append(_LENGTH.pack(sum(memoryview(piece).nbytes for piece in derived)))
-        return b"".join((bytes([SNAPSHOT_VERSION]), *pieces, *derived))  # the only copy: it may be large
+        return b"".join((bytes([SNAPSHOT_VERSION]), *pieces, *derived))  # the only copy: state may be large
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the state that ``snapshot`` describes; an empty one means the initial state."""
+        """Replace the state by the state in ``snapshot``; empty bytes stand for the initial state."""
         self.restoring(snapshot)()
 
     def restoring(self, snapshot: bytes) -> Callable[[], None]:
-        """Decode a snapshot without changing the state; see ``StateMachine.restoring``."""
+        """Decode a snapshot without changing the state, as ``StateMachine.restoring`` requires."""
         *parts, derived = islice(chain(_parts_of(snapshot), repeat(b"")), PARTS)
         own: tuple[Restorable, ...] = (
             self.producers,
@@ -113,7 +113,7 @@ def _parts_of(snapshot: bytes) -> list[bytes]:
         end = _LENGTH.size + _LENGTH.unpack_from(snapshot)[0]
         return [snapshot[_LENGTH.size : end], b"", b"", b"", b"", snapshot[end:]]
     if not _WITHOUT_LOG_START <= snapshot[0] <= SNAPSHOT_VERSION:
-        raise InvariantViolated(f"the state of a partition has version {snapshot[0]}, which is not known")
+        raise InvariantViolated(f"the snapshot of a partition has the unknown version {snapshot[0]}")
     parts, at = [], 1
     while at < len(snapshot):
         end = at + _LENGTH.size + _LENGTH.unpack_from(snapshot, at)[0]

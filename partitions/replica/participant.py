@@ -1,10 +1,10 @@
-"""A leader's part in transactions: a transaction joins before its first batch, and its marker fences it.
+"""Transactions at the leader of a partition: they join before their first batch, and end with a marker.
 
 Decides: when the coordinator is asked, and which batches a request may hold. Leaves to others: the state on
 every replica (``transaction_table``, ``producer_table``), whether a transaction is open (``transactions``),
 the log (``replica``).
 
-Which transactions have joined belongs to one leader epoch, as ``InFlight`` does: the next leader asks again.
+The set of joined transactions belongs to one leader epoch, like ``InFlight``: the next leader asks again.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from raftlog.wire.limits import TRANSACTION_BYTES_MAX
 
 
 class TransactionName(NamedTuple):
-    """One transaction, as the headers of its batches have it."""
+    """Identity of one transaction in the headers of its batches."""
 
     producer_id: int
     epoch: int
 
 
 JoinTransaction = Callable[[str, TransactionName, TopicPartition, int], Awaitable[None]]
-"""Returns once the coordinator of a transactional id has recorded that the partition takes part.
+"""Asks the coordinator of a transactional id to record that the partition takes part; returns once it has.
 
 The last argument is a time-out in milliseconds. Raises ``ProducerFenced``, ``TransactionAborted``,
-``TransactionNotFound``, ``TransactionEnding``, ``NoLeader`` and ``CommitUnknown``; it may be repeated.
+``TransactionNotFound``, ``TransactionEnding``, ``NoLeader`` and ``CommitUnknown``. A call may be repeated.
 """
 
 
 class HeldBack:
-    """For how long the oldest open transaction has held readers back, as this replica has seen."""
+    """Measures how long the oldest open transaction has held back readers, as this replica observed it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -44,32 +44,32 @@ class HeldBack:
         self._since_s = 0.0
 
     def note(self, oldest: OpenTransaction | None) -> None:
-        """Which one is the oldest now."""
+        """Note the oldest open transaction; another one restarts the time."""
         if oldest != self._oldest:
             self._oldest, self._since_s = oldest, self._clock.monotonic()
 
     @property
     def ms(self) -> int:
-        """0 without an open transaction."""
+        """The time in milliseconds; 0 without an open transaction."""
         return 0 if self._oldest is None else round((self._clock.monotonic() - self._since_s) * 1000)
 
 
 class Participant:
-    """The leader's own state of transactions, beside the tables. All on the event loop's thread."""
+    """The leader's state of transactions in addition to the tables. All on the event loop's thread."""
 
     def __init__(self, table: TransactionTable, bytes_max: int = TRANSACTION_BYTES_MAX) -> None:
         self._table = table
         self._bytes_max = bytes_max
-        self._joined: dict[TransactionName, int] = {}  # and the bytes that this leader has taken of it
-        self._asking: set[TransactionName] = set()  # without a marker since the question
+        self._joined: dict[TransactionName, int] = {}  # bytes that this leader has appended of each
+        self._asking: set[TransactionName] = set()  # joins in progress, without a marker since they began
 
     def clear(self) -> None:
-        """The leader epoch is over."""
+        """Forget all transactions: the leader epoch is over."""
         self._joined.clear()
         self._asking.clear()
 
     def ended(self, transaction: TransactionName) -> None:
-        """Forget a transaction whose marker is written: a late batch does not count as joined."""
+        """Forget a transaction whose marker was appended, so that a late batch of it must join again."""
         self._joined.pop(transaction, None)
         self._asking.discard(transaction)
 
@@ -84,8 +84,8 @@ class Participant:
         names = {TransactionName(header.producer_id, header.producer_epoch) for header in headers}
         if len(names) != 1 or not all(header.is_transactional for header in headers):
             raise InvalidRequest(
-                "the batches of a transaction have its producer id and epoch, and bit 4 of their attributes; "
-                "send each transaction, and plain batches, in requests of their own",
+                "all batches of a transaction need its producer id and epoch, and bit 4 of their attributes; "
+                "send each transaction, and plain batches, in separate requests",
                 field="transactional_id",
             )
         return names.pop()
@@ -99,15 +99,15 @@ class Participant:
         timeout_ms: int,
         size_bytes: int,
     ) -> None:
-        """Return once this partition takes part and has room for so many more bytes of the transaction.
+        """Join a transaction, and count ``size_bytes`` more of it in this partition.
 
-        Raises what the coordinator refuses, and ``RecordTooLarge``. Repeated batches count again, and the
-        next leader counts from zero: the bound keeps a transaction from filling a disk, no more.
+        Raises the errors of the coordinator, and ``RecordTooLarge``. Repeated batches count again, and the
+        next leader counts from zero: the limit only keeps a transaction from filling a disk.
         """
         if self._joined.get(transaction, 0) + size_bytes > self._bytes_max:
             raise RecordTooLarge(
                 f"the transaction has more than {self._bytes_max} bytes in {target}: commit it, and write "
-                "the rest in another",
+                "the other records in a new transaction",
                 limit_bytes=self._bytes_max,
             )
         if transaction not in self._joined:
@@ -125,7 +125,7 @@ class Participant:
             or TransactionName(header.producer_id, header.producer_epoch) in self._joined
         ):
             raise InvalidRequest(
-                f"producer {header.producer_id} has a transaction open here: send the batch in it, or "
-                "allocate another producer id",
+                f"producer {header.producer_id} has an open transaction here: send the batch in this "
+                "transaction, or allocate another producer id",
                 field="producer_id",
             )

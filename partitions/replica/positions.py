@@ -1,7 +1,7 @@
-"""Where in a log a read begins.
+"""Finds the offset at which a read begins.
 
-Decides: which offset a time or a count of records stands for, among the records that its reader may see.
-Leaves to others: whether this replica may answer at all, and waiting (``replica``).
+Decides: which offset a time or a count of records stands for, among the records that the reader may see.
+Leaves to others: whether this replica may answer, and waiting (``replica``).
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from raftlog.storage.log_storage import LogReader
 from raftlog.types import Index, Offset
 
 NO_ABORTED: Final = AbortedRanges()
-ONE_BATCH: Final = 1  # bytes_max of a read that wants one batch: it gets at least one
-LOOKED_BACK_BATCHES_MAX: Final = 20_000  # enough for 10,000 records with a marker behind each
-LOOK_BACK_BATCHES: Final = 500  # at a time, a few milliseconds
+ONE_BATCH: Final = 1  # ``bytes_max`` of a read of one batch, as a read returns at least one
+LOOKED_BACK_BATCHES_MAX: Final = 20_000  # enough for 10,000 records with a marker after each
+LOOK_BACK_BATCHES: Final = 500  # of one step, which takes a few milliseconds
 
 
 def needs_high_watermark(position: Position) -> bool:
-    """Whether the answer depends on where the committed records end."""
+    """Whether the offset of ``position`` depends on the high watermark."""
     return position is not Start.EARLIEST and not isinstance(position, int)
 
 
 class NewestRecords:
-    """The search for the first of the newest ``count`` records, backwards from the last offset that the
-    reader sees.
+    """Backward search for the first of the newest ``count`` records that the reader sees.
 
-    The records of users count, but not those of ``aborted`` transactions; in a batch that cannot be decoded
-    all offsets count. ``last`` is the newest offset that was not looked at yet.
+    User records count, except records of ``aborted`` transactions; in a batch that cannot be decoded all
+    offsets count. ``last`` is the newest offset that the search has not examined yet.
     """
 
     def __init__(self, count: int, last: Index, aborted: AbortedRanges) -> None:
@@ -44,18 +43,20 @@ class NewestRecords:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the records are found, or as many batches were looked at as one search may."""
+        """Whether the records are found, or the search has examined ``LOOKED_BACK_BATCHES_MAX``."""
         return self._missing <= 0 or self._batches_left <= 0
 
     @property
     def offset(self) -> Offset:
-        """The offset of the first record. While some are missing, all offsets up to ``last`` count as
-        records, and the result may be below the log start.
+        """The offset of the first record.
+
+        While records are missing, all offsets up to ``last`` count, and the result may be below the log
+        start.
         """
         return Offset(self.last + 1 - self._missing)
 
     def look(self, log: LogReader) -> None:
-        """Look at some of the batches that end at ``last``."""
+        """Examine up to ``LOOK_BACK_BATCHES`` batches that end at ``last``."""
         for header in log.headers_back(self.last, LOOK_BACK_BATCHES):
             self._batches_left -= 1
             is_seen = not header.is_control and self._aborted.of(header) is None
@@ -69,7 +70,7 @@ class NewestRecords:
                 return
 
     def _first_in(self, log: LogReader, header: BatchHeader) -> int:
-        """The offset from which on a batch has the missing records."""
+        """The first offset in a batch from which on it has the missing records."""
         if not header.is_whole:
             with suppress(CorruptBatch):
                 records = list(iter_records(_batch_at(log, Index(header.base_offset)), header.base_offset))
@@ -80,10 +81,10 @@ class NewestRecords:
 def at_time(
     log: LogReader, first: Index, last: Index, timestamp_ms: int, aborted: AbortedRanges = NO_ABORTED
 ) -> Offset | None:
-    """The first user record among ``first..last`` that has a timestamp at or after a time; None without one.
+    """The first user record in ``first..last`` with a timestamp at or after a time; None without one.
 
-    Records of ``aborted`` transactions do not count. The record by which a batch reaches the time may lie
-    below ``first``, or may be compacted away: then the search goes on behind the batch.
+    Records of ``aborted`` transactions do not count. The record with the batch's highest timestamp may be
+    below ``first``, or compacted away: then the search continues after the batch.
     """
     while (found := log.index_at_time(timestamp_ms, first)) is not None:
         first = Index(max(found[0], first))
@@ -100,7 +101,7 @@ def at_time(
 def timestamp_at(
     log: LogReader, commit_index: Index, offset: Offset, aborted: AbortedRanges = NO_ABORTED
 ) -> int | None:
-    """The timestamp of a user's committed record, or None where there is none (compaction leaves holes)."""
+    """The timestamp of a committed user record; None if the offset has none (compaction leaves gaps)."""
     if not log.first_index <= offset <= commit_index:
         return None
     batch = _batch_at(log, Index(offset))
@@ -112,7 +113,7 @@ def timestamp_at(
     try:
         found = next(iter_records(batch, offset), None)
         return found.timestamp_ms if found is not None and found.offset == offset else None
-    except CorruptBatch:  # a producer stored what is no records
+    except CorruptBatch:  # a producer stored bytes that are not records
         return batch.header.max_timestamp
 
 
@@ -122,7 +123,7 @@ def _reaching(batch: Batch, first: Index, timestamp_ms: int) -> Offset | None:
     late = (record.offset for record in iter_records(batch, first) if record.timestamp_ms >= timestamp_ms)
     try:
         found = next(late, None)
-    except CorruptBatch:  # the reader meets it there
+    except CorruptBatch:  # the reader gets the error at this offset
         found = first
     return None if found is None else Offset(found)
 

@@ -1,11 +1,12 @@
-"""Which new producers a broker takes in for the partitions that it leads.
+"""Admits new producers to the partitions that a broker leads.
 
-Decides: that a producer's id was allocated, that this broker has room to remember it, and that its client has
-not made too many. A producer table is the same on all replicas, so nothing is evicted for the sake of one
-broker: the leader refuses instead.
+Checks that a producer's id was allocated, that this broker has room to remember it, and that its client has
+not added too many. All replicas have equal producer tables, so a single broker cannot evict producers: the
+leader refuses new ones instead.
 
-The tables do not say whose a producer is. So a leader counts what each address adds: a share of all at once,
-and as much again over the day in which a silent producer is forgotten. It begins at 0 with a new process.
+The tables do not record the client of a producer. So a leader counts the producers that each address adds: up
+to a share at once, and as many again over the day after which a silent producer is forgotten. The counts
+begin at 0 in a new process.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from raftlog.errors import InvalidRequest, Overloaded, QuotaExceeded
 from raftlog.hosting.budget import SHARE
 
 PRODUCERS_MAX: Final = 500_000  # about 200 MB
-CLIENTS_MAX: Final = 10_000  # addresses that are counted; of more, those that have added least are forgotten
-RECOUNT_S: Final = 1.0  # counting touches every replica
+CLIENTS_MAX: Final = 10_000  # counted addresses; above it, those with the fewest producers are forgotten
+RECOUNT_S: Final = 1.0  # interval between counts, each of which visits every replica
 RETRY_AFTER_MS: Final = 5000
 
 
 class Remembers(Protocol):
-    """The part of a replica that is needed here."""
+    """A replica with a number of producers."""
 
     @property
     def producers(self) -> int:
-        """The number of producers that the replica remembers."""
+        """The number of producers in the replica's producer table."""
 
 
 class ProducerAdmission:
-    """One broker's, for all of its ``replicas``."""
+    """Admits new producers to all ``replicas`` of one broker."""
 
     def __init__(
         self,
@@ -57,18 +58,18 @@ class ProducerAdmission:
 
     @property
     def remembered(self) -> int:
-        """The number of producers that the replicas here remember, all partitions together."""
+        """The number of producers in the tables of all replicas of this broker."""
         return sum(replica.producers for replica in self._replicas())
 
     async def admit(self, producer_ids: Collection[int], timeout_ms: float, client: str = "") -> None:
-        """Return if these producers, unknown to a partition that is led here, may write to it.
+        """Admit producers that are new to a partition led by this broker.
 
-        Raises ``InvalidRequest`` for an id that was never allocated, ``Overloaded`` where this broker
-        remembers as many producers as it may, ``QuotaExceeded`` where the client has added too many,
-        ``NoLeader`` when the metadata cannot be asked. A client without an address has no share.
+        Raises ``InvalidRequest`` for an id that was never allocated, ``Overloaded`` if this broker has its
+        maximum of producers, ``QuotaExceeded`` if the client has added too many, ``NoLeader`` if the current
+        metadata cannot be read. A client without an address has no quota.
         """
         newest, producer_id = max((self._ids.number_of(one), one) for one in producer_ids)
-        if newest >= self._metadata.image.next_producer_id:  # unless the metadata here is behind
+        if newest >= self._metadata.image.next_producer_id:  # the metadata of this broker may be old
             image = await self._metadata.current_image(max(1, int(timeout_ms)))
             if newest >= image.next_producer_id:
                 raise InvalidRequest(
@@ -80,8 +81,8 @@ class ProducerAdmission:
             self._count, self._counted_at_s = self.remembered, now_s
         if self._count + len(producer_ids) > self._producers_max:
             raise Overloaded(
-                f"this broker remembers {self._count} producers, limits.producers_max is "
-                f"{self._producers_max}; reuse producers, or retry when others have expired",
+                f"this broker remembers {self._count} producers, and limits.producers_max is "
+                f"{self._producers_max}; reuse producers, or retry when other producers have expired",
                 retry_after_ms=RETRY_AFTER_MS,
             )
         if client:
@@ -90,20 +91,20 @@ class ProducerAdmission:
 
 
 class _Added:
-    """The number of producers that each client has added, which falls with time."""
+    """The number of producers that each client has added; it falls with time."""
 
     def __init__(self, share: int) -> None:
         self._share = share
         self._per_s = share * 1_000 / EXPIRATION_MS
-        self._of: dict[str, tuple[float, float]] = {}  # the number at that time, in seconds
+        self._of: dict[str, tuple[float, float]] = {}  # number, and the time in seconds at which it held
 
     def add(self, client: str, count: int, now_s: float) -> None:
-        """Raise ``QuotaExceeded`` with nothing added if these are too many."""
+        """Count new producers of a client. If they are too many, raise ``QuotaExceeded``, and count none."""
         after = self._left(client, now_s) + count
         if after > self._share:
             raise QuotaExceeded(
                 f"client {client} has added {self._share} producers on this broker within a day; reuse "
-                "producers, or raise limits.producers_max, of which a client has a quarter",
+                "producers, or raise limits.producers_max, of which each client may add a quarter",
                 retry_after_ms=ceil(1_000 * (after - self._share) / self._per_s),
                 limit=self._share,
             )

@@ -1,13 +1,12 @@
 """State of a partition's producers on every replica: a function of the committed log alone.
 
-The table is changed only by committed batches, and only by what stands in their headers, so all replicas
-hold the same one. A row is kept as the bytes that a snapshot of the table consists of, so a snapshot
-costs one copy of the rows.
+Only the headers of committed batches change the table, so all replicas have equal tables. A row is stored in
+its encoded form, so a snapshot costs one copy of the rows.
 
-Time comes from the log, too: from what leaders have stamped, never from the times of producers. The table
-does not believe one stamp. Where stamps jump by more than half the time in which a producer expires, the
-table's clock stands back by the jump, until stamps have gone on from there for a while. So a leader whose
-clock is wrong for one batch makes no producer expire.
+The table's clock follows the append times that leaders stamp, never the timestamps of producers. The table
+does not trust a single stamp: after a jump by more than half the expiration time, its clock subtracts the
+jump until later stamps have advanced from there for a while. So a leader whose clock is wrong for one batch
+does not expire producers.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from raftlog.errors import InvariantViolated
 from raftlog.records.batch import SEQUENCE_MAX, BatchHeader
 from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
-EXPIRATION_MS: Final = 86_400_000  # a producer that has been silent for a day is forgotten
-PRODUCERS_MAX: Final = 20_000  # of one partition; of more, the one that has been silent longest is forgotten
+EXPIRATION_MS: Final = 86_400_000  # a producer is forgotten after a day without a batch
+PRODUCERS_MAX: Final = 20_000  # of one partition; above it, the longest silent producer is forgotten
 SNAPSHOT_VERSION: Final = 2
 NO_SEQUENCE: Final = -1  # no batch of this epoch yet; 0 follows
 
-_HEAD: Final = struct.Struct(">Bqqqq")  # version, then what ``_clock`` gives
-_ROW: Final = struct.Struct(">qhqB")  # producer, epoch, newest stamp when it wrote last, number of batches
+_HEAD: Final = struct.Struct(">Bqqqq")  # version, then the values of ``_clock``
+_ROW: Final = struct.Struct(">qhqB")  # producer, epoch, newest stamp at its last batch, number of batches
 _BATCH: Final = struct.Struct(">iiqqi")  # first sequence, last offset delta, base offset, timestamp, epoch
 
 
 class Sequenced(NamedTuple):
-    """One batch of one producer and where it stands."""
+    """Sequences and position of one batch of one producer."""
 
     first_sequence: int
     last_sequence: int
@@ -43,25 +42,25 @@ class Sequenced(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """Applied batches of one producer; ``window`` holds the last ones, oldest first."""
+    """Epoch and last applied batches (``window``, oldest first) of one producer."""
 
     epoch: int
     window: Sequence[Sequenced]
 
 
 class ProducerTable:
-    """The applied state: a function of the headers of committed batches and of nothing else."""
+    """The applied batches of all producers of a partition."""
 
     def __init__(self, *, expiration_ms: int = EXPIRATION_MS, producers_max: int = PRODUCERS_MAX) -> None:
         self._expiration_ms = expiration_ms
         self._producers_max = producers_max
         self._jump_ms = expiration_ms // 2  # a longer step of the stamps is a jump
-        self._settled_ms = expiration_ms // 24  # a jump is believed once stamps have gone on for so long
+        self._settled_ms = expiration_ms // 24  # a jump counts once stamps have advanced this far after it
         self._first_ms = -1  # the first stamp; earlier writes count as written then
         self._newest_ms = -1  # of all stamps
-        self._behind_ms = 0  # jumps that are not believed yet
-        self._steady_ms = 0  # how long stamps have gone on since the last jump
-        self._rows: OrderedDict[int, bytes] = OrderedDict()  # the one that wrote longest ago comes first
+        self._behind_ms = 0  # sum of the jumps that do not count yet
+        self._steady_ms = 0  # advance of the stamps since the last jump
+        self._rows: OrderedDict[int, bytes] = OrderedDict()  # ordered by last write, oldest first
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -74,7 +73,7 @@ class ProducerTable:
         return producer_id in self._rows
 
     def get(self, producer_id: int) -> ProducerState | None:
-        """Applied batches of a producer, or None when it is unknown or has expired."""
+        """The state of a producer, or None if it is unknown or has expired."""
         row = self._rows.get(producer_id)
         if row is None:
             return None
@@ -82,9 +81,9 @@ class ProducerTable:
         return ProducerState(_ROW.unpack_from(row)[1], window)
 
     def tail(self, producer_id: int) -> tuple[int, int] | None:
-        """Epoch and last sequence of the newest batch of a producer; None as with ``get``.
+        """Epoch and last sequence of the newest batch of a producer; None if ``get`` gives None.
 
-        Behind the marker of a transaction that is the next epoch, and ``NO_SEQUENCE``.
+        After the marker of a transaction: the next epoch, and ``NO_SEQUENCE``.
         """
         row = self._rows.get(producer_id)
         if row is None:
@@ -103,7 +102,7 @@ class ProducerTable:
         )
 
     def apply(self, header: BatchHeader) -> None:
-        """Take in one committed batch. It was validated by the leader that appended it."""
+        """Apply one committed batch, which the leader validated before it appended the batch."""
         stamped_ms = header.stamped_ms
         if stamped_ms is not None and stamped_ms > self._newest_ms:
             self._advance(stamped_ms)
@@ -130,7 +129,7 @@ class ProducerTable:
         self._forget_surplus()
 
     def _fence(self, producer_id: int, epoch: int) -> None:
-        """A transaction has ended: its producer goes on in this epoch, from the first sequence on."""
+        """End a transaction: its producer continues in ``epoch``, from the first sequence on."""
         row = self._rows.pop(producer_id, b"")
         if not row or _ROW.unpack_from(row)[1] < epoch:
             row = _ROW.pack(producer_id, epoch, self._newest_ms, 0)
@@ -142,18 +141,18 @@ class ProducerTable:
             self._rows.popitem(last=False)
 
     def snapshot(self) -> bytes:
-        """The whole table; the same bytes on every replica that has applied the same batches."""
+        """Encode the table: equal bytes on every replica with an equal applied index."""
         return b"".join([_HEAD.pack(SNAPSHOT_VERSION, *self._clock), *self._rows.values()])
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the table that ``snapshot`` describes; an empty one means the initial table."""
+        """Replace the table by the table in ``snapshot``; empty bytes stand for the initial table."""
         self._clock = -1, -1, 0, 0
         self._rows.clear()
         if not snapshot:
             return
         if snapshot[0] != SNAPSHOT_VERSION:
             raise InvariantViolated(
-                f"a producer table of version {snapshot[0]}; this broker is too old for it"
+                f"the producer table has version {snapshot[0]}: install the release that wrote it"
             )
         _, *clock = _HEAD.unpack_from(snapshot)
         self._clock = tuple(clock)
@@ -173,7 +172,7 @@ class ProducerTable:
         self._first_ms, self._newest_ms, self._behind_ms, self._steady_ms = clock
 
     def _advance(self, stamped_ms: int) -> None:
-        """Advance the clock; remove producers that have been silent for too long by it."""
+        """Advance the clock, and remove producers that have been silent for the expiration time."""
         if self._newest_ms < 0:
             self._first_ms = self._newest_ms = stamped_ms
             return

@@ -42,19 +42,19 @@ REFUSALS: Final = (
     QuotaExceeded,
     StorageFull,
 )
-"""Refusals by what holds now, which perhaps did not hold when a repeated batch was stored."""
+"""Refusals that depend on the present state, so that an earlier attempt of the batch may have been stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known(Generic[Handle]):
-    """Batches that were sent before. ``handle`` is their proposal, or None once they are applied."""
+    """Position of batches that were appended before. ``handle`` is their proposal; None once applied."""
 
     base_offset: Offset
     last_offset: Offset
     timestamp_ms: int
     leader_epoch: Term
     handle: Handle | None
-    in_one_run: bool = True  # they stand one behind another
+    in_one_run: bool = True  # whether their offsets are consecutive
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,10 @@ class _Pending(NamedTuple, Generic[Handle]):
 
 
 class InFlight(Generic[Handle]):
-    """A leader's view of its producers: the applied table, and on top what it has appended since.
+    """A leader's view of its producers: the applied table, and the batches appended since.
 
-    ``check``, propose and ``add`` must follow one another without a pause, or two retries of one
-    batch could both pass.
+    Call ``check``, propose and ``add`` without a pause between them, or two retries of one batch could both
+    be appended.
     """
 
     def __init__(self, table: ProducerTable) -> None:
@@ -86,10 +86,11 @@ class InFlight(Generic[Handle]):
         return len(self._order)
 
     def check(self, headers: Sequence[BatchHeader]) -> Known[Handle] | Begun | None:
-        """None when the batches may be appended; ``Known`` when all of them have been before.
+        """Check which batches of a request were appended before.
 
-        ``Begun`` when the first of them have been, and the others may be appended. Raises
-        ``OutOfOrderSequence``, ``ProducerFenced``, and ``InvalidRequest`` when another part is known.
+        None: none was, and all may be appended. ``Known``: all were. ``Begun``: the first ones were, and the
+        others may be appended. Raises ``OutOfOrderSequence``, ``ProducerFenced``, and ``InvalidRequest`` if
+        batches other than the first were appended before.
         """
         if len(headers) == 1:
             header = headers[0]
@@ -97,7 +98,7 @@ class InFlight(Generic[Handle]):
                 return None
             tail = self._tail(header.producer_id)
             if tail is None or _follows(header, tail):
-                return None  # nearly always: the rest is for retries and mistakes
+                return None  # the usual case: the code below handles retries and wrong sequences
             found = self._find(header) if header.is_sequenced else None
             if found is not None:
                 return _known([found])
@@ -106,7 +107,7 @@ class InFlight(Generic[Handle]):
         return self._check_many(headers)
 
     def unknown(self, headers: Iterable[BatchHeader]) -> set[int]:
-        """The producers of these batches that have no batch here, neither applied nor in flight."""
+        """The ids of producers of these batches that have no batch here, neither applied nor in flight."""
         ids = {header.producer_id for header in headers if header.producer_id >= 0}
         return {one for one in ids if one not in self._pending and one not in self._table}
 
@@ -136,7 +137,7 @@ class InFlight(Generic[Handle]):
         self._order.append((index, producer_id))
 
     def marked(self, producer_id: int, epoch: int) -> Known[Handle] | None:
-        """The marker of a transaction, or the newer epoch that fences it; None while neither is known."""
+        """The marker of a transaction, or the newer epoch that fences it; None if there is neither."""
         for pending in self._pending.get(producer_id, ()):
             if pending.epoch > epoch:
                 return _known([pending])
@@ -147,7 +148,7 @@ class InFlight(Generic[Handle]):
         return _known([_Pending(tail[0], nowhere, None)])
 
     def applied(self, applied_index: Index) -> None:
-        """Forget what the table now holds."""
+        """Forget the batches up to ``applied_index``: the table has them now."""
         while self._order and self._order[0][0] <= applied_index:
             _, producer_id = self._order.popleft()
             pending = self._pending[producer_id]
@@ -156,7 +157,7 @@ class InFlight(Generic[Handle]):
                 del self._pending[producer_id]
 
     def clear(self) -> None:
-        """The leader epoch is over: what became of these batches is for the log to say."""
+        """Forget all batches in flight: the leader epoch is over, and the log decides about them."""
         self._pending.clear()
         self._order.clear()
 
@@ -174,7 +175,7 @@ class InFlight(Generic[Handle]):
             counts[producer_id] = counts.get(producer_id, 0) + 1
             if counts[producer_id] > PRODUCER_BATCHES_MAX:
                 raise InvalidRequest(
-                    f"more than {PRODUCER_BATCHES_MAX} batches of producer {producer_id} in one request; a "
+                    f"more than {PRODUCER_BATCHES_MAX} batches of producer {producer_id} in a request, so a "
                     f"retry could not be recognised; send at most {PRODUCER_BATCHES_MAX}",
                     field="batches",
                 )
@@ -232,7 +233,7 @@ def _expect(header: BatchHeader, tail: tuple[int, int] | None) -> None:
     epoch, last_sequence = tail
     if header.producer_epoch < epoch:
         raise ProducerFenced(
-            f"producer {header.producer_id} has epoch {epoch} by now; {header.producer_epoch} is over",
+            f"producer {header.producer_id} has epoch {epoch}, so epoch {header.producer_epoch} is fenced",
             current_epoch=epoch,
         )
     if not header.is_sequenced:
@@ -240,14 +241,14 @@ def _expect(header: BatchHeader, tail: tuple[int, int] | None) -> None:
     expected = 0 if header.producer_epoch > epoch else (last_sequence + 1) & SEQUENCE_MAX
     if header.base_sequence != expected:
         raise OutOfOrderSequence(
-            f"producer {header.producer_id} sent sequence {header.base_sequence}; {expected} comes next",
+            f"producer {header.producer_id} sent sequence {header.base_sequence}; the next one is {expected}",
             expected_sequence=expected,
         )
 
 
 def _not_as_it_was() -> InvalidRequest:
     return InvalidRequest(
-        "some of these batches were sent before, in other requests; repeat each request as it was",
+        "some of these batches were sent before in other requests; repeat each request unchanged",
         field="batches",
     )
 
@@ -264,7 +265,7 @@ def _sequenced(header: BatchHeader, base_offset: int, timestamp_ms: int, leader_
 
 
 def _known(found: Sequence[_Pending[Handle] | _Pending[None]]) -> Known[Handle]:
-    """Batches commit in order, so the fate of the last is the fate of all."""
+    """The position of batches found; its handle is the last batch's, since batches commit in order."""
     first, last = found[0].batch, found[-1]
     ends = [known.batch.last_offset + 1 for known in found[:-1]]
     return Known(

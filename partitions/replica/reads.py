@@ -1,13 +1,13 @@
-"""Reading a partition, by default at its leader.
+"""Reads of a partition, by default at its leader.
 
-Decides: what a fetch may see, how long it waits, and when an offset is out of range. Leaves to
-others: the right to serve (``serving``, and ``bounded_reads`` for other replicas than the leader), waking
-(``fetch_waiters``), positions (``positions``), which reads go to a thread (``raftlog.node.reading``).
+Decides: which records a fetch returns, how long it waits, and when an offset is out of range. Leaves to
+others: the right to serve (``serving``, and ``bounded_reads`` for followers), waking (``fetch_waiters``),
+positions (``positions``), which reads run in a thread (``raftlog.node.reading``).
 
-Only whole batches below the high watermark are shown, and those never change. A deposed leader that
-has not noticed yet therefore shows an old end, never other records; and since a reader may have
-been further at a newer leader, "out of range" above the end is said only after proof of leadership. A new
-leader serves once it knows the log start of the leaders before: it refuses what they refused.
+A fetch returns only whole batches below the high watermark, which never change. So a deposed leader that has
+not noticed yet shows an old end, but never wrong records. A newer leader may have served the reader up to a
+higher offset, so a leader reports "out of range" above the end only after proof of leadership. A new leader
+serves once it knows the log start of earlier leaders, and refuses all offsets that they refused.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from raftlog.records.tags import TagSelection
 from raftlog.types import Index, Offset, TopicPartition
 
 Found = TypeVar("Found")
-MIN_OFFSET_S: Final = 0.5  # how long a read waits at least for its ``min_offset``
+MIN_OFFSET_S: Final = 0.5  # minimum wait of a read for its ``min_offset``
 
 
 class ReadRight(Protocol):
-    """The right of a replica to serve a read; see ``Serving``, which is that of a leader."""
+    """The right of a replica to serve a read. ``Serving`` is the right of a leader."""
 
     @property
     def target(self) -> TopicPartition:
@@ -63,27 +63,27 @@ class ReadRight(Protocol):
 
     @property
     def group(self) -> RaftGroup[None]:
-        """The Raft group behind it."""
+        """The Raft group of the replica."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether it knows all that was ever appended, so that it may call an offset out of range."""
+        """Whether the replica has all entries ever committed, so that it may call an offset out of range."""
 
     @property
     def knows_start(self) -> bool:
-        """Whether it knows the newest log start."""
+        """Whether the replica knows the newest log start."""
 
     def check_serves(self) -> RaftGroup[None]:
-        """The group; raises if the right has ended."""
+        """Return the group, or raise if the right has ended."""
 
     async def ready(self, deadline: float) -> None:
-        """Return once it knows all that was committed before."""
+        """Return once the replica has all entries that were committed before."""
 
     async def confirm(self) -> Index:
-        """Prove that it is the leader."""
+        """Prove that the replica leads."""
 
     def damaged(self, error: LogCorrupt | OSError) -> NotLeader:
-        """End the replica, whose log could not be read; the error for its readers."""
+        """Stop the replica, whose log could not be read; return the error for its readers."""
 
 
 class Reads:
@@ -99,27 +99,27 @@ class Reads:
 
     @property
     def high_watermark(self) -> Offset:
-        """One past the newest record that is known to be committed and can be read here."""
+        """One past the newest record that this replica knows to be committed and can read."""
         return self._ends(committed_only=False)[0]
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Below it each transaction has ended, as far as this replica has applied its log."""
+        """Offset below which all transactions have ended, as far as this replica has applied its log."""
         return self._ends(committed_only=True)[1]
 
     @property
     def log_start_offset(self) -> Offset:
-        """The oldest offset that may be read here: it never falls, from one ready leader to the next.
+        """The oldest offset that readers may read; it never falls, even across changes of leader.
 
-        The log itself may begin earlier, where a segment does. It begins later than the replicated start only
-        where an earlier version, which did not replicate it, has deleted records.
+        The log itself may begin earlier, at the start of a segment. It begins later than the replicated start
+        only if an earlier version, which did not replicate the start, has deleted records.
         """
         return Offset(max(self._serving.group.log.first_index, self._replicated_start.offset))
 
     def _ends(self, *, committed_only: bool) -> tuple[Offset, Offset, Index]:
-        """The high watermark, the last stable offset, and up to which index a reader may see."""
+        """The high watermark, the last stable offset, and the newest index that a reader may see."""
         group = self._serving.group
-        # A leader whose disk is full may commit, on its followers' disks, what it cannot write itself.
+        # A leader with a full disk may commit entries that only its followers could write.
         newest = min(group.commit_index, group.log.last_index)
         applied = min(newest, group.applied_index)
         stable = Offset(self._transactions.last_stable_offset(applied + 1))
@@ -129,11 +129,11 @@ class Reads:
         return self._ends(committed_only=committed_only)[2]
 
     async def fetch(self, request: FetchRequest) -> FetchResult:
-        """Whole committed batches from a position on; with ``wait_ms`` it waits for ``bytes_min``.
+        """Read whole committed batches from a position on; with ``wait_ms`` wait for ``bytes_min`` bytes.
 
-        Raises ``OffsetOutOfRange`` with the valid range, ``NoLeader`` when the offset may exist and is
-        not known here to be committed, ``TopicNotFound``, and ``NotLeader``, also when leadership is lost
-        while waiting.
+        Raises ``OffsetOutOfRange`` with the valid range, ``NoLeader`` if the offset may exist but is not
+        known here to be committed, ``TopicNotFound``, and ``NotLeader``, also if leadership is lost during
+        the wait.
         """
         deadline = deadline_in(request.wait_ms)
         serving = self._serving
@@ -151,7 +151,7 @@ class Reads:
                 start = self._start(request.committed_only)
                 if isinstance(request.position, int) or start <= offset:
                     raise
-                offset = start  # retention deleted what another kind of position stood for
+                offset = start  # retention has deleted the record that the position stood for
 
     async def _found(self, position: Position, request: FetchRequest) -> Offset:
         offset, _ = await self._find(position, request.committed_only)
@@ -166,7 +166,7 @@ class Reads:
                     goal = min(request.bytes_min, request.bytes_max)
                     await self._gathered(offset, goal, request.committed_only)
             except TimeoutError:
-                pass  # what is there by now is the answer
+                pass  # return the batches that there are
         found, high_watermark, stable = await self._read(
             offset, request.bytes_max, request.committed_only, in_pieces=request.in_pieces
         )
@@ -182,7 +182,7 @@ class Reads:
     async def _selected(
         self, offset: Offset, request: FetchRequest, wanted: TagSelection, deadline: float
     ) -> FetchResult:
-        """Read the records with the wanted tags; while waiting, only such records count for ``bytes_min``."""
+        """Read the records with the wanted tags; only these records count for ``bytes_min``."""
         committed_only = request.committed_only
         goal = min(request.bytes_min, request.bytes_max)
         selection = Selection(offset, wanted, request.bytes_max)
@@ -237,10 +237,10 @@ class Reads:
     async def offset_at(
         self, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:
-        """The offset of a position and the timestamp of its record, if there is one; linearizable.
+        """The offset of a position, and the timestamp of its record (None without a record); linearizable.
 
         With ``committed_only`` the end is the last stable offset, so that a reader that begins there gets the
-        records of open transactions once these are committed. Raises ``NotLeader``, ``NoLeader``,
+        records of open transactions once they are committed. Raises ``NotLeader``, ``NoLeader``,
         ``TopicNotFound``.
         """
         serving = self._serving
@@ -258,9 +258,9 @@ class Reads:
         return offset, await self._from_log(look)
 
     async def _find(self, position: Position, committed_only: bool) -> tuple[Offset, Index]:
-        """The offset that a position stands for among the records up to an index, and that index.
+        """The offset of a position among the visible records, and the newest visible index.
 
-        Unless the position is an offset, it lies at the log start or above.
+        Unless the position is an offset, the result is at or above the log start.
         """
 
         if isinstance(position, int):
@@ -282,9 +282,7 @@ class Reads:
         return max(offset, self._start(committed_only)), visible
 
     async def _at_time(self, timestamp_ms: int, visible: Index, committed_only: bool) -> Offset:
-        """The first record at or after a time that a reader may see, or one past ``visible``; it looks at a
-        part of the log at a time.
-        """
+        """The first visible record at or after a time, or one past ``visible``; reads part by part."""
         log, first = self._serving.group.log, Index(self._start(committed_only))
         aborted = self._aborted(committed_only)
         while (part := log.part_at_time(timestamp_ms, first)) is not None:
@@ -296,20 +294,20 @@ class Reads:
         return Offset(visible + 1)
 
     async def _newest(self, count: int, visible: Index, committed_only: bool) -> Offset:
-        """The first of the newest ``count`` records that a reader may see; it may lie below the log start."""
+        """The first of the newest ``count`` visible records; it may be below the log start."""
         log, search = self._serving.group.log, NewestRecords(count, visible, self._aborted(committed_only))
         while not search.is_complete and search.last >= self._start(committed_only):
             await read_part(log, log.part(search.last, ONE_BATCH), search.look)
         return search.offset
 
     def _aborted(self, committed_only: bool) -> AbortedRanges:
-        """The transactions whose records a reader does not see."""
+        """The ranges of transactions whose records the reader does not see."""
         return self._transactions.aborted() if committed_only else NO_ABORTED
 
     async def _read(
         self, offset: Offset, bytes_max: int, committed_only: bool, *, in_pieces: bool = False
     ) -> tuple[LogBytes | None, Offset, Offset]:
-        """The committed batches from ``offset`` on, or None; high watermark and last stable offset then."""
+        """Read visible batches from ``offset`` on (None without any); high watermark, last stable offset."""
 
         async def look() -> tuple[LogBytes | None, Offset, Offset]:
             log = self._serving.group.log
@@ -323,7 +321,7 @@ class Reads:
                 found = await self._read_in_turn(
                     Index(offset), visible, bytes_max, in_pieces and is_as_stored
                 )
-            if found.last > visible:  # the end of a gap batch that is not yet known to be committed
+            if found.last > visible:  # a gap batch whose end is not known to be committed yet
                 found = LogBytes(visible, ending_at(found.data, visible))
             return found, high_watermark, stable
 
@@ -332,8 +330,9 @@ class Reads:
         return found
 
     async def _read_in_turn(self, first: Index, last: Index, bytes_max: int, in_pieces: bool) -> LogBytes:
-        """Read from the disk, a few reads at a time: the bytes are held until the event loop
-        hands them on, and threads that ran ahead of a late loop would fill the memory.
+        """Read from the disk, with few reads at a time.
+
+        The bytes stay in memory until the event loop passes them on, so threads must not run far ahead of it.
         """
         group = self._serving.group
         removals = group.log.removals
@@ -346,13 +345,13 @@ class Reads:
         return found
 
     def _rest_failed(self, group: RaftGroup[None], removals: int, error: Exception) -> None:
-        """No rest could be read: damage, unless entries were removed meanwhile or something is exhausted."""
+        """Stop the group after a failed read, unless entries were removed or a resource is exhausted."""
         is_there = group.log.removals == removals and not group.log.is_changing
         if is_there and isinstance(error, LogCorrupt | OSError) and exhaustion(error) is None:
             group.stop(error)
 
     async def _from_log(self, look: Callable[[], Awaitable[Found]]) -> Found:
-        """Search the log while this replica leads; search again where retention has moved the start."""
+        """Call ``look`` while this replica may serve; call it again if the log or the term has changed."""
         serving = self._serving
         while True:
             group = serving.check_serves()
@@ -368,11 +367,11 @@ class Reads:
                 if isinstance(error, LogCorrupt | OSError):
                     raise serving.damaged(error) from error
                 raise
-            if serving.check_serves().term == term:  # what it knew of the log start, it still knows
-                return found  # though a thread may have taken its time
+            if serving.check_serves().term == term:  # in an equal term the known log start still holds
+                return found
 
     async def _reached(self, min_offset: Offset, deadline: float) -> None:
-        """Return once all records below an offset are known to be committed; raise if that takes too long."""
+        """Return once all records below an offset are known to be committed; raise after the deadline."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(max(deadline, asyncio.get_running_loop().time() + MIN_OFFSET_S)):
                 while min_offset > self.high_watermark and not self._is_beyond_all(min_offset):
@@ -382,16 +381,16 @@ class Reads:
             raise await self._above(min_offset, "min_offset")
 
     async def _gathered(self, offset: Offset, goal: int, committed_only: bool) -> None:
-        """Return once ``goal`` bytes from ``offset`` on are committed, or when waiting is of no use.
+        """Return once ``goal`` bytes from ``offset`` on are committed, or if waiting is useless.
 
-        Each wake counts only what is new, so that waiting for much costs no more than reading it twice.
+        Each wake-up reads new batches only, so the wait costs at most a second read of the result.
         """
         counted, following = 0, offset
         while counted < goal:
             self._serving.check_serves()
             visible = self._visible(committed_only)
             if goal - counted <= HEADER_BYTES and self.log_start_offset <= following <= visible:
-                return  # no batch is smaller
+                return  # every batch has at least these bytes
             found, *_ = await self._read(following, goal - counted, committed_only)
             if found is not None:
                 counted += len(found.data)
@@ -402,11 +401,11 @@ class Reads:
                 await self._newer(following, committed_only)
 
     def _is_beyond_all(self, offset: Offset) -> bool:
-        """True if the offset is above everything that was ever appended, so that waiting is of no use."""
+        """Whether the offset is above all entries ever appended, so that waiting is useless."""
         return self._serving.is_ready and offset > self._serving.group.last_index + 1
 
     async def _newer(self, following: Offset, committed_only: bool) -> None:
-        """Return once there may be something to read at an offset at which there was nothing."""
+        """Return once there may be a record to read at ``following``, where there was none."""
         group = self._serving.group
         if committed_only:
             await self.waiters.wait(Index(group.applied_index + 1))  # perhaps the end of a transaction
@@ -428,7 +427,7 @@ class Reads:
         )
 
     def _check_start(self, offset: Offset, committed_only: bool) -> None:
-        """Raise below the log start; of committed records, also where the aborted ranges are forgotten."""
+        """Raise below the log start; with ``committed_only`` also where aborted ranges are forgotten."""
         if offset < (start := self._start(committed_only)):
             raise self._out_of_range(offset, start)
 
@@ -439,7 +438,7 @@ class Reads:
     def _out_of_range(self, offset: Offset, start: Offset, name: str = "offset") -> OffsetOutOfRange:
         end = self.high_watermark
         return OffsetOutOfRange(
-            f"{name} {offset} of {self._serving.target} is not there; valid are {start} to {end}",
+            f"{name} {offset} of {self._serving.target} does not exist; valid are {start} to {end}",
             start=start,
             end=end,
         )

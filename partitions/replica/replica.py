@@ -2,8 +2,8 @@
 
 The Raft log *is* the partition's log, a record's Raft index *is* its offset. Decides: whether a
 produced body is appended. Leaves to others: consensus and disk (``raftlog``), sequences
-(``producers``), when a produce is answered (``acks``), what a fetch sees (``reads``), finding the
-leader (``gateway``), opening and deleting replicas (``replica_manager``).
+(``producers``), when a produce request is answered (``acks``), what a fetch returns (``reads``), finding
+the leader (``gateway``), opening and deleting replicas (``replica_manager``).
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _PRODUCER_ID = attrgetter("header.producer_id")
 class PartitionReplica:
     """One broker's copy of a partition. All methods belong to the event loop's thread.
 
-    Make it, open the Raft group with its ``machine`` and itself as the listener, then ``attach``
-    the group. Until then it answers ``NoLeader``.
+    Construct a replica, open the Raft group with its ``machine`` and the replica as listener, then ``attach``
+    the group. Before ``attach`` calls raise ``NoLeader``.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class PartitionReplica:
         join: JoinTransaction | None = None,
         hear: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Without ``join`` there are no transactions. ``hear`` gets the newest configuration."""
+        """Without ``join`` the replica refuses transactions. ``hear`` fetches the newest configuration."""
         self.target = target
         self.replicas = tuple(replicas)  # the voters, in the order of the metadata
         self.machine = machine or PartitionMachine()
         self._derived = self.machine.derived
-        self._derived_epoch: Term | None = None  # in which the derived state may write
+        self._derived_epoch: Term | None = None  # leader epoch in which the derived state may write
         self._clock = clock
-        self._admission = admission  # without one, every producer is taken
+        self._admission = admission  # None: all producers are admitted
         self.config = config
         self._rules = TopicRules.of(config, len(self.replicas))
         self._in_flight: InFlight[Proposal[None]] = InFlight(self.machine.producers)
@@ -106,7 +106,7 @@ class PartitionReplica:
         self._sealing = Sealing(self._serving, self.machine, clock)
 
     def attach(self, group: RaftGroup[None]) -> None:
-        """Serve from this group from now on."""
+        """Serve from ``group`` from now on."""
         self._serving.attach(group)
         self._count(group.membership)
         self._tell_derived()
@@ -118,7 +118,7 @@ class PartitionReplica:
 
     @property
     def leader(self) -> NodeId | None:
-        """The leader as far as this replica knows; None too until a group has been attached."""
+        """The leader as far as this replica knows; None if unknown, or before ``attach``."""
         return self._serving.leader
 
     @property
@@ -133,7 +133,7 @@ class PartitionReplica:
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Below it each transaction has ended. Raises ``NoLeader`` like ``group``."""
+        """Offset below which all transactions have ended. Raises ``NoLeader`` like ``group``."""
         return self._reads.last_stable_offset
 
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
@@ -144,38 +144,38 @@ class PartitionReplica:
 
     @property
     def producers(self) -> int:
-        """The number of producers that the replica remembers."""
+        """The number of producers in the replica's producer table."""
         return len(self.machine.producers)
 
     @property
     def parked(self) -> int:
-        """The number of reads that wait here for records to come."""
+        """The number of reads that wait here for new records."""
         return len(self._reads.waiters)
 
     def reconfigure(self, config: TopicConfig) -> None:
-        """The topic's configuration is new; pending requests continue with the old one."""
+        """Use a new configuration of the topic; pending requests continue with the old configuration."""
         self.config = config
         self._rules = TopicRules.of(config, len(self.replicas))
 
     def want_seal(self, seal: Seal, writable: int) -> None:
-        """Whether the metadata has the partition decommissioned; as many of its topic take records."""
+        """Set the seal that the metadata wants, and the number of the topic's writable partitions."""
         self._sealing.want(seal, writable)
 
     def partition_removed(self) -> None:
-        """The partition was removed from its topic; as ``topic_deleted``."""
+        """Stop serving, as in ``topic_deleted``: the partition was removed from its topic."""
         self._serving.is_removed = True
         self.topic_deleted()
 
     def topic_deleted(self) -> None:
-        """The topic was deleted: pending requests end with that error, and nothing is served any more."""
+        """Stop serving: the topic was deleted. Pending requests end with ``TopicNotFound``."""
         self._serving.is_deleted = True
         self._reads.waiters.wake_all()
         self._tell_derived()
 
-    # What the Raft group tells.
+    # Callbacks of the Raft group.
 
     def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
-        """A leader epoch begins or ends: only the log knows what becomes of what was in flight."""
+        """Begin or end a leader epoch; discard batches in flight, which only the log can decide now."""
         leader_epoch = term if role is Role.LEADER else None
         if leader_epoch != self._serving.leader_epoch:
             self._serving.leader_epoch = leader_epoch
@@ -186,7 +186,7 @@ class PartitionReplica:
         self._tell_derived()
 
     def commit_advanced(self, commit_index: Index) -> None:
-        """The table now holds everything up to this index, and readers may see it."""
+        """Note that all batches up to this index are applied, and wake readers that wait for them."""
         self._in_flight.applied(commit_index)
         self._held_back.note(self.machine.transactions.oldest)
         self._reads.waiters.advance(commit_index)
@@ -198,21 +198,21 @@ class PartitionReplica:
         self._count(membership)
 
     def removed(self) -> None:
-        """The opener of this replica closes it."""
+        """Do nothing: the opener of this replica closes it."""
 
     def replica_stopped(self, error: BaseException) -> None:
         """Stop serving: the group of this replica has stopped."""
         self.leave()
 
     def leave(self) -> None:
-        """Stop serving: the group ends here. Another group may be attached to another replica."""
+        """Stop serving: the group ends on this broker. A new replica may be opened later."""
         self._serving.leader_epoch = None
         self._in_flight.clear()
         self._participant.clear()
         self._reads.waiters.wake_all()
         self._tell_derived()
 
-    # What it does for producers and consumers.
+    # Calls of producers and consumers.
 
     async def append(
         self,
@@ -226,11 +226,12 @@ class PartitionReplica:
     ) -> AppendReceipt:
         """Append all batches of a body, or none, and return once ``acks`` is reached.
 
-        ``client`` is the address to which new producers belong, ``led`` what the method ``led`` returns now.
+        ``client`` is the client's address, which new producers count for; ``led`` is the present result of
+        the method ``led``.
         Raises with nothing written: ``InvalidRequest`` and its kinds, ``TopicNotFound``, ``NotLeader``,
         ``NoLeader``, ``NotEnoughReplicas``, ``OutOfOrderSequence``, ``ProducerFenced``, ``Overloaded``,
-        ``QuotaExceeded``, ``StorageFull``, ``PartitionDecommissioned``, and in a transaction what
-        ``JoinTransaction`` raises.
+        ``QuotaExceeded``, ``StorageFull``, ``PartitionDecommissioned``, and in a transaction the errors of
+        ``JoinTransaction``.
         Raises ``CommitUnknown`` when the records may be, or may become, committed.
         """
         deadline = deadline_in(timeout_ms)
@@ -244,7 +245,7 @@ class PartitionReplica:
             try:
                 placed = await self._judged(group, body, acks, transactional_id, client, deadline)
             except CorruptBatch:
-                raise  # at any time
+                raise  # no repetition can make it valid
             except REFUSALS as refusal:
                 known = await self._stored_before(body, refusal, deadline)
                 if isinstance(known, Placed):
@@ -252,12 +253,12 @@ class PartitionReplica:
                 elif not isinstance(refusal, InvalidRequest) or not await self._has_other_rules(rules):
                     if known is None:
                         raise
-                    what = "a part is stored already, and the rest is refused"
+                    what = "the first batches are stored, but the others are refused"
                     raise CommitUnknown(f"{what}: {refusal}") from refusal
         durability = await acknowledged(group, placed, acks, self.in_sync, deadline)
         if not placed.in_one_run:
             raise CommitUnknown(
-                "all is stored, but a change of leader stands in its midst: read where",
+                "all records are stored, but not at consecutive offsets; read the partition to find them",
                 committed=durability.committed or None,
             )
         return AppendReceipt(
@@ -278,7 +279,7 @@ class PartitionReplica:
         client: str,
         deadline: float,
     ) -> Placed:
-        """Append a body that the topic's rules permit now."""
+        """Check a body by the topic's present rules and append it."""
         self._check_health(group)
         if acks.kind is AcksKind.COUNT:
             check_count(acks, len(self.replicas))
@@ -286,7 +287,7 @@ class PartitionReplica:
         if self._rules.checks_fast(batches) and not self._checking.locked():
             self._rules.check_all(batches)
         else:
-            async with self._checking:  # none overtakes another that takes longer to check
+            async with self._checking:  # requests keep their order, however long their checks take
                 await self._rules.check_records(batches)
         if transactional_id is not None or max(map(_PRODUCER_ID, batches)) >= 0:
             await self._serving.ready(deadline)
@@ -295,14 +296,14 @@ class PartitionReplica:
         try:
             return self._place(group, batches)
         except (OutOfOrderSequence, PartitionDecommissioned):
-            # A deposed leader sees a gap where it only lacks what the next one has taken in, and a seal that
-            # the next one may have ended.
+            # A deposed leader lacks batches that the next leader has appended, so it may see a false gap; and
+            # the next leader may have ended the seal.
             await self._sealing.settle(deadline)
             await self._serving.confirm()
             return self._place(group, batches)
 
     async def _has_other_rules(self, rules: TopicRules) -> bool:
-        """Whether the topic is configured otherwise by now: this broker may hear of it late."""
+        """Whether the topic's rules have changed; asks for the newest configuration if needed."""
         if self._hear is not None and rules == self._rules:
             await self._hear()
         return rules != self._rules
@@ -310,9 +311,9 @@ class PartitionReplica:
     async def _stored_before(
         self, body: Body, refusal: RaftlogError, deadline: float
     ) -> Placed | Begun | None:
-        """The places of the batches of a body that are stored, all or the first: other rules held then.
+        """Find batches of a refused body that were stored earlier, under other rules: all, or the first ones.
 
-        A refusal for good needs the proof that no other broker leads, and has stored them.
+        A refusal that is not retryable needs proof that no other broker leads: it might have stored them.
         """
         begun: Begun | None = None
         headers = [batch.header for batch in batches_of(body)]
@@ -330,11 +331,11 @@ class PartitionReplica:
         return begun
 
     async def mark(self, marker: Marker, *, timeout_ms: int) -> None:
-        """End a transaction here; return once its marker is committed, perhaps that of an earlier call.
+        """End a transaction here; return once a marker, of this or an earlier call, is committed.
 
-        From its append on, batches of the transaction are refused. ``marker.log_start`` is set here. Raises
+        Once the marker is appended, batches of the transaction are refused. Sets ``marker.log_start``. Raises
         with nothing written: ``TopicNotFound``, ``NotLeader``, ``NoLeader``, ``Overloaded``, ``StorageFull``.
-        Raises ``CommitUnknown``, and may be repeated.
+        Raises ``CommitUnknown``. A call may be repeated.
         """
         deadline = deadline_in(timeout_ms)
         self._serving.check_leads()
@@ -355,31 +356,32 @@ class PartitionReplica:
             async with asyncio.timeout_at(deadline):
                 await asyncio.shield(proposal.outcome)
         except TimeoutError:
-            raise CommitUnknown(f"the marker in {self.target} is not committed yet; repeat") from None
+            raise CommitUnknown(f"the marker in {self.target} is not committed yet; retry") from None
 
     async def delete_before(self, offset: Offset, *, timeout_ms: int) -> Offset:
-        """Delete all records below an offset; see ``Deletion.delete_before``."""
+        """Delete all records below an offset, as ``Deletion.delete_before`` says."""
         self._check_of_users("its records cannot be deleted")
         now_ms = self._clock.wall_ms()
         return await self._deletion.delete_before(offset, self.config, now_ms=now_ms, timeout_ms=timeout_ms)
 
     async def set_archived(self, archived: Archived, *, timeout_ms: int) -> Offset:
-        """Set up to which offset the partition is archived; see ``Archiving.set_archived``."""
+        """Set the offset up to which the partition is archived, as ``Archiving.set_archived`` says."""
         self._check_of_users("it has no archive")
         now_ms = self._clock.wall_ms()
         return await self._archiving.set_archived(archived, now_ms=now_ms, timeout_ms=timeout_ms)
 
     async def fetch(self, request: FetchRequest, ask_read_index: AskReadIndex | None = None) -> FetchResult:
-        """Whole committed batches from a position on; see ``Reads.fetch``.
+        """Read whole committed batches from a position on, as ``Reads.fetch`` says.
 
-        With ``max_staleness_ms``, for which the leader may have to be asked, see ``BoundedReads.fetch``.
+        With ``max_staleness_ms`` the call may ask the leader for a read index, as ``BoundedReads.fetch``
+        says.
         """
         if not request.max_staleness_ms:
             return await self._reads.fetch(request)
         return await self._bounded_reads.fetch(request, ask_read_index or self._read_index_here)
 
     async def read_index(self) -> Index:
-        """An index that covers all that was committed before; proves that this replica leads.
+        """An index that covers all entries committed before the call; proves that this replica leads.
 
         Raises ``NotLeader``, ``NoLeader``, ``TopicNotFound``.
         """
@@ -391,19 +393,18 @@ class PartitionReplica:
 
     @property
     def must_settle_seal(self) -> bool:
-        """Whether this replica leads, and its log does not say yet what the metadata says of its seal."""
+        """Whether this replica leads, and its log lacks the seal that the metadata wants."""
         return self._serving.is_attached and self.group.is_leader and self._sealing.is_due
 
     async def settle_seal(self, timeout_ms: int) -> None:
-        """Wait until the log has the seal that the metadata wants; see ``Sealing.settle``."""
+        """Wait until the log has the seal that the metadata wants. Raises as ``Sealing.settle``."""
         self._serving.check_leads()
         await self._sealing.settle(deadline_in(timeout_ms))
 
     async def spent_at(self) -> tuple[Offset, Offset] | None:
-        """If the partition is sealed and no record can be read any more: the high watermark, and one past the
-        newest record, as far as that is known. Linearizable.
+        """The high watermark and the end of the records, if the partition is sealed and has no record left.
 
-        Raises ``NotLeader``, ``NoLeader``, ``TopicNotFound``.
+        None otherwise. Linearizable. Raises ``NotLeader``, ``NoLeader``, ``TopicNotFound``.
         """
         await self.confirm()
         machine = self.machine
@@ -412,7 +413,7 @@ class PartitionReplica:
         if is_held or not machine.sealed.newest.is_sealed:
             return None
         end, records_end = self.high_watermark, start if newest < 0 else Offset(newest + 1)
-        while start < end:  # a few control entries; the state of an earlier version knows no newest record
+        while start < end:  # a few control entries; a state of an earlier version has no newest record
             found = await self.fetch(FetchRequest(position=start, committed_only=False))
             if any(not batch.header.is_control for batch in split_batches(found.data)):
                 return None
@@ -422,21 +423,21 @@ class PartitionReplica:
     async def offset_at(
         self, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:
-        """The offset of a position and its record's timestamp; see ``Reads.offset_at``."""
+        """The offset of a position and its record's timestamp, as ``Reads.offset_at`` says."""
         return await self._reads.offset_at(position, committed_only=committed_only)
 
     @property
     def leader_epoch(self) -> int:
-        """The term of this leader, or -1 on a follower; see ``DerivedLog.leader_epoch``."""
+        """The term of this leader, or -1 on a follower (``DerivedLog.leader_epoch``)."""
         return -1 if self._serving.leader_epoch is None else self._serving.leader_epoch
 
     @property
     def has_room(self) -> bool:
-        """Whether the disk takes more than what may use its reserve; see ``DerivedLog.has_room``."""
+        """Whether the disk has room outside its reserve (``DerivedLog.has_room``)."""
         return self.group.has_room
 
     def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
-        """Append batches to the log; see ``DerivedLog.propose``."""
+        """Append batches to the log, as ``DerivedLog.propose`` says."""
         group = self._serving.check_leads()
         self._check_health(group)
         append_time_ms = self._clock.wall_ms() if self._rules.stamps_append_time else None
@@ -449,7 +450,7 @@ class PartitionReplica:
         return group.propose(batches, append_time_ms=append_time_ms, frees_room=True).outcome
 
     async def confirm(self) -> None:
-        """Confirm that no other broker leads; see ``DerivedLog.confirm``."""
+        """Confirm that no other broker leads, as ``DerivedLog.confirm`` says."""
         self._serving.check_leads()
         await self._serving.confirm()
 
@@ -486,7 +487,7 @@ class PartitionReplica:
 
     @property
     def lacks_replicas(self) -> bool:
-        """Whether this replica leads and another one does not keep up."""
+        """Whether this replica leads and another replica is not in sync."""
         serving = self._serving
         return serving.is_attached and serving.group.is_leader and len(self.in_sync()) < len(self.replicas)
 
@@ -495,26 +496,26 @@ class PartitionReplica:
         if unknown and self._admission is not None:
             left_s = deadline - asyncio.get_running_loop().time()
             await self._admission.admit(unknown, left_s * 1000, client)
-            await self._serving.ready(deadline)  # another term may have begun meanwhile
+            await self._serving.ready(deadline)  # another term may have begun
 
     async def _join(self, batches: Sequence[Batch], transactional_id: str | None, deadline: float) -> None:
-        """Let the transaction of these batches join, if they have one and it has not."""
+        """Let the transaction of these batches join this partition, unless it has joined."""
         headers = [*map(_HEADER, batches)]
         transaction = self._participant.transaction_of(headers, transactional_id)
         if transaction is None:
             return
         assert transactional_id is not None
         if self._join_transaction is None:
-            raise InvalidRequest("this broker has no transactions", field="transactional_id")
+            raise InvalidRequest("this broker has no transactions; omit the id", field="transactional_id")
         left_ms = ms_until(deadline)
         size_bytes = sum(len(batch.data) for batch in batches)
         await self._participant.join(
             self._join_transaction, transactional_id, transaction, self.target, left_ms, size_bytes
         )
-        await self._serving.ready(deadline)  # another term may have begun meanwhile
+        await self._serving.ready(deadline)  # another term may have begun
 
     def _place(self, group: RaftGroup[None], batches: Sequence[Batch]) -> Placed:
-        """Judge the sequences and append, in one go: no other request may come in between."""
+        """Check the sequences and append, without a pause in which another request could run."""
         headers = [*map(_HEADER, batches)]
         known = self._in_flight.check(headers)
         if isinstance(known, Known):
@@ -546,7 +547,7 @@ class PartitionReplica:
         )
 
     def _tell_derived(self) -> None:
-        """Let the derived state write in the epochs in which this replica leads and knows everything."""
+        """Let the derived state write in leader epochs in which this replica is a ready leader."""
         if self._derived is None:
             return
         serving = self._serving
@@ -560,7 +561,7 @@ class PartitionReplica:
                 self._derived.leads(self)
 
     def _count(self, membership: Membership) -> None:
-        """A replica whose log has no membership yet uses the metadata's."""
+        """Use the voters of a membership; one without voters keeps the replicas of the metadata."""
         voters = self._in_order(membership.voters)
         if voters and voters != self.replicas:
             self.replicas = voters
@@ -582,15 +583,15 @@ class PartitionReplica:
 
     def _check_of_users(self, else_: str) -> None:
         if self._derived is not None:
-            raise InvalidRequest(f"topic {self.target.topic} is the system's own; {else_}", field="topic")
+            raise InvalidRequest(f"topic {self.target.topic} is internal; {else_}", field="topic")
 
     def _check_health(self, group: RaftGroup[None]) -> None:
         healthy = len(group.keeping_up(self._rules.lag_records_max, self._rules.lag_ms_max))
         wanted = self._rules.in_sync_min
         if healthy < wanted:
             raise NotEnoughReplicas(
-                f"{healthy} of {len(self.replicas)} replicas of {self.target} are in sync, "
-                f"min.insync.replicas is {wanted}; retry when they are back",
+                f"{healthy} of {len(self.replicas)} replicas of {self.target} are in sync, but "
+                f"min.insync.replicas is {wanted}; retry when more replicas are in sync",
                 in_sync=healthy,
                 wanted=wanted,
                 retry_after_ms=RETRY_AFTER_MS,

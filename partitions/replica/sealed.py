@@ -1,10 +1,10 @@
-"""Whether a partition takes records of producers: a function of the committed log alone.
+"""The seal of a partition, which decides whether it accepts records: a function of the committed log alone.
 
-Decides: which seal counts. Leaves to others: when one is written (``sealing``), and refusing producers
+Decides: which seal counts. Leaves to others: when a seal is written (``sealing``), and refusing producers
 (``replica``).
 
-A seal names the metadata version by which its leader wrote it. A leader with older metadata than that changes
-nothing, so one that has missed a change does not take it back.
+A seal names the metadata version of its leader. A seal of an older version has no effect, so a leader with
+old metadata does not undo a change.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ OPEN: Final = Seal(is_sealed=False, version=0)
 
 
 class Sealed:
-    """The newest seal of the log, or the end of one."""
+    """The newest seal of the log, or the newest end of a seal."""
 
     def __init__(self) -> None:
         self.newest = OPEN
 
     def apply(self, entry: Batch) -> None:
-        """Take in one committed control batch."""
+        """Apply one committed control batch."""
         found = seal_in(entry)
         if found is not None and found.version >= self.newest.version:
             self.newest = found
 
     def snapshot(self) -> bytes:
-        """The state; the same bytes on every replica that has applied the same batches."""
+        """Encode the state: equal bytes on every replica with an equal applied index."""
         return _SNAPSHOT.pack(SNAPSHOT_VERSION, *self.newest)
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the state that ``snapshot`` describes; an empty one means the initial state."""
+        """Replace the state by the state in ``snapshot``; empty bytes stand for the initial state."""
         if not snapshot:
             self.newest = OPEN
             return
         if snapshot[0] != SNAPSHOT_VERSION or len(snapshot) != _SNAPSHOT.size:
-            raise InvariantViolated(f"a seal of version {snapshot[0]}; this broker is too old")
+            raise InvariantViolated(f"the seal has version {snapshot[0]}: install the release that wrote it")
         _, is_sealed, version = _SNAPSHOT.unpack(snapshot)
         self.newest = Seal(is_sealed, version)

@@ -1,8 +1,8 @@
-"""The records of one read that have wanted tags.
+"""Selects the records with the wanted tags for one read.
 
-Decides: which batches, or parts of batches, belong to the response, where the reader continues, and how much
-of the log one read looks at. Leaves to others: the tags of a batch (``raftlog.records.tag_directory``), and
-reading and waiting (``reads``). No record is opened.
+Decides: which batches, or parts of batches, belong to the response, where the reader continues, and how many
+bytes of the log one read examines. Leaves to others: the tags of a batch
+(``raftlog.records.tag_directory``), and reading and waiting (``reads``). No record is opened.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from raftlog.records.tag_directory import select
 from raftlog.records.tags import TagSelection
 from raftlog.types import Index, Offset
 
-LOOKED_AT_BYTES_MAX: Final = 16 << 20  # of the log, by one read
-STEP_BYTES: Final = 256 << 10  # at a time, so that others have their turn
+LOOKED_AT_BYTES_MAX: Final = 16 << 20  # bytes of the log that one read examines
+STEP_BYTES: Final = 256 << 10  # bytes of one step, after which other tasks run
 
 
 class Selection:
@@ -32,7 +32,7 @@ class Selection:
 
     @property
     def is_complete(self) -> bool:
-        """True if the response is full, or if this read has looked at enough of the log."""
+        """Whether the response is full, or this read has examined ``LOOKED_AT_BYTES_MAX``."""
         return self._is_full or self._looked_at_bytes >= LOOKED_AT_BYTES_MAX
 
     @property
@@ -41,7 +41,7 @@ class Selection:
         return b"".join(self._parts)
 
     def add(self, data: bytes | memoryview, last: Index) -> None:
-        """Take in the batches from ``next_offset`` to an offset."""
+        """Add the wanted parts of the batches from ``next_offset`` to ``last``."""
         self._looked_at_bytes += len(data)
         for batch in split_batches(data):
             part = select(batch, self._wanted)

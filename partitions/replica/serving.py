@@ -1,7 +1,7 @@
 """Conditions for serving: the topic exists, the replica leads, and it knows the earlier commits.
 
-Decides: which error tells a caller that it does not hold. Leaves to others: serving (``replica``
-writes, ``reads`` reads).
+Decides: the error for a caller while a condition does not hold. Leaves to others: writes (``replica``) and
+reads (``reads``).
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.control import log_start_in
 from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
 
-CONFIRM_S: Final = 1.0  # how long it may take to prove that this is still the leader
+CONFIRM_S: Final = 1.0  # time limit for the proof that this replica still leads
 RETRY_AFTER_MS: Final = 200
 
 
 class Serving:
-    """The right of one replica to serve, as it comes and goes."""
+    """The right of one replica to serve as leader."""
 
     def __init__(self, target: TopicPartition) -> None:
         self.target = target
-        self.leader_epoch: Term | None = None  # in which this replica leads, as its listener was told
-        self.is_deleted = False  # the topic, or the partition
-        self.is_removed = False  # the partition alone
+        self.leader_epoch: Term | None = None  # term in which this replica leads, by its last callback
+        self.is_deleted = False  # the topic was deleted, or the partition removed
+        self.is_removed = False  # the partition was removed
         self._group: RaftGroup[None] | None = None
 
     def attach(self, group: RaftGroup[None]) -> None:
-        """Serve from this group from now on."""
+        """Serve from ``group`` from now on."""
         self._group = group
 
     @property
     def group(self) -> RaftGroup[None]:
-        """The Raft group behind it. Raises ``NoLeader`` until there is one."""
+        """The Raft group of the replica. Raises ``NoLeader`` before ``attach``."""
         if self._group is None:
             raise NoLeader(f"{self.target} is being opened here; retry", retry_after_ms=RETRY_AFTER_MS)
         return self._group
 
     @property
     def is_attached(self) -> bool:
-        """Whether there is a group yet."""
+        """Whether a group has been attached."""
         return self._group is not None
 
     @property
     def leader(self) -> NodeId | None:
-        """The leader, as far as it is known here."""
+        """The leader, as far as this replica knows."""
         return None if self._group is None else self._group.leader
 
     def led(self, group_id: GroupId) -> RaftGroup[None] | None:
@@ -57,7 +57,7 @@ class Serving:
 
     @property
     def is_ready(self) -> bool:
-        """Leads, and has applied everything that stood in the log at its election."""
+        """Whether the replica leads, and has applied all entries that its log had at its election."""
         group = self.group
         return group.is_ready and group.term == self.leader_epoch
 
@@ -65,8 +65,8 @@ class Serving:
     def knows_start(self) -> bool:
         """Whether the local log start is at least the log start of every earlier leader.
 
-        A leader that cannot commit, as all disks are full, is never ready. It serves what it knows, unless an
-        entry that it has not applied could be a later start.
+        A leader that cannot commit because all disks are full is never ready. It still serves reads, unless
+        an entry that it has not applied sets a later start.
         """
         if self.is_ready:
             return True
@@ -77,7 +77,7 @@ class Serving:
         """Raise unless the topic and the partition exist."""
         if self.is_removed:
             raise PartitionNotFound(
-                f"{self.target} was decommissioned and has been removed",
+                f"{self.target} was decommissioned and removed; use another partition",
                 topic=self.target.topic,
                 partition=self.target.partition,
             )
@@ -85,7 +85,7 @@ class Serving:
             raise TopicNotFound(f"topic {self.target.topic!r} was deleted", topic=self.target.topic)
 
     def check_leads(self) -> RaftGroup[None]:
-        """The group; raises unless this replica leads it."""
+        """Return the group, or raise unless this replica leads it."""
         if self.is_deleted:
             self.check_exists()
         group = self._group or self.group
@@ -95,23 +95,23 @@ class Serving:
             raise NotLeader(f"this broker does not lead {self.target}; {hint}", leader=leader)
         return group
 
-    check_serves = check_leads  # only the leader serves, unless a reader permits staleness
+    check_serves = check_leads  # only the leader serves, unless a reader accepts staleness
 
     async def ready(self, deadline: float) -> None:
-        """Return once this leader knows all that earlier ones committed. Raises ``NoLeader`` if too late."""
+        """Return once this leader has applied all earlier commits. Raises ``NoLeader`` at the deadline."""
         if self.is_ready:
             return
         try:
             async with asyncio.timeout_at(deadline):
                 while not self.is_ready:
                     await self.group.ready()
-                    await asyncio.sleep(0)  # the election may be too young for its listeners to know
+                    await asyncio.sleep(0)  # listeners may not have been called since the election
         except TimeoutError:
             raise self._unconfirmed() from None
         self.check_leads()
 
     async def confirm(self) -> Index:
-        """An index, applied here, that covers all that was acknowledged before; proves that it leads."""
+        """Prove that the replica leads; return an applied index that covers all earlier acknowledgements."""
         try:
             async with asyncio.timeout(CONFIRM_S):
                 return await self.group.confirm_read()
@@ -119,9 +119,9 @@ class Serving:
             raise self._unconfirmed() from None
 
     def damaged(self, error: LogCorrupt | OSError) -> NotLeader:
-        """End this replica, whose log could not be read. Its readers go to the next leader."""
+        """Stop this replica, whose log could not be read; return the error that sends readers elsewhere."""
         self.group.stop(error)
-        return NotLeader(f"the log of {self.target} is damaged here; retry", leader=None)
+        return NotLeader(f"the log of {self.target} is damaged on this broker; retry", leader=None)
 
     def _unconfirmed(self) -> NoLeader:
         return NoLeader(

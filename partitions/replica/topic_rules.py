@@ -1,6 +1,6 @@
-"""Rules of one topic for its batches and replicas, and whether a produced body keeps them.
+"""Rules of one topic for its batches and replicas, and the check of produced bodies.
 
-Decides: the checks of a produce that need no log: size, checksum, counts, bits, and on request the
+Decides: the checks of a produce request that need no log: size, checksum, counts, bits, and if configured the
 records themselves. Leaves to others: sequences (``producers``), leadership and health (``replica``).
 """
 
@@ -19,14 +19,14 @@ from raftlog.records.reader import check_records, opens_fast
 
 BATCHES_MAX: Final = 1_000  # of one body
 BODY_DECOMPRESSED_BYTES_MAX: Final = 64 << 20
-RECORDS_ON_LOOP_MAX: Final = 4_096  # checked without leaving the event loop
+RECORDS_ON_LOOP_MAX: Final = 4_096  # checked on the event loop; more are checked in a thread
 
 Body = Buffer | Sequence[Buffer]
 """Batches back to back, in one buffer or several; a batch does not cross buffers."""
 
 
 def batches_of(body: Body) -> list[Batch]:
-    """The batches of a body, whatever they hold. Raises ``CorruptBatch``."""
+    """Split a body into batches without checking their content. Raises ``CorruptBatch``."""
     buffers = (body,) if isinstance(body, bytes | bytearray | memoryview) else body
     batches: list[Batch] = []
     for buffer in buffers:
@@ -44,11 +44,11 @@ class TopicRules:
     lag_ms_max: int
     lag_records_max: int | None
     requires_keys: bool  # compaction keeps the newest record of each key
-    opens_batches: bool  # for that, or as records are to be validated
+    opens_batches: bool  # to check keys or to validate records
 
     @classmethod
     def of(cls, config: TopicConfig, replication_factor: int) -> TopicRules:
-        """From a configuration that is complete and has been checked."""
+        """The rules of a complete, checked configuration."""
         in_sync_min = config.get("min.insync.replicas")
         lag_records_max = int(config["replica.lag.max.records"])
         validates_records = config.get("validate.records") in (1, "true")
@@ -66,14 +66,14 @@ class TopicRules:
         )
 
     def validated(self, body: Body, *, in_transaction: bool = False) -> list[Batch]:
-        """The batches of a produced body, each sound. Nothing is copied.
+        """Split a produced body into batches and check each batch, without copying or opening records.
 
         Raises ``CorruptBatch``, ``RecordTooLarge``, ``InvalidRecord``, and ``InvalidRequest`` for an
-        empty body. The records inside are not looked at.
+        empty body.
         """
         batches = batches_of(body)
         if not batches:
-            raise InvalidRequest("the body holds no batch; send at least one", field="body")
+            raise InvalidRequest("the body has no batch; send at least one", field="body")
         for batch in batches:
             validate_produced(
                 batch,
@@ -84,18 +84,18 @@ class TopicRules:
         return batches
 
     def checks_fast(self, batches: Sequence[Batch]) -> bool:
-        """Whether ``check_all`` takes few milliseconds."""
+        """Whether ``check_all`` takes only a few milliseconds."""
         return not self.opens_batches or opens_fast(batches, records_max=RECORDS_ON_LOOP_MAX)
 
     async def check_records(self, batches: Sequence[Batch]) -> None:
-        """``check_all``, on a thread where it takes long. Raises ``Overloaded`` where there is no memory."""
+        """Run ``check_all``, in a thread if it takes long. Raises ``Overloaded`` without memory for it."""
         await computed(partial(self.check_all, batches), is_short=self.checks_fast(batches))
 
     def check_all(self, batches: Sequence[Batch]) -> None:
-        """Open the batches, as ``validate.records`` asks: readers must get what the headers say.
+        """Open the batches, if ``validate.records`` or compaction needs it, and check their records.
 
-        A compacted topic always asks for it. Raises ``CorruptBatch``, ``InvalidRecord`` for a missing key,
-        and ``RecordTooLarge`` for a body that becomes larger than ``BODY_DECOMPRESSED_BYTES_MAX``.
+        Raises ``CorruptBatch``, ``InvalidRecord`` for a missing key, and ``RecordTooLarge`` for a body with
+        more than ``BODY_DECOMPRESSED_BYTES_MAX`` after decompression.
         """
         if not self.opens_batches:
             return
@@ -104,7 +104,7 @@ class TopicRules:
             total_bytes += check_records(batch, requires_keys=self.requires_keys)
             if total_bytes > BODY_DECOMPRESSED_BYTES_MAX:
                 raise RecordTooLarge(
-                    f"decompressed, the batches of one request take {BODY_DECOMPRESSED_BYTES_MAX} bytes; "
-                    "send fewer at once",
+                    f"the batches of the request have more than {BODY_DECOMPRESSED_BYTES_MAX} bytes after "
+                    "decompression; send fewer at once",
                     limit_bytes=BODY_DECOMPRESSED_BYTES_MAX,
                 )

@@ -1,11 +1,11 @@
 """The transactions of one partition on every replica: a function of the committed log alone.
 
-Decides: up to where a reader of committed records sees (the last stable offset), and which of the records
-below are of aborted transactions. Leaves to others: fencing (``producer_table``), reading (``reads``).
+Decides: the end for readers of committed records (the last stable offset), and which records below it belong
+to aborted transactions. Leaves to others: fencing (``producer_table``), reading (``reads``).
 
-Ranges of aborted transactions are forgotten below the log start that the leader has written into the newest
-marker, so all replicas forget the same. A reader of committed records is refused below that offset, also
-where this replica still has the records.
+The leader writes its log start into each marker; ranges of aborted transactions below the newest of these are
+forgotten, so all replicas forget equally. A reader of committed records is refused below that offset, even if
+this replica still has the records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SNAPSHOT_VERSION: Final = 1
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction without a marker here."""
+    """A transaction without a marker in this partition."""
 
     producer_id: int
     epoch: int
@@ -42,7 +42,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Snapshot)
 
 
 class TransactionTable:
-    """Open transactions and aborted ranges."""
+    """Open transactions and aborted ranges of one partition."""
 
     def __init__(self) -> None:
         self.known_from = 0  # aborted ranges that end below are forgotten
@@ -63,16 +63,16 @@ class TransactionTable:
         return tuple(self._open.values())
 
     def is_open(self, producer_id: int) -> bool:
-        """Whether a producer has a transaction here without a marker."""
+        """Whether a producer has an open transaction in this partition."""
         return producer_id in self._open
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """All below is decided."""
+        """The offset below which all transactions have ended; at most ``high_watermark``."""
         oldest = self.oldest
         return high_watermark if oldest is None else min(oldest.first_offset, high_watermark)
 
     def aborted(self) -> AbortedRanges:
-        """The ranges for work on another thread; see ``AbortedRanges.copy``."""
+        """A copy of the aborted ranges, for work on another thread."""
         return self._aborted.copy()
 
     @property
@@ -83,17 +83,17 @@ class TransactionTable:
     def without_aborted(self, data: bytes | memoryview) -> bytes | memoryview:
         """The stored batches, with gap batches in place of the batches of aborted transactions."""
         if not self._aborted or len(data) < HEADER_BYTES:
-            return data  # nearly always
+            return data  # the usual case
         batches = list(split_batches(data))
         if not any(self._aborted.of(batch.header) for batch in batches):
             return data
         return b"".join(self._visible(batch).data for batch in batches)
 
     def apply(self, entry: Batch) -> None:
-        """Take in one committed batch."""
+        """Apply one committed batch."""
         header = entry.header
         if not header.is_transactional:
-            return  # nearly always
+            return  # the usual case
         marker = marker_in(entry)
         if marker is not None:
             self._end(marker, header.base_offset)
@@ -104,26 +104,28 @@ class TransactionTable:
             self._open[producer_id] = OpenTransaction(producer_id, epoch, header.base_offset)
 
     def snapshot(self) -> bytes:
-        """The whole table; the same bytes on every replica that has applied the same batches."""
+        """Encode the table: equal bytes on every replica with an equal applied index."""
         return msgspec.msgpack.encode(
             _Snapshot(SNAPSHOT_VERSION, self.known_from, [*self._open.values()], [*self._aborted])
         )
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the table that ``snapshot`` describes; an empty one means the initial table."""
+        """Replace the table by the table in ``snapshot``; empty bytes stand for the initial table."""
         self.known_from, self._open, self._aborted = 0, {}, AbortedRanges()
         if not snapshot:
             return
         found = _DECODER.decode(snapshot)
         if found.version != SNAPSHOT_VERSION:
-            raise InvariantViolated(f"a transaction table of version {found.version}; this broker is too old")
+            raise InvariantViolated(
+                f"the transaction table has version {found.version}: install the release that wrote it"
+            )
         self.known_from, self._aborted = found.known_from, AbortedRanges(found.aborted)
         self._open = {each.producer_id: each for each in found.open}
 
     def _lost_marker(self, producer_id: int, epoch: int, last_offset: int) -> None:
         """Count an open transaction of an earlier epoch as aborted: an unsafe recovery has lost its marker.
 
-        Whether it was committed is not known here, and aborted records must never be shown.
+        The lost marker may have been a commit or an abort, and aborted records must never be shown.
         """
         found = self._open.get(producer_id)
         if found is not None and found.epoch < epoch:
@@ -141,7 +143,7 @@ class TransactionTable:
         self._aborted.forget_below(self.known_from)
 
     def _visible(self, batch: Batch) -> Batch:
-        """The batch, or a gap batch in its place."""
+        """The batch, or a gap batch in its place if its transaction was aborted."""
         header = batch.header
         if self._aborted.of(header) is None:
             return batch

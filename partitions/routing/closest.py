@@ -1,6 +1,6 @@
-"""The replicas that are closest to a reader, by the racks of their brokers.
+"""Chooses the replicas that are closest to a reader, by the racks of their brokers.
 
-Decides: which brokers a read with bounded staleness asks before the leader, and for how long it avoids one
+Decides: which brokers a read with bounded staleness asks before the leader, and how long it avoids a replica
 that could not serve. Leaves to others: asking (``gateway``), and whether a replica is in sync
 (``partitions.replica.bounded_reads``).
 """
@@ -15,25 +15,26 @@ from partitions.values import FetchRequest
 from raftlog.errors import InvalidRequest
 from raftlog.types import NodeId, TopicPartition
 
-AVOIDED_S: Final = 5.0  # a replica that could not serve: it does not alternate with the leader
+AVOIDED_S: Final = 5.0  # time without reads for a replica that could not serve; the leader serves meanwhile
 
 
 class ClosestReplicas:
-    """The brokers to ask for a read, the closest first. ``now`` is a monotonic clock in seconds."""
+    """Orders the brokers for reads. ``now`` is a monotonic clock in seconds."""
 
     def __init__(self, node_id: NodeId, image: Callable[[], MetadataImage], now: Callable[[], float]) -> None:
         self._node_id = node_id
         self._image = image
         self._now = now
-        self._avoided: dict[tuple[TopicPartition, NodeId], float] = {}  # until when
+        self._avoided: dict[tuple[TopicPartition, NodeId], float] = {}  # avoided until this time
 
     def of(
         self, target: TopicPartition, info: PartitionInfo, request: FetchRequest, leader: NodeId | None
     ) -> tuple[NodeId, ...]:
-        """Empty where the leader is in the reader's rack, or where no other replica is.
+        """The brokers to ask, closest first; empty if the leader, or no replica, is in the reader's rack.
 
-        Without a rack, that of this broker counts. Of several replicas in a rack that of this broker comes
-        first; the others differ from partition to partition. Raises ``InvalidRequest`` for an unknown rack.
+        A request without a rack has the rack of this broker. Of several replicas in the rack, this broker's
+        comes first; the order of the others depends on the partition. Raises ``InvalidRequest`` for an
+        unknown rack.
         """
         brokers = self._image().brokers
         own = brokers.get(self._node_id)
@@ -42,7 +43,7 @@ class ClosestReplicas:
             rack = None if own is None else own.rack
         elif not any(broker.rack == rack for broker in brokers.values()):
             racks = sorted({broker.rack for broker in brokers.values() if broker.rack is not None})
-            known = f"send one of {', '.join(racks)}" if racks else "no broker of this cluster has one"
+            known = f"send one of {', '.join(racks)}" if racks else "no broker of this cluster has a rack"
             raise InvalidRequest(f"rack is {rack[:64]!r}; {known}", field="rack")
         near = [
             node
@@ -63,7 +64,7 @@ class ClosestReplicas:
         )
 
     def refused(self, target: TopicPartition, node: NodeId) -> None:
-        """A replica could not serve: avoid it for a while."""
+        """Avoid a replica that could not serve, for ``AVOIDED_S``."""
         now = self._now()
         self._avoided = {key: until for key, until in self._avoided.items() if until > now}
         self._avoided[target, node] = now + AVOIDED_S

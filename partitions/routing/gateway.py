@@ -1,10 +1,10 @@
-"""Any partition from any broker: the local replica when it leads, else one hop to the one that does.
+"""Access to any partition from any broker: calls the local replica if it leads, else the leader's broker.
 
-Decides: which broker to ask, how long to look for a leader, and which call may be repeated. Leaves to
-others: serving (``local``), what a call looks like (``rpc``), which partitions exist (``confirmed_topics``).
+Decides: which broker to ask, how long to search for a leader, and which call may be repeated. Leaves to
+others: serving (``local``), the bodies of calls (``rpc``), which partitions exist (``confirmed_topics``).
 
-A call that may have been carried out is repeated only when that is harmless: reads always,
-a produce only when every batch has a sequence, so that its repetition is recognised.
+A call that may have been carried out is repeated only if that is harmless: reads always, a produce request
+only if every batch has a sequence, so that the leader recognises its repetition.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ from raftlog.types import GroupId, NodeId, Offset, TopicPartition
 Ask = Callable[[NodeId, Place], Awaitable[Answer]]
 
 BYTES_IN_FLIGHT_MAX: Final = 64 << 20
-GRACE_MS: Final = 500  # a leader's own "unknown" says more than a time-out here: let it come
-PARK_MS: Final = 5_000  # a forwarded read parks for so long at a time: it cannot hear that its client left
+GRACE_MS: Final = 500  # extra time for the leader's own "unknown", which says more than a time-out here
+PARK_MS: Final = 5_000  # maximum wait of a forwarded read, which does not notice that its client left
 
 
 class Gateway:
-    """All partitions, as one broker reaches them. It offers its own replicas to the other brokers."""
+    """One broker's access to all partitions; it also offers the broker's own replicas to other brokers."""
 
     def __init__(
         self,
@@ -92,10 +92,10 @@ class Gateway:
         awaiting_archive: Callable[[GroupId], int] = lambda group_id: 0,
         consumed: Mapping[GroupId, Consumed] = NOTHING_CONSUMED,
     ) -> None:
-        """``why_offline`` says what a replica of this broker that takes no part waits for.
+        """``why_offline`` gives the reason why a replica of this broker does not run.
 
-        ``awaiting_archive`` says how many bytes retention keeps here only until they are archived, and
-        ``consumed`` how far the groups that topics name have come.
+        ``awaiting_archive`` gives the bytes that retention keeps only until they are archived, ``consumed``
+        the committed offsets of the groups that topics name.
         """
         self._node_id = node_id
         self.topics = ConfirmedTopics(metadata)
@@ -119,7 +119,7 @@ class Gateway:
 
     @property
     def replicas(self) -> Mapping[tuple[str, int], PartitionReplica]:
-        """The replicas of this broker that take part, by topic and partition."""
+        """The open replicas of this broker, by topic and partition."""
         return self.local.replicas
 
     async def append(
@@ -132,12 +132,11 @@ class Gateway:
         transactional_id: str | None = None,
         client: str = "",
     ) -> AppendReceipt:
-        """Append a produced body at the leader, all of it or nothing; see ``PartitionReplica.append``.
+        """Append a produced body at the leader, all of it or none, as ``PartitionReplica.append`` says.
 
-        ``client`` is the address to which new producers belong.
-        Buffers that can be written to are given away: the leader stamps them in place.
-        Raises what the leader raises, ``NoLeader`` when none is found in time, ``Overloaded`` before
-        anything is copied, and ``CommitUnknown`` when the answer was lost.
+        ``client`` is the client's address, which new producers count for. The call may change writable
+        buffers: a leader stamps them in place. Raises the errors of the leader, ``NoLeader`` if no leader is
+        found in time, ``Overloaded`` before any byte is copied, and ``CommitUnknown`` if the answer was lost.
         """
         deadline = deadline_in(timeout_ms)
         buffers = (batches,) if isinstance(batches, bytes | bytearray | memoryview) else batches
@@ -145,7 +144,7 @@ class Gateway:
 
         async def ask(node: NodeId, place: Place) -> AppendReceipt:
             nonlocal buffers, is_repeated
-            if is_repeated:  # the leader that was asked before may have stamped them, and may keep them
+            if is_repeated:  # the leader asked before may have stamped the buffers, and may still use them
                 buffers = [unstamped(buffer) for buffer in buffers]
             is_repeated = True
             left_ms = ms_until(deadline)
@@ -183,34 +182,37 @@ class Gateway:
         return receipt
 
     async def mark(self, target: TopicPartition, marker: Marker, *, timeout_ms: int) -> None:
-        """End a transaction in a partition; see ``PartitionReplica.mark``. It may be repeated."""
+        """End a transaction in a partition, as ``PartitionReplica.mark`` says. A call may be repeated."""
         await self.call(target, MARK, lambda place, ms: rpc.Mark(place, marker, ms), timeout_ms)
 
     async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
-        """Delete records; the log start then. See ``PartitionReplica.delete_before``. It may be repeated."""
+        """Delete records below an offset; return the log start. A call may be repeated.
+
+        Raises as ``Deletion.delete_before``, and ``call``.
+        """
         return await self.call(
             target, DELETE_BEFORE, lambda place, ms: rpc.DeleteBefore(place, offset, ms), timeout_ms
         )
 
     async def set_archived(self, target: TopicPartition, archived: Archived, *, timeout_ms: int) -> Offset:
-        """Set up to which offset a partition is archived; the offset that counts then.
+        """Set the archived offset of a partition; return the offset that counts. A call may be repeated.
 
-        See ``PartitionReplica.set_archived``. It may be repeated.
+        Raises as ``Archiving.set_archived``, and ``call``.
         """
         return await self.call(
             target, SET_ARCHIVED, lambda place, ms: rpc.SetArchived(place, archived, ms), timeout_ms
         )
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
-        """Read at the leader; see ``Reads.fetch``. A change of leader while waiting goes unnoticed.
+        """Read at the leader, as ``Reads.fetch`` says; during a wait the leader may change.
 
-        With ``max_staleness_ms`` it reads from the closest replica that can serve, and else from the leader;
-        see ``ClosestReplicas.of`` and ``BoundedReads.fetch``; with ``is_local`` only from its own.
+        With ``max_staleness_ms`` the read goes to the closest replica that can serve (``ClosestReplicas.of``,
+        ``BoundedReads.fetch``), else to the leader; with ``is_local`` only to this broker's replica.
         """
         loop = asyncio.get_running_loop()
         end = deadline_in(request.wait_ms)
         goal = min(request.bytes_min, request.bytes_max)
-        # Only an offset means the same at the next leader: it is found before the read waits.
+        # Another kind of position may change with the leader, so its offset is found before the read waits.
         finds_offset = request.wait_ms > 0 and not isinstance(request.position, int)
         while True:
             began = loop.time()
@@ -224,7 +226,7 @@ class Gateway:
         return result
 
     async def _fetch_once(self, target: TopicPartition, request: FetchRequest, end: float) -> FetchResult:
-        """One answer; a forwarded read is answered after ``PARK_MS`` even when it asked to wait longer."""
+        """Read once; a forwarded read waits ``PARK_MS`` at most."""
 
         async def ask(node: NodeId, place: Place) -> FetchResult:
             left_ms = ms_until(end, at_least=0)
@@ -260,7 +262,7 @@ class Gateway:
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:
-        """An offset and its record's timestamp, from the leader; see ``Reads.offset_at``."""
+        """Ask the leader for a position's offset and its record's timestamp, as in ``Reads.offset_at``."""
         patience_ms = int(PATIENCE_S * 1000)
         return await self.call(
             target, OFFSET_AT, lambda place, _: rpc.OffsetAt(place, position, committed_only), patience_ms
@@ -273,10 +275,10 @@ class Gateway:
         request: Callable[[Place, int], Request],
         timeout_ms: int,
     ) -> Answer:
-        """The leader's answer. ``request`` is called for each attempt, with the milliseconds that are left.
+        """Call the leader. ``request`` makes the request of each attempt, from the milliseconds left.
 
-        Raises what the leader raises, ``NoLeader`` when none is found in time, and ``CommitUnknown`` when the
-        answer to a call that changes something was lost.
+        Raises the errors of the leader, ``NoLeader`` if no leader is found in time, and ``CommitUnknown`` if
+        the answer to a call that changes data was lost.
         """
         deadline = deadline_in(timeout_ms)
         first = request((target, (await self.topics.partition(target)).group_id), timeout_ms)
@@ -291,28 +293,28 @@ class Gateway:
         except CommitUnknown as unknown:
             if call.effect is None:
                 raise
-            advice = "repeat" if is_repeatable and is_repeatable() else "look before you repeat"
+            advice = "retry" if is_repeatable and is_repeatable() else "check before you retry"
             raise CommitUnknown(
-                f"whether {call.effect(first)} is not known; {advice}: {unknown}"
+                f"it is unknown whether {call.effect(first)}; {advice}: {unknown}"
             ) from unknown
 
     async def ask(
         self, node: NodeId, call: PartitionCall[Request, Answer], request: Request, timeout_ms: int
     ) -> Answer:
-        """The answer of one broker's replica. Raises what the replica raises, and as ``Relay.call``."""
+        """Call the replica of one broker. Raises the errors of the replica, and of ``Relay.call``."""
         if node == self._node_id:
             return await self.local.carry_out(call, request)
         return await call.ask(self.relay, node, request, timeout_ms)
 
     async def describe(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:
-        """Describe partitions of a topic, by default all; see ``Statuses.of``. Raises ``TopicNotFound``."""
+        """Describe partitions of a topic, by default all, as in ``Statuses.of``. Raises ``TopicNotFound``."""
         found = await self.topics.topic(topic)
         if found is None:
             raise TopicNotFound(f"there is no topic {topic!r}", topic=topic)
         return await self._statuses.of(found, partitions)
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
-        """The leader as far as this broker knows: its replica, or without one its last request."""
+        """The leader as far as this broker knows: from its replica, or without one from its last request."""
         replica = self.local.replicas.get((target.topic, target.partition))
         return self._leaders.get(target) if replica is None else replica.leader
 
@@ -326,10 +328,10 @@ class Gateway:
         is_repeatable: Callable[[], bool] | None,
         ask_here: Callable[[PartitionReplica, RaftGroup[None]], Awaitable[Answer]] | None = None,
     ) -> Answer:
-        """Ask the leader of a partition; see ``LeaderSearch.ask``.
+        """Ask the leader of a partition, as ``LeaderSearch.ask`` says.
 
-        With ``ask_here`` a replica of this broker is asked first, without a search, if it leads. Raises
-        ``TopicNotFound`` and ``PartitionNotFound`` by confirmed metadata, also in the search.
+        With ``ask_here`` a leading replica of this broker is asked first, without a search. Raises
+        ``TopicNotFound`` and ``PartitionNotFound`` by confirmed metadata, also during the search.
         """
         topics = self.topics
         info = topics.partition_here(target) or await topics.partition(target)
@@ -390,17 +392,17 @@ class Gateway:
 
 
 def _unknown(target: TopicPartition, error: RaftlogError | None) -> CommitUnknown:
-    """Nobody knows, or will find out in time, what became of a produce."""
+    """The error for a produce request whose outcome is unknown when its time is up."""
     if isinstance(error, CommitUnknown):
         return error
-    return CommitUnknown(f"whether {target} took the records is not known: {error}", committed=None)
+    return CommitUnknown(f"it is unknown whether {target} stored the records: {error}", committed=None)
 
 
 def _no_leader(target: TopicPartition, last: RaftlogError | None) -> RaftlogError:
     if isinstance(last, NoLeader):
         return last
     return NoLeader(
-        f"{target} has no leader that can be reached; retry",
+        f"{target} has no reachable leader; retry",
         retry_after_ms=RETRY_AFTER_MS,
         topic=target.topic,
         partition=target.partition,

@@ -1,8 +1,8 @@
-"""The replicas of this broker, as its gateway and the other brokers ask them.
+"""Serves calls to the replicas of this broker, from its gateway and from other brokers.
 
-Decides: whether a replica of exactly the wanted group is here, and how many produced bytes this broker holds
-at once. Leaves serving to the replica (``replica``). A replica that does not lead raises ``NotLeader``;
-nobody is asked further.
+Decides: whether this broker has a replica of exactly the requested group, and how many produced bytes it
+holds at once. Leaves serving to the replica (``replica``). A replica that does not lead raises ``NotLeader``;
+the call is not passed on.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from raftlog.records.batch import Buffer
 from raftlog.types import GroupId, Index, NodeId, TopicPartition
 
 RETRY_AFTER_MS: Final = 200
-REASON_CHARS_MAX: Final = 500  # of why one replica takes no part
+REASON_CHARS_MAX: Final = 500  # of the reason why a replica does not run
 NO_BYTES: Final[tuple[Buffer, ...]] = ()
 
 
 class LocalReplicas:
-    """The replicas of this broker that take part, offered to the other brokers."""
+    """The open replicas of this broker, offered to the other brokers."""
 
     def __init__(
         self,
@@ -62,16 +62,16 @@ class LocalReplicas:
             self.offer(call)
 
     def offer(self, call: PartitionCall[Request, Answer]) -> None:
-        """Carry out a call for other brokers, too, and relay it to brokers that they do not reach."""
+        """Offer a call to other brokers, and relay it to brokers that they cannot reach."""
         handler = handler_of(call.request, lambda sender, ask: self.carry_out(call, ask))
         self._relay.serve(call.service, handler)
 
     async def carry_out(self, call: PartitionCall[Request, Answer], request: Request) -> Answer:
-        """The answer of this broker's replica. Raises ``NotLeader`` when it has none of this very group."""
+        """Carry out a call at this broker's replica. Raises as ``here``, and the replica's errors."""
         return await call.carry_out(self.here(request.place), request)
 
     def here(self, place: Place) -> PartitionReplica:
-        """The replica of this broker. Raises ``NotLeader`` when it has none of this very group."""
+        """The replica of this broker. Raises ``NotLeader`` if it has none of the group in ``place``."""
         target, group_id = place
         replica = self.replicas.get(key_of(target))
         if replica is None or replica.group.group_id != group_id:
@@ -79,18 +79,18 @@ class LocalReplicas:
         return replica
 
     def take_room(self, buffers: Sequence[Buffer]) -> int:
-        """Count the bytes of a body, which the caller takes off when it is no longer on its way."""
+        """Count a body's bytes as in flight; the caller subtracts them afterwards. Raises ``Overloaded``."""
         size = sum(map(len, buffers))
         if self.bytes_in_flight and self.bytes_in_flight + size > self._bytes_in_flight_max:
             raise Overloaded(
-                f"{self.bytes_in_flight} bytes are on their way through this broker; slow down and retry",
+                f"this broker has {self.bytes_in_flight} produced bytes in flight; slow down and retry",
                 retry_after_ms=RETRY_AFTER_MS,
             )
         self.bytes_in_flight += size
         return size
 
     def read_index_of(self, place: Place) -> AskReadIndex:
-        """Asks the leader of a partition up to where it is committed."""
+        """Make the function that asks the leader of a partition for its read index."""
 
         async def ask(leader: NodeId) -> Index:
             question = rpc.ReadIndex(place)
@@ -101,7 +101,7 @@ class LocalReplicas:
         return ask
 
     def statuses(self, places: Sequence[Place]) -> list[PartitionStatus]:
-        """The statuses of replicas of this broker, which may take no part."""
+        """The statuses of replicas of this broker, including replicas that do not run."""
         return [self._status(place) for place in places]
 
     def _status(self, place: Place) -> PartitionStatus:
@@ -119,7 +119,7 @@ class LocalReplicas:
             status = PartitionStatus.unknown(target.partition)
         return replace(status, offline=((self._node_id, self._why_offline(target)[:REASON_CHARS_MAX]),))
 
-    # Answering other brokers.
+    # Handlers of calls from other brokers.
 
     async def _serve_append(
         self, sender: NodeId, head: bytes, payload: memoryview

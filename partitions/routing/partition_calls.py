@@ -1,12 +1,12 @@
-"""Calls to the leader of one partition, each declared once: its name and bodies, and what the leader does.
+"""Calls to the leader of one partition, each declared once with its name, its bodies and its handler.
 
 To add a call, write the struct of its request in ``rpc`` and a ``PartitionCall`` in ``CALLS``: every broker
-then carries the call out at its replicas and passes it on for others (``LocalReplicas.offer``), and
-``Gateway.call`` finds the leader, asks, and repeats the call where that is harmless. A call that needs more
+then carries out the call at its replicas and relays it for other brokers (``LocalReplicas.offer``), and
+``Gateway.call`` finds the leader, asks it, and repeats the call if that is harmless. A call that needs more
 than the replica is declared and offered by the part of the broker that carries it out
-(``reassignment.admin``). Appends and fetches have batches as payloads, and code of their own.
+(``reassignment.admin``). Appends and fetches have batches as payloads, and separate code.
 
-Brokers of other releases know these names, and the fields of the structs in their order.
+Brokers of other releases depend on these names, and on the order of the fields of the structs.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ NO_ANSWER: Final = encode_body(None)
 class PartitionCall(Generic[Request, Answer]):
     """A call about one partition. ``carry_out`` raises ``NotLeader`` at a replica that does not lead.
 
-    ``is_repeatable`` says whether a request may be carried out twice; None for calls that change nothing.
-    ``effect`` names what may have happened when the answer to a request is lost.
+    ``is_repeatable`` says whether a request may be carried out twice; None for calls that only read.
+    ``effect`` describes the possible effect of a request whose answer was lost.
     """
 
     service: Service
@@ -54,7 +54,7 @@ class PartitionCall(Generic[Request, Answer]):
     effect: Callable[[Request], str] | None = None
 
     async def ask(self, calls: Calls | Relay, node: NodeId, request: Request, timeout_ms: int) -> Answer:
-        """The answer of another broker. Raises as ``Calls.call``."""
+        """Send a request to another broker and decode its answer. Raises as ``Calls.call``."""
         answer, _ = await calls.call(node, self.service, encode_body(request), timeout_ms=timeout_ms)
         return decode_body(answer or NO_ANSWER, self.answer)
 

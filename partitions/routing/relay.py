@@ -1,11 +1,11 @@
-"""One hop more: a call to a broker that this one cannot reach goes through a third one.
+"""Relays a call to an unreachable broker through a third broker.
 
-One link may be broken while both of its ends reach everybody else. Raft goes on without it, and a client may
-choose the broker that cannot reach its leader. Decides: which brokers are asked to pass a call on. Leaves to
-others: who is called, and what follows from an answer (``gateway``, ``raftlog.hosting.coordinator_service``,
-``metadata.service``).
+One link may be broken while both of its brokers reach all others. Raft continues without the link, but a
+client may use the broker that cannot reach the leader. Decides: which brokers are asked to relay a call.
+Leaves to others: the target of the call, and the use of its answer (``gateway``,
+``raftlog.hosting.coordinator_service``, ``metadata.service``).
 
-A call is relayed only where it surely has not arrived, once, and by brokers that reach the other one.
+A call is relayed only if it definitely did not arrive, only once, and by brokers that reach the target.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 
-RELAYS_MAX: Final = 2  # brokers that are asked: a dead broker, which nobody reaches, costs so many calls
+RELAYS_MAX: Final = 2  # brokers asked to relay a call, which limits the calls to a dead broker
 
 
 class Relayed(Struct, frozen=True, array_like=True):
-    """Call this broker; answered with its answer. The payload is that of the call."""
+    """Relay a call to broker ``node``; answered with its answer. The payload is the call's payload."""
 
     node: NodeId
     head: bytes
@@ -37,7 +37,7 @@ class Relayed(Struct, frozen=True, array_like=True):
 class Relay:
     """Calls of one broker about partitions, to coordinators and to the active controller.
 
-    It passes on those of others.
+    It also relays such calls of other brokers.
     """
 
     def __init__(self, node_id: NodeId, image: Callable[[], MetadataImage], calls: Calls) -> None:
@@ -59,7 +59,7 @@ class Relay:
         *,
         timeout_ms: int,
     ) -> tuple[bytes, memoryview]:
-        """Call a broker, directly or through another one. Raises as ``Calls.call``."""
+        """Call a broker, directly or through another broker. Raises as ``Calls.call``."""
         try:
             return await self._calls.call(node, service, head, payload, timeout_ms=timeout_ms)
         except ConnectionLost as lost:

@@ -1,9 +1,9 @@
-"""The bodies of calls between brokers about partitions and their replicas. Nothing is decided here.
+"""Bodies of calls between brokers about partitions and their replicas.
 
-A body is a struct or a value of ``partitions.values`` in msgpack; batches are the raw payload behind it. Each
-request names the partition and its Raft group: the group tells a topic from an earlier one of the same name.
-Brokers are authenticated, but may run another version: ``decode_body`` raises ``InvalidRequest`` for bytes
-that do not fit. ``partition_calls`` declares the services that the leader of one partition answers.
+A body is a struct or a value of ``partitions.values`` in msgpack; batches follow as raw payload. Each request
+names the partition and its Raft group, which distinguishes a topic from an earlier topic of its name. Brokers
+are authenticated, but may run another version: ``decode_body`` raises ``InvalidRequest`` for undecodable
+bytes. ``partition_calls`` declares the services that the leader of one partition answers.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ Place = tuple[TopicPartition, GroupId]
 
 
 class Append(Struct, frozen=True, array_like=True):
-    """Append the payload's batches; answered with an ``AppendReceipt``."""
+    """Append the batches in the payload; answered with an ``AppendReceipt``."""
 
     place: Place
     acks: str
     timeout_ms: int
     transactional_id: str | None = None
-    client: str = ""  # its address; none for what brokers write themselves
+    client: str = ""  # the client's address; empty for records that brokers write themselves
 
 
 class Mark(Struct, frozen=True, array_like=True):
@@ -65,7 +65,7 @@ class Mark(Struct, frozen=True, array_like=True):
 
 
 class DeleteBefore(Struct, frozen=True, array_like=True):
-    """Delete the records below an offset; answered with the log start once that is committed."""
+    """Delete the records below an offset; answered with the log start once the deletion is committed."""
 
     place: Place
     offset: Offset
@@ -73,7 +73,7 @@ class DeleteBefore(Struct, frozen=True, array_like=True):
 
 
 class SetArchived(Struct, frozen=True, array_like=True):
-    """Set the archived offset; answered with the one that counts once that is committed."""
+    """Set the archived offset; answered with the offset that counts once the change is committed."""
 
     place: Place
     archived: Archived
@@ -81,7 +81,7 @@ class SetArchived(Struct, frozen=True, array_like=True):
 
 
 class Fetch(Struct, frozen=True, array_like=True):
-    """Read; answered with a ``Fetched`` and batches as the payload."""
+    """Read batches; answered with a ``Fetched`` and the batches as payload."""
 
     place: Place
     request: FetchRequest
@@ -101,7 +101,7 @@ class Fetched(Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, result: FetchResult) -> Fetched:
-        """All but the data."""
+        """Take all fields of a result except its data."""
         return cls(
             result.offset,
             result.next_offset,
@@ -114,7 +114,7 @@ class Fetched(Struct, frozen=True, array_like=True):
         )
 
     def with_data(self, data: memoryview) -> FetchResult:
-        """The answer of the replica."""
+        """Make a ``FetchResult`` from these fields and the payload of the answer."""
         return FetchResult(
             offset=self.offset,
             data=data,
@@ -129,29 +129,29 @@ class Fetched(Struct, frozen=True, array_like=True):
 
 
 class OffsetAt(Struct, frozen=True, array_like=True):
-    """Find the offset of a position; answered with it and its record's timestamp."""
+    """Find the offset of a position; answered with the offset and its record's timestamp."""
 
     place: Place
     position: Position
-    committed_only: bool = False  # from a broker of an earlier version
+    committed_only: bool = False  # the default is for brokers of an earlier version
 
 
 class ReadIndex(Struct, frozen=True, array_like=True):
-    """Ask for the commit index. The leader proves that it leads; answered with an ``Index``."""
+    """Ask for the commit index; answered with an ``Index`` once the leader has proved that it leads."""
 
     place: Place
 
 
 class Describe(Struct, frozen=True, array_like=True):
-    """Describe these replicas of one topic; answered with a ``PartitionStatus`` each."""
+    """Describe replicas of one topic; answered with one ``PartitionStatus`` for each place."""
 
     places: tuple[Place, ...]
 
 
 class Transfer(Struct, frozen=True, array_like=True):
-    """Transfer the leadership, to the best replica where ``to`` is None; answered with leader and term.
+    """Transfer the leadership to ``to`` (None: the best replica); answered with leader and term.
 
-    With ``term`` only the leader of that term transfers: one of a later term answers that it leads.
+    With ``term`` only the leader of that term transfers; a leader of a later term answers that it leads.
     """
 
     place: Place
@@ -161,9 +161,9 @@ class Transfer(Struct, frozen=True, array_like=True):
 
 
 class Prepared(Struct, frozen=True, array_like=True):
-    """Is the replica open, by metadata of this version at least? Answered with a ``PreparedAnswer``.
+    """Ask whether a replica is open, with metadata of ``version`` or newer; answered by ``PreparedAnswer``.
 
-    ``is_added``: the leader is about to add it, since it is no member of the group.
+    ``is_added``: the replica is not a member of the group yet, and the leader is about to add it.
     """
 
     place: Place
@@ -172,17 +172,17 @@ class Prepared(Struct, frozen=True, array_like=True):
 
 
 class PreparedAnswer(Struct, frozen=True, array_like=True):
-    """A replica that rejoins is open, and counts towards no quorum yet."""
+    """State of a replica. A rejoining replica is open, but does not count in quorums yet."""
 
     is_open: bool
     is_rejoining: bool
-    reason: str = ""  # why it is not open, as far as that is known
+    reason: str = ""  # why the replica is not open, if known
 
 
 class MayDelete(Struct, frozen=True, array_like=True):
-    """May the asker delete its replica, by metadata of this version? Answered with a ``DeleteAnswer``.
+    """Ask the leader whether the sender may delete its replica; answered with a ``DeleteAnswer``.
 
-    ``is_added_again``: it will begin again, empty, before it is added.
+    ``version`` is the sender's metadata version. ``is_added_again``: the replica will start again, empty.
     """
 
     place: Place
@@ -191,7 +191,7 @@ class MayDelete(Struct, frozen=True, array_like=True):
 
 
 class DeleteAnswer(Struct, frozen=True, array_like=True):
-    """The leader's answer."""
+    """The leader's answer to ``MayDelete``."""
 
     is_permitted: bool
 
@@ -203,8 +203,8 @@ class LogEndOf(Struct, frozen=True, array_like=True):
 
 
 class LogEnd(Struct, frozen=True, array_like=True, kw_only=True):
-    """The end of one replica's log, and the voters that it names."""
+    """The end of one replica's log, and the voters of its newest membership."""
 
     last: EntryId
     commit_index: Index
-    halves: tuple[frozenset[NodeId], ...]  # a majority of each must agree
+    halves: tuple[frozenset[NodeId], ...]  # sets of voters; a quorum has a majority of each

@@ -1,6 +1,6 @@
-"""The state of a topic's partitions, gathered from the brokers that hold them.
+"""Gathers the status of a topic's partitions from the brokers that hold them.
 
-Decides: whom to ask, whose word counts, and what is said of a partition without a leader.
+Decides: which brokers to ask, which answer counts, and the status of a partition without a leader.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ class Statuses:
         self._leader_of = leader_of
 
     async def of(self, info: TopicInfo, chosen: Collection[int] | None = None) -> list[PartitionStatus]:
-        """The ``chosen`` partitions of a topic, by default all.
+        """The statuses of the ``chosen`` partitions of a topic, by default all.
 
-        Each is described by its leader, else by the replica with the newest term that answers.
-
-        Without a leader it says which replicas rejoin, which take no part, and why.
+        Each partition is described by its leader, else by the answering replica with the newest term. Without
+        a leader the status has the rejoining replicas, and the replicas that do not run, with the reasons.
         """
         topic = info.name
         partitions = [each for each in info.partitions if chosen is None or each.partition in chosen]
@@ -86,12 +85,12 @@ class Statuses:
 
 
 def _authority(status: PartitionStatus) -> tuple[int, bool, int]:
-    """The newest term knows best, and within it the leader, which alone knows the replicas in sync."""
+    """Sort key: the newest term first; in a term the leader, which alone knows the in-sync replicas."""
     return status.term, bool(status.in_sync), status.commit_index
 
 
 def _why_unled(status: PartitionStatus, heard: Sequence[PartitionStatus]) -> PartitionStatus:
-    """A leader knows the replicas that rejoin or are awaited; without one, each reports its own state."""
+    """Complete a status: without a leader, combine the states that the replicas report of themselves."""
     if status.leader is not None:
         return replace(status, offline=())
     rejoining = {node for one in heard for node in one.rejoining}

@@ -1,6 +1,6 @@
-"""Counters of what a broker appends to partitions and reads from them, for metrics. Nothing is decided here.
+"""Counters of the records and bytes that a broker appends and reads, for metrics.
 
-They are of the broker that is asked, wherever the leader is, so that each byte counts once in a cluster.
+The broker that a client asks counts, wherever the leader is, so that each byte counts once in a cluster.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-SPARE: Final = 100  # deleted topics whose counters are kept
+SPARE: Final = 100  # number of deleted topics whose counters are kept
 
 
 class Counted:
-    """Bytes of batches, and records."""
+    """Counters of bytes (of batches) and records."""
 
     __slots__ = ("bytes_in", "bytes_out", "records_in")
 
@@ -25,7 +25,7 @@ class Counted:
 class Traffic:
     """The counters of one broker, and of each topic that it has served.
 
-    ``existing`` gives the topics whose counters are kept; only a topic without counters asks.
+    ``existing`` gives the topics whose counters are kept; it is called for each new topic only.
     """
 
     def __init__(self, existing: Callable[[], Collection[str]]) -> None:

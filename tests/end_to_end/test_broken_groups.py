@@ -61,11 +61,11 @@ def test_a_group_that_breaks_at_every_start_does_not_take_the_others_along(clust
     cluster.launch(3)
     status, text = cluster.ended(3)
     assert status == EXIT_BROKEN, text
-    assert "the state of a partition has version 99" in text
+    assert "the snapshot of a partition has the unknown version 99" in text
 
     cluster.start(3)
     eventually(
-        lambda: "the state of a partition has version 99" in cluster.log_text(3),
+        lambda: "the snapshot of a partition has the unknown version 99" in cluster.log_text(3),
         what="a start that says which group it does not open",
     )
     eventually(lambda: in_sync(cluster, 1) == [1, 2, 3], what="partition 1 on all brokers")

@@ -289,7 +289,7 @@ def test_a_broker_with_another_secret_never_gets_in(three: Cluster) -> None:
     assert not three.is_ready(broker)
     assert b"broker=4" in output
     eventually(
-        lambda: "they must reach this one at 127.0.0.1" in three.log_text(broker) or None,
+        lambda: "the brokers must reach this broker at 127.0.0.1" in three.log_text(broker) or None,
         what="the reason why it does not begin",
     )
     create_topic(three.urls[0], "orders", 3)

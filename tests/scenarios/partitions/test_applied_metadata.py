@@ -90,7 +90,7 @@ def test_what_nobody_can_read_is_an_objection() -> None:
     assert fresh(filesystem).objection(image(9)) == ""
     for ending in twin_file.ENDINGS:
         filesystem.overwrite(f"/data/{APPLIED_FILE}{ending}", b"rotten")
-    assert "belong to is unknown" in fresh(filesystem).objection(image(9))
+    assert "the cluster of its folders is unknown" in fresh(filesystem).objection(image(9))
 
 
 def test_a_full_disk_lets_folders_go_by_newer_metadata_but_not_by_the_first() -> None:
@@ -142,7 +142,7 @@ async def test_a_broker_whose_cluster_has_lost_metadata_keeps_the_folders_that_i
     newer = Applied(applied.bootstrap_id, applied.version + 1000)
     twin_file.keep(OsFilesystem(), str(tmp_path / "broker-3"), APPLIED_FILE, newer)
     await cluster.start(NodeId(3))
-    await eventually(lambda: "was older when confirmed" in caplog.text)
+    await eventually(lambda: "confirmed metadata was older later" in caplog.text)
     await cluster.delete("orders")
     assert lost.exists()
     assert list((tmp_path / "broker-3").glob("orders-*/Partition-0/*.log"))

@@ -476,16 +476,16 @@ async def test_a_call_whose_answers_are_lost_is_repeated_and_then_in_doubt(clust
     for broker in cluster:
         for call in CALLS:
             broker.host.calls.serve(call.service, handler_of(call.request, lose))
-    lost = f"whether {ORDERS} took the records is not known: lost"
+    lost = f"it is unknown whether {ORDERS} stored the records: lost"
     for calling, doubt in (
         (gateway.mark(ORDERS, ENDED, timeout_ms=500), lost),
         (
             gateway.delete_before(ORDERS, Offset(5), timeout_ms=500),
-            f"whether the records of {ORDERS} below 5 are deleted is not known; repeat: {lost}",
+            f"it is unknown whether the records of {ORDERS} below 5 are deleted; retry: {lost}",
         ),
         (
             gateway.set_archived(ORDERS, Archived(5), timeout_ms=500),
-            f"whether {ORDERS} is archived up to 5 is not known; repeat: {lost}",
+            f"it is unknown whether {ORDERS} is archived up to 5; retry: {lost}",
         ),
     ):
         asked.clear()

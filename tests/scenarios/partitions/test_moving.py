@@ -242,7 +242,7 @@ async def test_a_transfer_to_any_replica_whose_answer_is_lost_is_not_repeated(
     while leader.orders.group.is_leader:
         await asyncio.sleep(0.0005)
     cluster.network.cut_both(leader.node_id, outside)
-    with pytest.raises(CommitUnknown, match="leadership of orders/0 is transferred is not known; look"):
+    with pytest.raises(CommitUnknown, match="leadership of orders/0 is transferred; check before"):
         await moved
     assert (await cluster.leader()).orders.group.term == before + 1
 

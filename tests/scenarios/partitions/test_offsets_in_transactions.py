@@ -112,7 +112,7 @@ async def test_offsets_that_arrive_behind_their_transaction_are_refused(
 async def test_a_group_that_no_end_would_reach_keeps_no_offsets(cluster: PartitionCluster) -> None:
     producer = await TransactionalProducer(cluster.any).open()
     await producer.add_offset("g", 9)
-    with pytest.raises(TransactionNotFound, match="does not take part"):
+    with pytest.raises(TransactionNotFound, match="has not joined"):
         await ask(cluster, added(cluster, producer.handle, group="other"))
     nobody = Handle("nobody", producer.handle.producer_id, 0)
     with pytest.raises(TransactionNotFound):

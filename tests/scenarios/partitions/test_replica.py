@@ -248,7 +248,7 @@ async def test_a_retry_finishes_a_request_that_is_stored_in_part(cluster: Partit
     await leader.append(left)
     await leader.append(batch_of(b"x"))
     for _ in range(2):
-        with pytest.raises(CommitUnknown, match="all is stored") as told:
+        with pytest.raises(CommitUnknown, match="all records are stored") as told:
             await leader.append(left + lost)
         assert told.value.details["committed"] is True
     assert leader.orders.group.last_index == 2
@@ -462,7 +462,7 @@ async def test_a_request_that_is_stored_in_part_is_never_refused_for_good(
     await change(cluster, leader)
     with pytest.raises(refusal):
         await leader.append(lost)
-    with pytest.raises(CommitUnknown, match="a part is stored"):
+    with pytest.raises(CommitUnknown, match="the first batches are stored"):
         await leader.append(left + lost)
     assert (await leader.append(left)).was_duplicate
 

@@ -185,7 +185,7 @@ async def test_a_broker_is_not_drained_where_others_cannot_hold_a_topic(server: 
     assert (await server.post("/v1/brokers/1:drain", None)).status == 200
     refused = await server.post("/v1/brokers/2:drain", None)
     assert (refused.status, refused.code, refused.json["topics"]) == (409, "conflict", ["orders"])
-    assert "replication factor 3; recommission or start these brokers first" in refused.json["detail"]
+    assert "replication factor 3; first recommission or start these brokers" in refused.json["detail"]
 
 
 PLAN = "/v1/cluster/plan"

@@ -270,7 +270,7 @@ async def test_a_delay_is_counted_by_no_clock_that_brokers_do_not_agree_on() -> 
     coordinator = coordinator_of(Arriving(), clock, DelayedCoordinator)
     coordinator.leads(InstantLog(coordinator))
     clock.is_known, clock.shift_ms = False, -86_400_000  # the clock of this broker alone is behind
-    with pytest.raises(Overloaded, match="agree on no time") as refused:
+    with pytest.raises(Overloaded, match="do not agree on a time") as refused:
         await coordinator.ask(add(new(1, delay_ms=60_000)), 1_000)
     assert refused.value.details["retry_after_ms"] == 1_000
     clock.shift_ms, clock.is_known = 0, True

@@ -108,7 +108,7 @@ def test_a_snapshot_whose_parts_do_not_fit_is_refused() -> None:
     pending.put(id_of(1), Waiting(5, 6, 7, "orders", 0))
     data = b"".join(pending.columns())
     for targets, cut in ((pending.targets, 1), ([], 0), ([*pending.targets, (1, ("more", 0))], 0)):
-        with pytest.raises(ValueError, match="do not fit"):
+        with pytest.raises(ValueError, match="inconsistent columns"):
             Pending.restored(targets, pending.counts, memoryview(data)[: len(data) - cut])
 
 

@@ -30,6 +30,6 @@ async def test_offsets_of_a_transaction_that_nobody_can_confirm_are_refused_by_t
     coordinator.leads(InstantLog(coordinator))
     offset = OffsetCommit(topic="orders", topic_id="t1", partition=0, offset=1)
     added = AddOffsets(group="g", offsets=(offset,), producer_id=7, epoch=0, transaction="copy-7@7.0")
-    with pytest.raises(Overloaded, match="nothing was added"):
+    with pytest.raises(Overloaded, match="no offset was added"):
         await coordinator.ask(added, 1_000)
     assert not coordinator.state.transactions

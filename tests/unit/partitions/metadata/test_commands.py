@@ -138,7 +138,7 @@ def test_a_broker_below_the_level_is_refused_with_the_remedy() -> None:
     old = register(4)
     assert old.feature_level == 1, "a release without levels names none"
     assert plan(old, at_level(1), PlannerLimits()) == old
-    with pytest.raises(InvalidRequest, match="broker 4 has feature level 1, and the cluster has 2: install"):
+    with pytest.raises(InvalidRequest, match="broker 4 has feature level 1, but the cluster has 2: install"):
         plan(old, at_level(2), PlannerLimits())
     new = structs.replace(old, feature_level=2)
     assert plan(new, at_level(2), PlannerLimits()) == new

@@ -136,7 +136,7 @@ def test_a_request_that_comes_late_does_not_undo_a_later_one() -> None:
     after, reply = apply_command(ended, command, ended.version + 1)
     assert after is ended
     assert isinstance(reply, PreconditionFailed)
-    assert "4, of which 4 take records" in str(reply)
+    assert "4, of which 4 accept records" in str(reply)
 
 
 # requirement: F5
@@ -154,7 +154,7 @@ def test_of_two_administrators_one_decommissions() -> None:
     [
         ((1,), 0, InvalidRequest, "keys map to the partitions 0 to n - 1"),
         ((1, 3), 0, InvalidRequest, "send [1, 2, 3]"),
-        ((0, 1, 2, 3), 0, InvalidRequest, "keep one at least, or delete the topic"),
+        ((0, 1, 2, 3), 0, InvalidRequest, "keep at least one, or delete the topic"),
         ((), 4, InvalidRequest, "send 1 to 3, or delete the topic"),
         ((), 9, InvalidRequest, "send 1 to 3, or delete the topic"),
         ((4,), 0, PartitionNotFound, "the partitions 0 to 3, not 4"),
@@ -172,7 +172,7 @@ def test_what_cannot_be_decommissioned_is_refused_with_a_remedy(
 def test_partitions_of_internal_topics_stay() -> None:
     image, _ = applied(create("__offsets", *ROWS), LEVEL, to=cluster())
     request = ShrinkTopic("__offsets", image.topics["__offsets"].topic_id, 4, 0, (3,))
-    with pytest.raises(InvalidRequest, match="system's own"):
+    with pytest.raises(InvalidRequest, match="is internal"):
         plan(request, image, LIMITS)
 
 
@@ -213,7 +213,7 @@ def test_a_removal_decided_before_a_recommission_does_not_happen() -> None:
 # requirement: F5
 def test_a_removed_partition_cannot_be_recommissioned() -> None:
     image = removed(shrunk(orders(), 3), 3)
-    with pytest.raises(Conflict, match="has been removed, with all its records"):
+    with pytest.raises(Conflict, match="has been removed with all its records"):
         shrunk(image, 3, is_ended=True)
     assert shrunk(image, 3) is image, "it is decommissioned for good"
 
@@ -327,7 +327,7 @@ def test_draining_and_dead_brokers_get_no_new_partitions() -> None:
     assert {node for row in planned(image, 4).placement for node in row} == {1, 2, 3}
     image, _ = applied(FenceBroker(NodeId(1), "first"), to=image)
     refused = refusal(image, 1)
-    assert "brokers that take new replicas: 2; start more brokers" in str(refused)
+    assert "only 2 brokers take new replicas; start more brokers" in str(refused)
     assert refused.details["field"] == "count"
     image, _ = applied(UnfenceBroker(NodeId(5), "first"), to=image)
     assert {*planned(image, 1).placement[0]} == {2, 3, 5}
@@ -350,9 +350,9 @@ def test_limits_are_checked_with_a_remedy() -> None:
         assert "add 1 to 9997" in str(refused)
         assert refused.details["field"] == "count"
     full = refusal(image, 2, PlannerLimits(replicas_per_broker_max=5))
-    assert "the partitions need 6 replicas and the cluster has room for 5 more" in str(full)
+    assert "the partitions need 6 replicas, but the cluster has room for 5 more" in str(full)
     assert "choose fewer partitions" in str(full)
-    assert "system's own" in str(refusal(image, 1, name="__offsets"))
+    assert "is internal" in str(refusal(image, 1, name="__offsets"))
     with pytest.raises(TopicNotFound):
         plan(NewPartitions("orders", TopicId("0" * 32), 3, 1), image, LIMITS)
 

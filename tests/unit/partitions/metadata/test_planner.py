@@ -144,7 +144,7 @@ def test_the_system_names_its_own_topics() -> None:
 @pytest.mark.parametrize("factor", [2, 4])
 def test_an_even_replication_factor_is_refused_with_the_reason(factor: int) -> None:
     error = refusal(wish(factor=factor), cluster(brokers=5))
-    assert f"survive no more failures than {factor - 1}" in str(error)
+    assert f"tolerate no more failures than {factor - 1}" in str(error)
     assert error.details["field"] == "replication_factor"
 
 
@@ -156,7 +156,7 @@ def test_another_replication_factor_is_refused_with_the_choice(factor: int) -> N
 def test_a_factor_above_the_usable_brokers_is_refused() -> None:
     image = cluster(brokers=4)
     image, _ = applied(DrainBroker(NodeId(1)), FenceBroker(NodeId(2), "first"), to=image)
-    assert "brokers that take new replicas: 2" in str(refusal(wish(), image))
+    assert "only 2 brokers take new replicas" in str(refusal(wish(), image))
     assert all(set(row) <= {3, 4} for row in planned(wish(factor=1), image).placement)
 
 
@@ -173,7 +173,7 @@ def test_the_default_factor_is_the_largest_odd_number_up_to_three_of_the_brokers
 def test_brokers_that_are_down_count_for_the_default_factor(out: Command | None) -> None:
     """And members of the metadata group that have not registered yet: here broker 3, or 4."""
     image = applied(out, to=cluster())[0] if out else cluster(brokers=2)
-    with pytest.raises(InvalidRequest, match="3 replicas by default, brokers that take new") as caught:
+    with pytest.raises(InvalidRequest, match="3 replicas by default, but only") as caught:
         plan(wish(factor=None), image, LIMITS, nodes(1, 2, 4))
     assert "field" not in caught.value.details
     left, _ = applied(DecommissionBroker(NodeId(3)), to=cluster())
@@ -219,7 +219,7 @@ def test_only_the_users_topics_are_deleted() -> None:
     assert plan(DeleteTopic("a"), image, LIMITS) == DeleteTopic("a")
     with pytest.raises(TopicNotFound):
         plan(DeleteTopic("b"), image, LIMITS)
-    with pytest.raises(InvalidRequest, match="system's own"):
+    with pytest.raises(InvalidRequest, match="is internal"):
         plan(DeleteTopic("__offsets"), image, LIMITS)
 
 
@@ -243,7 +243,7 @@ def test_a_setting_must_fit_the_partition_that_has_the_fewest_replicas() -> None
     assert plan(wish, image, LIMITS) == wish
     moved = plan(MoveReplicas("orders", 1, remove=NodeId(3)), image, LIMITS)
     image, _ = applied(moved, to=image)
-    with pytest.raises(InvalidRequest, match="is 3, and a partition has 2 replicas"):
+    with pytest.raises(InvalidRequest, match="is 3, but a partition has 2 replicas"):
         plan(wish, image, LIMITS)
 
 
@@ -332,7 +332,7 @@ def test_one_more_and_one_less_are_counted_from_the_target_under_way() -> None:
         (moved(*range(1, 9)), InvalidRequest, "1 to 7"),
         (moved(1, 2, 77), InvalidRequest, "no broker 77"),
         (moved(add=77), InvalidRequest, "no broker 77"),
-        (moved(add=2), InvalidRequest, "holds a replica already"),
+        (moved(add=2), InvalidRequest, "already holds a replica"),
         (moved(remove=4), InvalidRequest, "holds no replica"),
         (moved(add=4, topic="nothing"), TopicNotFound, "nothing"),
         (MoveReplicas("orders", 5, None, NodeId(4)), PartitionNotFound, "not 5"),
@@ -352,7 +352,7 @@ def test_the_last_replica_cannot_be_removed() -> None:
 def test_a_target_with_fewer_replicas_than_a_produce_needs_is_refused() -> None:
     image, _ = applied(create("orders", (1, 2, 3), min_insync_replicas=3), to=cluster(brokers=9))
     with pytest.raises(
-        InvalidRequest, match=r"min\.insync\.replicas of orders is 3.*name 3 at least"
+        InvalidRequest, match=r"min\.insync\.replicas of orders is 3.*name at least 3"
     ) as refused:
         planned_move(moved(remove=1), image)
     assert refused.value.details["field"] == "replicas"
@@ -371,7 +371,7 @@ def test_new_replicas_go_to_living_brokers_that_are_not_drained() -> None:
     with pytest.raises(Conflict, match="broker 4 is not alive"):
         planned_move(moved(add=4), fenced(4))
     drained, _ = applied(DrainBroker(NodeId(4)), to=BEFORE)
-    with pytest.raises(Conflict, match="drained"):
+    with pytest.raises(Conflict, match="draining"):
         planned_move(moved(add=4), drained)
     # A dead or drained one that holds a replica may stay for the time being, or leave.
     assert planned_move(moved(1, 2, 3, 4), fenced(3)).replicas == nodes(1, 2, 3, 4)
@@ -381,7 +381,7 @@ def test_new_replicas_go_to_living_brokers_that_are_not_drained() -> None:
 def test_a_change_that_no_majority_could_carry_or_that_leaves_none_is_refused() -> None:
     with pytest.raises(Conflict, match="vote now"):
         planned_move(moved(1, 4, 5), fenced(2, 3))
-    with pytest.raises(Conflict, match="shall vote"):
+    with pytest.raises(Conflict, match="would vote"):
         planned_move(moved(2, 3), fenced(3))
 
 

@@ -101,7 +101,7 @@ def test_there_is_one_plan_at_a_time() -> None:
     image = with_topic()
     second = StartPlan((move(image, 1, 1, 2, 4),), image.version)
     image = started(image, move(image, 0, 1, 2, 4))
-    with pytest.raises(Conflict, match="being carried out"):
+    with pytest.raises(Conflict, match="in progress"):
         plan(second, image, LIMITS)
     after, reply = applied(second, to=image)
     assert isinstance(reply, Conflict)
