@@ -1,11 +1,11 @@
-"""One whole broker: its settings, the parts it is assembled from, and its process.
+"""Assembles one whole broker: its settings, its parts, and its process.
 
-Decides: how the parts are assembled (``broker``), and which of them listeners see (``ports``). Leaves to
+Decides: how the parts are assembled (``broker``), and which parts the listeners use (``ports``). Leaves to
 others: the meaning of requests (``partitions``, ``groups``, ``transactions``, ``delayed``), replication
 (``raftlog``), and HTTP (``api``).
 
 Read ``broker`` (composition), ``ports`` and ``serving`` (the real parts behind the ports) first.
 ``coordinators`` connects groups, queues, transactions and delayed messages with partitions, ``metrics``
-describes all of them, and ``process`` tunes what the operating system gives: memory, descriptors, the event
-loop, and logs.
+describes all parts, and ``process`` manages what the operating system provides: memory, descriptors, the
+event loop, and logs.
 """

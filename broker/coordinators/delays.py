@@ -1,6 +1,6 @@
-"""Gives delayed messages the parts of a broker: ``__delayed``, and the partitions that are their targets.
+"""Connects delayed messages with a broker: the topic ``__delayed``, and the target partitions.
 
-Decides: when a target counts as gone. Leaves to others: delayed messages (``delayed``), creating the topic
+Decides: when a target counts as deleted. Leaves to others: delayed messages (``delayed``), creating the topic
 (``internal_topics``), duplicates (``partitions``).
 """
 
@@ -43,12 +43,12 @@ from raftlog.records.keys import partition_for_key
 from raftlog.records.reader import StoredRecord, iter_records, read_records
 from raftlog.types import NodeId, Offset, TopicPartition
 
-READ_BYTES: Final = 256 << 10  # of batches in one read, and one batch at least
-READS_MAX: Final = 4  # at a time: a batch may have 8 MiB, and messages for many partitions
+READ_BYTES: Final = 256 << 10  # of batches in one read; at least one batch
+READS_MAX: Final = 4  # at a time: a batch may have 8 MiB, and its messages may be for many partitions
 
 
 class BrokerDelays:
-    """The delayed messages of one broker."""
+    """Coordinates the delayed messages of one broker."""
 
     def __init__(
         self,
@@ -75,11 +75,15 @@ class BrokerDelays:
             partitions=settings.partitions,
         )
         self.service = DelayedService(node_id, topic, self.coordinators, gateway.relay, self._delivery)
-        self._topic_ids = frozenset[str]()  # of the newest image
+        self._topic_ids = frozenset[str]()  # ids of the topics in the newest image
         controller.subscribe(self._image_changed)
 
     def derive(self, target: TopicPartition) -> DerivedState | None:
-        """The coordinator of a partition of ``__delayed`` whose replica is being opened here."""
+        """Create the coordinator of a partition of ``__delayed`` whose replica is being opened on this
+        broker.
+
+        Returns None for partitions of other topics.
+        """
         if target.topic != TOPIC:
             return None
         count = self._topic.partition_count or self._settings.partitions
@@ -123,7 +127,7 @@ class BrokerDelivery:
         self._ahead = ReadAhead()
 
     def batch_bytes_max(self, topic: str) -> int:
-        """The bytes of records that a batch of a topic may have; 1 if the topic is gone."""
+        """Return the maximum bytes of records in a batch of a topic; 1 if the topic is deleted."""
         found = self._controller.image.topics.get(topic)
         if found is None:
             return 1
@@ -133,7 +137,8 @@ class BrokerDelivery:
     async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
         """Read accepted messages. Raises ``DelayedNotFound`` for a message that compaction has removed.
 
-        A batch has messages for several moves: the first one reads it, and the others wait for what it keeps.
+        A batch has messages for several moves: the first move reads the batch and keeps the other messages,
+        and the other moves wait for them.
         """
         wanted, found = set(offsets), dict[int, Message]()
         target = TopicPartition(TOPIC, partition)
@@ -149,11 +154,11 @@ class BrokerDelivery:
                         others = self._decode(batch, wanted, offset, found)
                         self._ahead.keep(partition, epoch, others)
                 if offset not in found:
-                    raise DelayedNotFound(f"the message at offset {offset} of {target} has left")
+                    raise DelayedNotFound(f"the message at offset {offset} of {target} was compacted")
         return [found[offset] for offset in offsets]
 
     def begin(self, partition: int, *, is_led: bool) -> None:
-        """Begin a new epoch of a partition, without messages that were read ahead."""
+        """Begin a new epoch of a partition, and forget the messages that were read ahead."""
         self._ahead.begin(partition, is_led=is_led)
 
     def _take_kept(self, partition: int, offset: int, found: dict[int, Message]) -> bool:
@@ -163,7 +168,9 @@ class BrokerDelivery:
     def _decode(
         self, batch: Batch, wanted: Set[int], first: int, found: dict[int, Message]
     ) -> list[StoredRecord]:
-        """Find the messages at these offsets, from ``first`` on; gives what else is worth keeping."""
+        """Add the messages at ``wanted`` offsets from ``first`` on to ``found``; return other records worth
+        keeping.
+        """
         header = batch.header
         if header.is_control or wanted.isdisjoint(range(batch.base_offset, batch.last_offset + 1)):
             return []
@@ -191,7 +198,7 @@ class BrokerDelivery:
         sequence: int,
         timeout_ms: int,
     ) -> None:
-        """Append a batch at its target; old metadata is refreshed before a topic counts as gone."""
+        """Append a batch to its target. Refreshes the metadata before a missing topic counts as deleted."""
         try:
             self._check(lane, messages)
         except (TopicNotFound, PartitionNotFound, InvalidRequest, PartitionDecommissioned):
@@ -215,7 +222,9 @@ class BrokerDelivery:
             raise NoLeader(f"{target} is being created or deleted: {error}", retry_after_ms=200) from error
 
     def targets_of(self, lane: LaneKey, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The new target partitions: by key, or one for all messages of the lane without a key."""
+        """Choose the target partitions of messages: by key; messages of a lane without a key share a
+        partition.
+        """
         topic = self._controller.image.topics.get(lane.topic)
         count = lane.partition if topic is None else min(topic.writable_partitions, lane.partition)
         return tuple(
@@ -229,13 +238,15 @@ class BrokerDelivery:
         return self._producer_ids.id_of(allocated)
 
     async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
-        """The lanes whose partition is gone by confirmed metadata."""
+        """Return the lanes whose partition does not exist, according to metadata that the controller
+        confirmed.
+        """
         if any(map(self._is_gone, lanes)):
             await self._controller.current_image(CONFIRM_MS)
         return set(filter(self._is_gone, lanes))
 
     async def deleted(self, topics: Collection[TopicKey]) -> Set[TopicKey]:
-        """The topics that are deleted by confirmed metadata."""
+        """Return the topics that are deleted, according to metadata that the controller confirmed."""
         if any(map(self._is_deleted, topics)):
             await self._controller.current_image(CONFIRM_MS)
         return set(filter(self._is_deleted, topics))
@@ -262,7 +273,7 @@ class BrokerDelivery:
 
 
 def _add_message(record: StoredRecord, found: dict[int, Message]) -> bool:
-    """False for a record that is no message."""
+    """Add the message of a record to ``found``; return False if the record is not a message."""
     known = KINDS.decoded(record.key, record.value)
     if known is None or not isinstance(known[1], Message):
         return False

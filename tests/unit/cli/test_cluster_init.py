@@ -158,7 +158,7 @@ def test_a_cluster_that_is_there_is_not_touched(tmp_path: Path) -> None:
     init(tmp_path, "log1.example")
     before = (tmp_path / "broker-1" / "raftlog.toml").read_text()
     refused = init(tmp_path, "log2.example")
-    assert (refused.exit_code, "holds a cluster already" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "already contains a cluster" in refused.stderr) == (1, True)
     assert (tmp_path / "broker-1" / "raftlog.toml").read_text() == before
 
 
