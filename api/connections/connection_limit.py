@@ -1,10 +1,10 @@
-"""The limit of HTTP connections, and the response beyond it.
+"""Limits the HTTP connections, and answers connections beyond the limit.
 
-A connection takes a file descriptor, and the logs and the peers of a broker need some, too. A connection
-beyond the limit gets ``overloaded`` and is closed; one beyond the share of its address gets
-``quota_exceeded``, so that no client keeps all others out. If many arrive at once, the oldest of those
-without a request are closed without a response. Health and metrics are always served, so that a monitor does
-not take the broker for dead.
+A connection takes a file descriptor, and the logs and peers of a broker need descriptors, too. A connection
+beyond the limit gets ``overloaded`` and is closed; a connection beyond the share of its address gets
+``quota_exceeded``, so that one client cannot keep out all others. If many arrive at once, the oldest
+connections without a request are closed without a response. Health and metrics are always served, so that a
+monitor does not consider the broker dead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from raftlog.wire import health
 
 _log = logging.getLogger("raftlog.http")
 
-ANSWERED_AT_ONCE_MAX: Final = 16  # of connections beyond the limit; their descriptors are in the reserve
+ANSWERED_AT_ONCE_MAX: Final = (
+    16  # connections beyond the limit that wait for a request; the reserve has their descriptors
+)
 ANSWER_S: Final = 1.0  # a connection beyond the limit is closed after this time
 RETRY_AFTER_MS: Final = 1000
 _PATHS: Final = ("/healthz/", f"{health.METRICS.path} ")
@@ -34,7 +36,7 @@ SERVED: Final = tuple(f"{method} {path}".encode() for method in ("GET", "HEAD") 
 
 
 class ConnectionLimit:
-    """The open connections by the owner of their address, and whether there may be more."""
+    """Counts the open connections by the owner of their address, and decides whether more are served."""
 
     def __init__(self, count_max: int, client_max: int, metrics: HttpMetrics) -> None:
         self.refused: dict[RefusedConnection, None] = {}
@@ -47,12 +49,12 @@ class ConnectionLimit:
         metrics.watch_connections(lambda: self._count)
 
     def opened(self, client: str) -> None:
-        """A connection of this address is being served."""
+        """Count a served connection of this address."""
         self._count += 1
         self._of_client[share_owner(client)] += 1
 
     def closed(self, client: str) -> None:
-        """Undo ``opened``."""
+        """Undo ``opened`` for a closed connection."""
         self._count -= 1
         owner = share_owner(client)
         self._of_client[owner] -= 1
@@ -60,7 +62,7 @@ class ConnectionLimit:
             del self._of_client[owner]
 
     def refusal(self, client: str) -> Overloaded | QuotaExceeded | None:
-        """Why another connection of this address is not served, if so."""
+        """Return why another connection of this address is not served; None if it is served."""
         if self._count >= self._count_max:
             self._note_refused("connections_max", self._count_max)
             return Overloaded(
@@ -82,7 +84,7 @@ class ConnectionLimit:
         left_out = self._log_limit.left_out(setting)
         if left_out is not None:
             _log.warning(
-                "an HTTP connection is refused, %d are open (limits.%s); %d more since",
+                "refused an HTTP connection: %d are open (limits.%s); %d more since the last line",
                 count_max,
                 setting,
                 left_out,
@@ -114,7 +116,7 @@ class RefusedConnection(asyncio.Protocol):
         self._deadline = asyncio.get_running_loop().call_later(ANSWER_S, self.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Respond, and let the client close: a close from this side could overtake the response."""
+        """Respond, and let the client close: closing from this side could discard the response."""
         if self.is_answered or self._transport is None:
             return
         self.is_answered = True
@@ -127,13 +129,13 @@ class RefusedConnection(asyncio.Protocol):
         self._transport.write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Another connection may be refused with a response."""
+        """Forget the connection, so that another connection may be refused with a response."""
         self._limit.refused.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
         self._limit.refused.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()

@@ -1,8 +1,8 @@
 """The HTTP listener of one broker: its socket, and the parsers of its connections.
 
-Decides: the options under which the application is served, and the order in which it stops. Leaves the number
-of connections to ``connection_limit``. Every connection begins with ``fast_path`` and stays there while it
-brings plain requests; aiohttp parses the others. Handlers are the same for both.
+Decides: the options with which the application is served, and the order in which it stops. Leaves the number
+of connections to ``connection_limit``. Each connection begins with ``fast_path`` and stays there while it
+sends plain requests; aiohttp parses the others. Both use the same handlers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from api.connections.fast_path import FastPathServer
 from broker.process.descriptors import CONNECTIONS_MAX
 
 KEEPALIVE_S = 75.0
-CLIENT_SHARE = 4  # an address may have this part of all connections
+CLIENT_SHARE = 4  # one address may have 1/CLIENT_SHARE of all connections
 
 
 class HttpListener:
     """The HTTP listener of one broker.
 
-    Handlers are not cancelled when a client disconnects: a write continues, and ``DisconnectWatcher`` ends
-    waiting reads. ``bodies`` decompresses bodies, within its limit. The rest of a refused
-    body is read for a moment, so that the response arrives.
+    Handlers are not cancelled when a client disconnects: writes continue, and ``DisconnectWatcher`` ends
+    waiting reads. ``bodies`` decompresses bodies within its limit. The rest of a refused body is read for a
+    short time, so that the response arrives.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class HttpListener:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def start(self, host: str, port: int) -> None:
-        """Listen. Raises ``OSError`` if it cannot."""
+        """Start to listen. Raises ``OSError`` if the address cannot be used."""
         self._other = AiohttpServer(self.request_pipeline, KEEPALIVE_S, self._limit)
         self._plain = FastPathServer(
             self.request_pipeline,
@@ -67,13 +67,13 @@ class HttpListener:
         self._server = await loop.create_server(self._plain.accept, host, port, backlog=1024)
 
     async def stop(self) -> None:
-        """Stop listening, end waiting requests, complete those in progress, within the time."""
+        """Stop listening, end waiting requests, and complete the requests in progress within the timeout."""
         if self._server is not None:
             self._server.close()
         for refused in list(self._limit.refused):
             refused.abort()
         if self._plain is not None and self._other is not None:
-            await asyncio.sleep(0)  # received requests start before waiting ones are ended
+            await asyncio.sleep(0)  # received requests start before waiting requests are ended
             self.request_pipeline.close()
             timeout_s = self._shutdown_timeout_s
             await asyncio.gather(self._other.stop(timeout_s), self._plain.stop(timeout_s))

@@ -106,7 +106,7 @@ def test_open_transactions_are_listed_described_and_aborted(raftlog: Commands) -
     for name in (one, "sink~1"):
         assert json.loads(raftlog(f"transaction describe {name} -o json").stdout) == shown
     aborted = raftlog("transaction abort sink~1")
-    assert "nothing is open in sink~1" in aborted.stderr
+    assert "sink~1 has no open transaction" in aborted.stderr
     assert json.loads(raftlog(f"transaction describe {one} -o json").stdout)["state"] == "aborted"
     assert raftlog("transaction list -o json").stdout == "[]\n"
     assert "sink~1" in raftlog("transaction list --all").stdout
@@ -114,7 +114,7 @@ def test_open_transactions_are_listed_described_and_aborted(raftlog: Commands) -
 
 def test_an_abort_names_a_transactional_id(raftlog: Commands) -> None:
     one = prepared(raftlog, "sink~1")
-    assert "name the transactional id alone: sink~1" in raftlog(f"transaction abort {one}", code=2).stderr
+    assert "give only the transactional id: sink~1" in raftlog(f"transaction abort {one}", code=2).stderr
     assert "transaction_not_found" in raftlog("transaction abort nobody", code=1).stderr
 
 

@@ -126,7 +126,7 @@ def test_a_quote_that_is_never_closed_takes_bounded_memory_and_one_row() -> None
     lines = [b"%07d,%s" % (number, b"x" * 1_000) for number in range(20_000)]
     lines[0] = b'0,"x'
     found, rejected = read(Lines.CSV, b"\n".join(lines), InputOptions(columns="id,text"))
-    assert (len(found), rejected) == (19_999, {1: "it is not CSV: a quote is not closed"})
+    assert (len(found), rejected) == (19_999, {1: "the row is not CSV: a quote is not closed"})
 
 
 def test_cells_are_numbers_and_truth_values_on_request() -> None:
@@ -142,7 +142,7 @@ def test_cells_are_numbers_and_truth_values_on_request() -> None:
 @pytest.mark.parametrize(
     ("names", "wrong"),
     [
-        (b"id,id", "column 'id' is there twice"),
+        (b"id,id", "column 'id' appears twice"),
         (b"a,b", "there is no column 'id'; the columns are a, b"),
         (b"id,\xff", "not UTF-8"),
         (b'id,"a', "a quote is not closed"),
