@@ -349,7 +349,8 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function, an
     "chaos check": (
         "chaos.commands",
         "check",
-        "Check a history of sends and polls for anomalies; ends with 1 if it finds any.",
+        "Check a history of sends and polls for anomalies; ends with 1 if it finds any that are not "
+        "permitted.",
     ),
 }
 _GROUPS = {
