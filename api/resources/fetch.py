@@ -206,7 +206,7 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
 
 
 def _with_closest(call: Call, request: FetchRequest) -> FetchRequest:
-    """A read that any replica may serve, if its URL says so. Raises ``InvalidRequest``."""
+    """Add the parameters of a fetch that any replica may serve. Raises ``InvalidRequest``."""
     query = call.query
     min_offset = Offset(MIN_OFFSET.of(query, "min_offset"))
     if parameters.one_of(query, "read_from", SOURCES) == "leader":

@@ -32,7 +32,7 @@ def missing() -> str | None:
             (group / QUOTA).read_text()
     except OSError as error:
         return (
-            f"control groups of version 1 do not work here ({error}): boot with "
+            f"control groups of version 1 do not work on this machine ({error}): boot with "
             "systemd.unified_cgroup_hierarchy=0; a container needs --privileged"
         )
     return None

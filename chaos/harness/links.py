@@ -168,10 +168,10 @@ class Links:
         self._ask(lambda: _enable(link, enabled))
 
     def _ask(self, request: Callable[[], None]) -> None:
-        """Send a request; start a server that hangs again.
+        """Send a request; restart a server that hangs.
 
-        Where a toxic is removed from a connection that has ended, the server may wait for it for ever, and
-        then answers no request about this proxy, or 503 without JSON (its issues 427 and 558).
+        When a toxic is removed from a connection that has ended, the server may wait for it forever, and then
+        answers no request about this proxy, or 503 without JSON (its issues 427 and 558).
         """
         from toxiproxy.exceptions import InvalidToxic
 
@@ -180,14 +180,14 @@ class Links:
             request()
         except InvalidToxic as error:
             raise LinksFailed(f"toxiproxy refuses a toxic: {error}") from error
-        except (OSError, ValueError) as error:  # those of requests and of json
+        except (OSError, ValueError) as error:  # errors of requests and of json
             with self._lock:
                 if self.restarts == restarts:
                     self._start_again(error)
 
     def _start_again(self, reason: Exception) -> None:
         if self.own is None:
-            raise LinksFailed(f"the proxy server hangs: {reason}; start it again") from reason
+            raise LinksFailed(f"the proxy server hangs: {reason}; restart it") from reason
         try:
             self.own.start_again()
         except ServerFailed as failure:
@@ -213,7 +213,7 @@ def _add(link: Link, name: str, toxic: _Toxic) -> None:
 
     url = f"/proxies/{_name(link)}/toxics"
     wanted = {"name": name, "type": toxic.kind, "stream": toxic.stream, "attributes": dict(toxic.attributes)}
-    with suppress(ProxyExists):  # it was added when the server was started again
+    with suppress(ProxyExists):  # it was added when the server restarted
         _check(APIConsumer.post(url, json=wanted, timeout=REQUEST_S).json(), url)
 
 
@@ -222,19 +222,19 @@ def _remove(link: Link, name: str) -> None:
     from toxiproxy.exceptions import NotFound
 
     url = f"/proxies/{_name(link)}/toxics/{name}"
-    with suppress(NotFound):  # the server was started again without it
+    with suppress(NotFound):  # the server restarted without it
         if not APIConsumer.delete(url, timeout=REQUEST_S):
             raise ValueError(f"{url} was not removed")
 
 
 def _check(answer: object, url: str) -> None:
-    """Each change is answered with the new state."""
+    """Check that the response to a change has the new state."""
     if not isinstance(answer, dict) or "name" not in answer:
         raise ValueError(f"{url}: {answer}")
 
 
 def attach(api: str) -> Links:
-    """The links of a server that somebody else started, by the URL of its API. Raises ``LinksFailed``."""
+    """Attach to a running server, by the URL of its API. Raises ``LinksFailed``."""
     from toxiproxy import Toxiproxy
 
     where = urlsplit(api)
@@ -247,9 +247,9 @@ def attach(api: str) -> Links:
 
 @contextmanager
 def started(directory: Path, upstreams: Mapping[Link, str], host: str = "127.0.0.1") -> Iterator[Links]:
-    """A proxy server with a proxy for each link, until the block ends. Raises ``LinksFailed``.
+    """Run a proxy server with a proxy for each link, until the block ends. Raises ``LinksFailed``.
 
-    ``upstreams`` has the true address of each link's target; ``host`` is the address of the proxies.
+    ``upstreams`` has the real address of each link's target; ``host`` is the address of the proxies.
     """
     from toxiproxy import Toxiproxy
 
@@ -275,7 +275,9 @@ def _name(link: Link) -> str:
 def _link(name: str) -> Link:
     source, _, target = name.partition("-to-")
     if not (source.isdigit() and target.isdigit()):
-        raise LinksFailed(f"the proxy {name!r} is no link; name it as 1-to-2 or, for clients, as 0-to-2")
+        raise LinksFailed(
+            f"the proxy {name!r} is not named after a link; name it 1-to-2 or, for clients, 0-to-2"
+        )
     return Link(int(source), int(target))
 
 
@@ -297,12 +299,12 @@ class ProxyServer:
 
     @property
     def pid(self) -> int:
-        """The id of the process, which runs."""
+        """The id of the running process."""
         assert self._process is not None, "the server has not been started"
         return self._process.pid
 
     def start(self) -> None:
-        """Returns once all proxies listen. Raises ``ServerFailed``."""
+        """Start the server; returns once all proxies listen. Raises ``ServerFailed``."""
         from toxiproxy import Toxiproxy
 
         with self._log.open("ab") as log:
@@ -323,12 +325,12 @@ class ProxyServer:
             server.create(upstream=upstream, name=name, listen=f"{self._host}:{port}")
 
     def start_again(self) -> None:
-        """End a server that may hang, and start another one. All connections end. Raises ``ServerFailed``."""
+        """Restart a server that may hang. All connections end. Raises ``ServerFailed``."""
         self.stop()
         self.start()
 
     def stop(self) -> None:
-        """End it, whatever it does."""
+        """Kill the server."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -43,8 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class ReplicatedLog(SyncObj):  # type: ignore[misc]
     """The values that the library has applied.
 
-    An append is acknowledged when the library reports that it is committed and applied. Its callback gets the
-    offset and one of ``pysyncobj.FAIL_REASON``.
+    An append is acknowledged when the library reports that it is committed and applied. The callback of an
+    append gets the offset and one of ``pysyncobj.FAIL_REASON``.
     """
 
     def __init__(
