@@ -19,7 +19,7 @@ _REPLICA: Final = re.compile(r"/data/([^/]+-[0-9a-f]{32}/Partition-\d+)/")
 
 
 def misplaced(machine: Machine) -> list[str]:
-    """Replicas that are left over or missing, and groups whose voters differ from the metadata."""
+    """Return replicas that are left over or missing, and groups whose voters differ from the metadata."""
     broker = machine.broker
     if broker is None:
         return []

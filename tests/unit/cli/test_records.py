@@ -180,7 +180,7 @@ def test_rejected_lines_are_in_a_file_and_all_others_are_stored(raftlog: Records
     )
     told = raftlog.produce("rows", b"id\n7\n8,\n9,\n10\n", *how[:4], "--max-rejects", "1", code=1)
     assert "1 record, " in told
-    assert "the first of them, line 4: it has 2 columns" in told
+    assert "the first of them, line 4: the row has 2 cells" in told
     told = raftlog.produce("rows", b"id\n7\n8,\n9\n", *how, "--delivery", "exactly_once", code=5)
     assert told.startswith("2 records, ")
     assert rejected.read_text().count("\n") == 1
