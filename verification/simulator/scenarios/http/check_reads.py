@@ -34,7 +34,7 @@ _UNIT_S: Final = {"ms": 0.001, "s": 1.0}
 
 
 def check_fetch(answered: Answered) -> None:
-    """The response to a fetch, in JSON or as batches."""
+    """Check the response to a fetch, in JSON or as batches."""
     exchange = answered.exchange
     headers = exchange.answer_headers
     if exchange.status in (410, 416):
@@ -72,7 +72,7 @@ def check_fetch(answered: Answered) -> None:
 
 
 def check_event(answered: Answered, event: bytes) -> None:
-    """One event of a stream. The exchange stores the position of the stream."""
+    """Check one event of a stream. The exchange stores the position of the stream."""
     fields = dict(line.split(": ", 1) for line in event.decode().split("\n") if ": " in line)
     memory, data = answered.exchange.memory, msgspec.json.decode(fields["data"])
     if fields["event"] == "problem":
@@ -111,7 +111,7 @@ def check_event(answered: Answered, event: bytes) -> None:
 
 
 def check_offset(answered: Answered) -> None:
-    """The offset of a position, linearizable."""
+    """Check the offset of a position, linearizable."""
     exchange = answered.exchange
     if exchange.status != 200:
         return
@@ -139,7 +139,7 @@ def check_offset(answered: Answered) -> None:
 
 
 def _check_last_offset(answered: Answered, count: int, offset: int) -> None:
-    """The first of the last ``count`` user records below an end from the request to the response."""
+    """Check the first of the last ``count`` user records below an end from the request to the response."""
     committed, start = answered.committed, _start(answered)
     least = committed.first_of_last(count, answered.exchange.memory.get("end", 0))
     left = committed.between(start, answered.end)
@@ -149,7 +149,7 @@ def _check_last_offset(answered: Answered, count: int, offset: int) -> None:
 
 
 def check_message(answered: Answered, offset: int) -> None:
-    """One record by its address."""
+    """Check one record that was read by its address."""
     status = answered.exchange.status
     row = answered.committed.at(offset)
     if status == 200:
@@ -198,7 +198,9 @@ def _check_records(
 def _check_last(
     answered: Answered, count: int, limit: int, shown: list[dict[str, Any]], reported: dict[str, int]
 ) -> None:
-    """The first ``limit`` from the newest ``count`` below an end, from the request to the reported one."""
+    """Check the first ``limit`` of the newest ``count`` records below an end, from the request to the
+    reported end.
+    """
     end = reported["high-watermark"]
     if end < answered.exchange.memory.get("least_end", 0):
         answered.wrong(_PLACE, f"the end is {end}")
@@ -285,14 +287,14 @@ def _check_ends(answered: Answered, following: int, high_watermark: int, start: 
 
 
 def _check_not_before(answered: Answered, first: int) -> None:
-    """``latest`` is not below an end that even the slowest replica had passed at the request."""
+    """Check that ``latest`` is not below an end that even the slowest replica had passed at the request."""
     least = answered.exchange.memory.get("least_end", 0)
     if first < least:
         answered.wrong(_PLACE, f"latest is {first}, everybody knew {least}")
 
 
 def _check_patience(answered: Answered) -> None:
-    """An empty response comes when the client's ``wait`` is over, and not long after."""
+    """Check that an empty response comes when the client's ``wait`` is over, and not long after."""
     exchange = answered.exchange
     wait_s = _seconds(exchange.query.get("wait", "0s"))
     took_s = answered.known.cluster.loop.now - exchange.arrived_at
@@ -301,7 +303,7 @@ def _check_patience(answered: Answered) -> None:
 
 
 def _check_refused(answered: Answered) -> None:
-    """Only deleted offsets, and those above all committed ones, are out of range."""
+    """Check that deleted offsets and offsets above all committed ones are the only ones out of range."""
     exchange = answered.exchange
     body = msgspec.json.decode(exchange.answer)
     start, end = body["start"], body["end"]
@@ -326,7 +328,7 @@ def _rows(answered: Answered, first: int, end: int) -> list[Row]:
 
 
 def _start(answered: Answered) -> int:
-    """The latest log start of any replica: retention may have moved it just now."""
+    """Return the latest log start of any replica: retention may have moved it just now."""
     return answered.known.cluster.log_starts.latest(answered.group)
 
 

@@ -85,7 +85,7 @@ class SinkLog:
             raise Broken(IN_ORDER, f"{run} is told that batch {sequence} of {key} is committed")
 
     def check_committed(self, key: str, run: str, sequence: int) -> None:
-        """A driver is told that its batch is committed. Raises ``Broken``."""
+        """Check the answer to a driver that its batch is committed. Raises ``Broken``."""
         owner = self.runs[key, run].owner if run else ""
         if Batch(key, owner, sequence) not in self.batches:
             raise Broken(WHOLE, f"{run or 'a driver'} is told that batch {sequence} of {key} is committed")
