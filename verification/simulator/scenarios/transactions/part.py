@@ -146,10 +146,7 @@ class Transactions(Part):
         await self.ending.works()
 
     def _is_too_large(self, frame: bytes) -> None:
-        """Note a frame above the limit: a request may be too large, and is refused.
-
-        A proposed entry is not (T13).
-        """
+        """Check a frame above the limit: only requests may be too large, and are refused (T13)."""
         if frame[0] not in (FrameKind.CALL, FrameKind.ANSWER):
             self._cluster.violated(SENT, f"a frame of kind {frame[0]} has {len(frame)} bytes")
 
