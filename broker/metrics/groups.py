@@ -45,7 +45,7 @@ class GroupMetrics(Collector):
         )
         yield CounterMetricFamily(
             "raftlog_groups_expired",
-            "Groups forgotten with their offsets, since nobody used them and their records are gone.",
+            "Groups deleted with their offsets, as they were unused and their records were deleted.",
             sum(each.tally.groups_expired for each in coordinators),
         )
         yield from _queue_metrics(coordinators)

@@ -148,11 +148,11 @@ def described(status: int, media_type: str, body: bytes) -> str:
     if status < 400:
         return str(status)
     if not media_type.startswith(media_types.PROBLEM):
-        return f"{status} that is no problem"
+        return f"{status} without a problem body"
     try:
         problem = json.loads(body)
     except ValueError:
-        return f"{status} that is no problem"
+        return f"{status} without a problem body"
     told = f"{status} {problem.get('code')}"
     says_nothing = problem.get("detail", "") in ("", str(problem.get("code")).replace("_", " "))
     return f"{told} with no remedy" if says_nothing else told

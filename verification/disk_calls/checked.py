@@ -240,7 +240,7 @@ class CheckedFilesystem:
         beside = [
             other for other in os.listdir(os.path.dirname(path) or ".") if other.startswith(name + ".tmp")
         ]
-        self._expect(not beside, path, f"a replacement leaves nothing behind: {beside}")
+        self._expect(not beside, path, f"a replacement leaves no other file: {beside}")
 
     def _expect(self, holds: bool, path: str, rule: str) -> None:
         if not holds:

@@ -225,7 +225,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         while not task.done() and not self.is_stopped:
             if not ready:
                 if not timers or timers[0][0] > until_s:
-                    raise TimeoutError(f"nothing happens that would end the run before {until_s} s")
+                    raise TimeoutError(f"no event is scheduled that can end the run before {until_s} s")
                 self.now, _, handle = heapq.heappop(timers)
                 turns = 0
             else:
@@ -346,7 +346,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> object:
         """Listen on a simulated host; raises ``OSError`` without a stream network."""
         if self.listen is None or self._current is None:
-            raise OSError("nothing listens in this run")
+            raise OSError("no process listens in this run")
         return self.listen(host, self._current, protocol_factory)
 
     get_debug = staticmethod(bool)  # never; every future and task asks, so it costs no call in Python

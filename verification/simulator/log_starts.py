@@ -136,7 +136,9 @@ class LogStarts:
         """
         record = self._record_of(target)
         if record is not None and start > (latest := self.latest(record)):
-            self._run.violated(_INVARIANT, f"{target} is said to begin at {start}, not at {latest} at most")
+            self._run.violated(
+                _INVARIANT, f"the reported log start of {target} is {start}; it is at most {latest}"
+            )
 
     def latest(self, record: GroupRecord) -> int:
         """The latest log start of any replica; it may have moved or been applied just now."""

@@ -56,7 +56,7 @@ class ResponseChecks:
             entry = _entry_at(record, header.base_offset)
             shown = Entry(header.base_offset, header.last_offset, header.leader_epoch, header.crc)
             if shown != entry and (record.originals is None or record.originals.is_known(shown)):
-                self._violated(_SHOWN, f"{where}: {shown}, committed there is {entry}")
+                self._violated(_SHOWN, f"{where}: {shown}; the committed entry is {entry}")
                 return
             begins = header.base_offset
             if begins != following and not (number == 0 and begins < following <= header.last_offset):
@@ -127,7 +127,7 @@ class ResponseChecks:
             entry = _entry_at(record, wanted[0])
             # A leader with a full disk has committed it by the others, and its own log does not show it.
             if entry != wanted and not (entry is None and record.is_majority(disks)):
-                self._violated(_ACKNOWLEDGED, f"{where}: committed there is {entry}")
+                self._violated(_ACKNOWLEDGED, f"{where}: the committed entry is {entry}")
         group = broker.host.groups.get(record.group_id)
         if group is not None and group.is_leader:
             replica = broker.manager.replicas[key_of(target)]

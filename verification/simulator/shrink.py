@@ -54,7 +54,7 @@ class Shrinker:
     def __init__(self, seed: Seed, found: Result, limit_s: float = LIMIT_S) -> None:
         """``found`` is the failed run. Raises ``ValueError`` if it did not fail."""
         if not found.violations:
-            raise ValueError(f"{seed} breaks nothing: there is nothing to shrink")
+            raise ValueError(f"{seed} breaks no invariant, so there is no failure to shrink")
         self._seed = seed
         self._invariant = found.violations[0].invariant
         self._until = time.monotonic() + limit_s

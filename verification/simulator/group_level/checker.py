@@ -70,13 +70,13 @@ class GroupChecker:
     def joined(self, member: str, reply: Joined) -> None:
         """Check the generation in the answer to a member."""
         if member not in self._members.get(reply.generation, ()):
-            raise Broken(TOLD, f"{member} is told generation {reply.generation}, which it is no member of")
+            raise Broken(TOLD, f"{member} gets generation {reply.generation}, but is not a member of it")
 
     def subscribed(self, member: str, generation: int, topics: tuple[str, ...]) -> None:
         """Check the topics with which a member has joined, by the answer."""
         written = self._topics.get((generation, member))
         if written != topics:
-            raise Broken(TOLD, f"{member} joins {generation} with {topics}; {written} are written")
+            raise Broken(TOLD, f"{member} joins {generation} with {topics}; the log has {written}")
 
     def synced(self, member: str, reply: Synced) -> None:
         """Check the partitions in the answer to a member."""
@@ -88,7 +88,7 @@ class GroupChecker:
         """Check an acknowledged commit."""
         found = self.state.offsets.get(self._group, {}).get(target)
         if found is None or (found.generation == generation and found.offset < offset):
-            raise Broken(KEPT, f"{member} committed {offset} in {generation}; there is {found}")
+            raise Broken(KEPT, f"{member} committed {offset} in {generation}; the log has {found}")
 
     def _check_group(self, before: Group, after: Group) -> None:
         if after.generation not in (before.generation, before.generation + 1):

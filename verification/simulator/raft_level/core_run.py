@@ -75,7 +75,7 @@ def check_recovery(group: Group, seed: int) -> None:
         if leader is not None and len(group.checker.committed) == before:
             group.propose(leader, 1)
     if len(group.checker.committed) == before:
-        raise Broken("L2 a healed group works", f"nothing is committed within {enough} steps")
+        raise Broken("L2 a healed group works", f"no entry is committed within {enough} steps")
     group.run(30)
     group.retire()
     group.run(100)
@@ -121,7 +121,7 @@ def _lose_a_minority(group: Group) -> None:
         if successor is not None:
             group.propose(successor, 1)
     raise Broken(
-        "L7 a group works without a minority", f"{gone} of {voters} are gone, and nothing is committed"
+        "L7 a group works without a minority", f"{gone} of {voters} are stopped, and no entry is committed"
     )
 
 

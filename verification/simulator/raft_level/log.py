@@ -83,7 +83,7 @@ class Log:
             raise Broken("I9 no failed assertion", f"{span} does not follow {len(self.entries)} entries")
         is_change = span.kind is EntryKind.MEMBERSHIP
         if is_change != (span.membership is not None) or (is_change and span.first != span.last):
-            raise Broken("I9 no failed assertion", f"{span} is no entry of a membership")
+            raise Broken("I9 no failed assertion", f"{span} is not an entry of a membership")
         self.extend([Entry(span.term, span.kind, span.membership)] * (span.last - span.first + 1))
 
     def cut(self, first_removed: int) -> None:

@@ -109,7 +109,7 @@ def _found_line(log: SegmentedLog, model: Model, first: int, last: int) -> Line:
     for line in (model.line, *model.allowed):
         if first > line.origin.index and last in line.ends and found == line.bytes_in(first, last):
             return line.cut(last + 1)
-    raise Broken(D2, f"{first}..{last} is no piece of what was written")
+    raise Broken(D2, f"{first}..{last} is not a part of the written batches")
 
 
 def _check_terms(log: SegmentedLog, line: Line, first: int, last: int) -> None:

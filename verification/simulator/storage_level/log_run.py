@@ -246,7 +246,9 @@ class LogRun:
         model.firsts_possible = {model.first, *(segment.last + 1 for segment in closed)}
         first = int(truncate_prefix(log, Index(wanted)))
         if first != model.first:
-            checker.require(first == wanted, checker.D6, f"begins at {first}, {wanted} is asked for")
+            checker.require(
+                first == wanted, checker.D6, f"the log begins at {first}; the requested start is {wanted}"
+            )
             self.trace.note(None, f"begins at {first}")
             model.committed = max(model.committed, first - 1)  # as the group knew when it stored that state
         model.begin(first)

@@ -67,7 +67,7 @@ class CompactedTopic(Part):
                     break
                 except RaftlogError as error:
                     if self._cluster.loop.now > deadline:
-                        self._cluster.violated(WORKS, f"{target} takes nothing: {error!r}")
+                        self._cluster.violated(WORKS, f"{target} accepts no record: {error!r}")
                         return
                     await self._client.pause()
 

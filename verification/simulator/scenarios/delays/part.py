@@ -97,7 +97,7 @@ class Delays(Part):
                 await asyncio.wait(client.requests)
         for machine in self._cluster.machines:
             if not await self._probe.reaches(machine, RECOVERY_S):
-                self._cluster.violated(IN_TIME, f"{machine.name} accepts nothing")
+                self._cluster.violated(IN_TIME, f"{machine.name} accepts no message")
         ended, deadline = -1, 0.0
         while (problem := self._problem()) is not None:
             before, ended = ended, sum(bool(known.outcome) for known in self.judge.known.values())
@@ -123,10 +123,10 @@ class Delays(Part):
         for id_, known in self.judge.known.items():
             is_gone = known.message.topic == FLEETING and bool(known.failed)
             if not known.outcome and not is_gone:
-                return f"{id_.hex()} is still there: {known}"
+                return f"{id_.hex()} is still pending: {known}"
             is_here = id_ in self.judge.arrived
             if known.outcome == "delivered" and known.message.topic != FLEETING and not is_here:
-                return f"{id_.hex()} is nowhere: {known}"
+                return f"{id_.hex()} is in no partition: {known}"
         return None
 
     # Moments for faults.

@@ -229,7 +229,9 @@ class RestoredCluster(SimulatedCluster):
                 stored[target] = await self._append(client, machine, target, f"{client.name} {number}")
             await asyncio.sleep(PAUSE_S)
         if self._is_one_moment and min(stored.values()) < 0:
-            self.violated("L2 a healed cluster works", f"{machine.name} takes nothing for each of {stored}")
+            self.violated(
+                "L2 a healed cluster works", f"{machine.name} accepts no record for each of {stored}"
+            )
 
     async def _append(self, client: Client, machine: Machine, target: TopicPartition, value: str) -> int:
         data = build_batch([Record(value=value.encode())], codec=Codec.NONE, timestamp_ms=0)

@@ -49,7 +49,10 @@ def check_fetch(answered: Answered) -> None:
     _check_ends(answered, following, high_watermark, reported["log-start-offset"])
     if exchange.status == 204:
         if exchange.answer or following != high_watermark:
-            answered.wrong(_ENDS, f"nothing is there, {following} comes next and {high_watermark} is the end")
+            answered.wrong(
+                _ENDS,
+                f"the response is empty; the next offset is {following}, and the end is {high_watermark}",
+            )
         _check_patience(answered)
     if headers.get("content-type") == _BATCH:
         if selection_in(exchange.query) is not None:
@@ -65,7 +68,7 @@ def check_fetch(answered: Answered) -> None:
         # A busy broker may have applied less than it has committed: up to date is then short of the end.
         may_be_short = bool(answered.known.cluster.odds.turn_s) and not is_at_end
         if in_body != reported or (body["up_to_date"] is not is_at_end and not may_be_short):
-            answered.wrong(_ENDS, f"{in_body}, up to date {body['up_to_date']}; the headers say {reported}")
+            answered.wrong(_ENDS, f"{in_body}, up to date {body['up_to_date']}; the headers have {reported}")
         if not shown or (body["topic"], body["partition"]) != key_of(answered.target):
             answered.wrong(_SHOWN, f"{len(shown)} records of {body['topic']}/{body['partition']}")
     _check_records(answered, shown, following, reported)
@@ -189,7 +192,7 @@ def _check_records(
         if early or (shown and is_found and shown[0]["timestamp"] < wanted):
             answered.wrong(_PLACE, f"it begins at {first} with {shown[:1]}, {early[:1]} comes before")
     if following < begins:
-        answered.wrong(_ENDS, f"asked at {begins}, {following} comes next")
+        answered.wrong(_ENDS, f"the request begins at {begins}, but the next offset is {following}")
     if begins < answered.committed.known_from:
         return
     _check_shown(answered, _rows(answered, begins, following), shown)
@@ -299,7 +302,7 @@ def _check_patience(answered: Answered) -> None:
     wait_s = _seconds(exchange.query.get("wait", "0s"))
     took_s = answered.known.cluster.loop.now - exchange.arrived_at
     if not wait_s * _EARLY <= took_s <= wait_s / _EARLY + _LATE_S:
-        answered.wrong(_ENDS, f"nothing within {took_s:g} s")
+        answered.wrong(_ENDS, f"no record within {took_s:g} s")
 
 
 def _check_refused(answered: Answered) -> None:

@@ -78,7 +78,7 @@ def _check_receipt(
     sent = (_key(record), _value(record), _headers(record), receipt["timestamp"])
     if found != sent or wanted not in (None, target.partition):
         where = f"{machine.name} {exchange.method} {exchange.path} {dict(exchange.query)}"
-        known.cluster.violated(_RECEIPT, f"{where}: {receipt} of {sent}, there is {row}")
+        known.cluster.violated(_RECEIPT, f"{where}: {receipt} of {sent}, but the log has {row}")
         return
     if (
         row is not None

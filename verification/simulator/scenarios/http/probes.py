@@ -167,7 +167,7 @@ class Prober(SimulatedClient):
                 return value
             await asyncio.sleep(SOON_S / TRIES_MAX)
             value, answer = await self._try_to_produce(host)
-        self.cluster.violated(_WORKS, f"{host} takes nothing: {answer}")
+        self.cluster.violated(_WORKS, f"{host} accepts no record: {answer}")
         return value
 
     async def _try_to_produce(self, host: str) -> tuple[str, RawAnswer]:

@@ -133,7 +133,7 @@ class ShippedProducer(SimulatedClient):
             if last is not None and last.reported is not None and last.reported[0] is not None:
                 return
             await asyncio.sleep(10 * LOOK_S)
-        detail = f"{self.name} can send nothing any more: {self._sent[-1:]}"
+        detail = f"{self.name} cannot send any more: {self._sent[-1:]}"
         self.cluster.violated("L8 healed clients work", detail)
 
     async def _send(self, producer: aio.Producer, *, waits: bool, nowait: bool) -> None:

@@ -97,7 +97,7 @@ class RawConnection(asyncio.Protocol):
     ) -> RawAnswer:
         """Send one request and return its response. Raises ``ConnectionLost``."""
         if self.is_lost:
-            raise ConnectionLost("the connection is gone", sent=False)
+            raise ConnectionLost("the connection is closed", sent=False)
         self.send(method, target, headers, body)
         return await self.answer()
 

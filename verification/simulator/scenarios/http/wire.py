@@ -87,7 +87,7 @@ class Reader:
         for line in lines[1:]:
             name, separator, text = line.partition(":")
             if not separator:
-                raise Malformed(f"{line!r} is no header")
+                raise Malformed(f"{line!r} is not a header")
             if name.lower() in headers and name.lower() in ("content-length", "transfer-encoding"):
                 raise Malformed(f"{name} is sent twice")
             headers[name.lower()] = text.strip()
@@ -151,7 +151,7 @@ class Wire:
         try:
             self._answers.feed(data)
         except (Malformed, ValueError) as error:
-            self._malformed(f"an answer is no HTTP: {error}")
+            self._malformed(f"an answer is not HTTP: {error}")
 
     def _request_head(self, first: str, headers: Mapping[str, str]) -> bool:
         method, target, _ = first.split(" ")
@@ -170,7 +170,7 @@ class Wire:
 
     def _answer_head(self, first: str, headers: Mapping[str, str]) -> bool:
         if not self._open:
-            raise Malformed(f"{first!r} answers nothing")
+            raise Malformed(f"{first!r} answers no request")
         exchange = self._open[0]
         exchange.status = int(first.split(" ")[1])
         exchange.answer_headers = headers

@@ -191,7 +191,9 @@ class Judge(PatientJudge):
         known.is_done = known.was_dead = False
         known.redrives += 1
         if known.redrives > known.asked:
-            raise Broken(REDRIVEN, f"{place} is open again, asked for {known.asked} times: {known}")
+            raise Broken(
+                REDRIVEN, f"{place} is open again; its redrive was requested {known.asked} times: {known}"
+            )
         if known.job.deliveries or known.job.lease:
             raise Broken(COUNTED, f"{place} is redriven as {known.job}")
         self.on_redriven(machine)
@@ -240,14 +242,14 @@ class Judge(PatientJudge):
 
             self.when_known(check)
         elif (place, known.job.lease) not in self._acknowledged:
-            raise Broken(LOST, f"{place} is closed, and nobody who had it has said so: {known}")
+            raise Broken(LOST, f"{place} is closed, but no worker that had it has settled it: {known}")
         else:
             self._said.seen((place, known.job.lease, "ack"))
 
     def _check_opened(self, partition: int, end: int) -> None:
         for place in self.keys:
             if place[0] == partition and place[1] < end and place not in self.jobs:
-                raise Broken(LOST, f"{place} is behind the queue, at {end}, and nobody has had it")
+                raise Broken(LOST, f"the queue has passed {place} and is at {end}, but no worker has had it")
 
     def _check_done(self, partition: int, end: int, open_jobs: dict[Place, Job]) -> None:
         for place in self.keys:

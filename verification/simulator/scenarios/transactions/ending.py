@@ -87,7 +87,7 @@ class Ending:
             self._cluster.violated(WORKS, f"{target} is not read: {error!r}")
             return
         if last.last_stable_offset != last.high_watermark:
-            detail = f"{target}: {last.last_stable_offset} of {last.high_watermark} is stable in the end"
+            detail = f"{target}: {last.last_stable_offset} of {last.high_watermark} is stable at the end"
             self._cluster.violated(ENDS, detail)
         outcomes = self._judge.decided.outcomes
         for handle, writes in self._story.writes.items():

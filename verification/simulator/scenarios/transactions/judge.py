@@ -175,7 +175,7 @@ class Judge(PatientJudge):
         asked, now = self.asked, self._cluster.loop.now
         if is_commit:
             if handle not in asked.commits:
-                raise Broken(ONE_OUTCOME, f"{handle} is committed, and nobody has asked for it")
+                raise Broken(ONE_OUTCOME, f"{handle} is committed, but no client has requested it")
             if handle in asked.told_aborted:
                 raise Broken(ANSWERED, f"{handle} is committed; it was answered as aborted")
             if handle in asked.refused:
@@ -190,7 +190,7 @@ class Judge(PatientJudge):
         is_named = now - asked.ended_by_name_s.get(handle.transactional_id, -LATE_S) < LATE_S
         if handle not in asked.aborts and not is_late and not is_named:
             detail = f"{handle} is aborted {now - began_s:.3f} s after it began, of {limit_ms} ms"
-            raise Broken(ONE_OUTCOME, f"{detail}, and nobody has asked for it")
+            raise Broken(ONE_OUTCOME, f"{detail}, but no client has requested it")
 
     def _is_batch(self, batch: Batch, handles: tuple[Handle, ...]) -> None:
         self.on_batch(batch, handles)
@@ -328,7 +328,7 @@ def _shown(
     """Describe the error in one batch that a reader gets; None if there is none."""
     known = log.by_base.get(base)
     if known is None or known.entry.last != last:
-        return f"{base} to {last} is shown, committed there is {known and known.entry}"
+        return f"{base} to {last} is shown; the committed entry is {known and known.entry}"
     outcome = log.outcome_at(base)
     if is_gap:
         is_right = committed_only and outcome is False
