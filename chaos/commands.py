@@ -159,7 +159,7 @@ def run(
 
 
 def replay(recorded: RecordArgument, report: ReportOption = None) -> None:
-    """Inject the faults of an earlier run again, at the same times with the same seeds.
+    """Inject the faults of an earlier run again, at their times and with their seeds.
 
     \b
     Example:

@@ -341,7 +341,7 @@ def _seconds(option: str, duration: str) -> float:
 
 @contextmanager
 def _opened(archive: str) -> Iterator[tuple[Storage, Catalogue]]:
-    """Open an archive and its catalogue, and report the errors of the archive like those of brokers."""
+    """Open an archive and its catalogue, and report its errors as errors of brokers are reported."""
     try:
         import pyarrow as pa
 

@@ -56,7 +56,7 @@ def latency(
     seconds: SecondsOption = 10,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Produce single records to the first partition, each after the receipt of the one before."""
+    """Produce single records to the first partition, each after the receipt of the previous record."""
     with errors_reported(changing=True):
         leaders = _leaders(server, topic, partitions)
         _run(lambda: _send(leaders[:1], topic, 1, record_bytes, seconds, records), topic, record_bytes)

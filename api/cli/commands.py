@@ -334,7 +334,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function, an
     "chaos replay": (
         "chaos.commands",
         "replay",
-        "Inject the faults of an earlier run again, at the same times with the same seeds.",
+        "Inject the faults of an earlier run again, at their times and with their seeds.",
     ),
     "chaos faults": (
         "chaos.commands",

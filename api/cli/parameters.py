@@ -83,7 +83,7 @@ class Argument(Parameter):
 
 
 class Choice(click.Choice[enum.StrEnum]):
-    """A choice among the values of an enumeration; click's own class uses the names."""
+    """A choice of an enumeration's values; click uses names."""
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
         return str(choice)

@@ -84,9 +84,7 @@ def verify(data: DirectoryOption) -> None:
             for torn in seen.torn:
                 if isinstance(torn, Zeros):
                     continue  # space that was filled with zeros in advance
-                note(
-                    f"{torn.path}: torn tail above the durable end from byte {torn.position}; opening cuts it"
-                )
+                note(f"{torn.path}: torn tail above the durable end at byte {torn.position}; opening cuts it")
             for index in seen.stale:
                 note(f"{index.path}: {index.reason}; opening rebuilds it")
             for slot in seen.flipped:

@@ -20,7 +20,7 @@ class Severity(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """A deviation of a history from that of a perfect log. Only bad anomalies violate the guarantees."""
+    """A deviation of a history from a perfect log. Only bad anomalies violate the guarantees."""
 
     kind: str
     partition: int  # -1 for several partitions

@@ -139,7 +139,7 @@ def tell_failures(results: Iterable[Result], *, remembers: bool = False) -> None
 
 
 def replay(seed: Seed, *, shrinks: bool) -> int:
-    """Run one seed and print its timeline, or the smallest run that fails in the same way."""
+    """Run one seed and print its timeline, or the smallest run with an equal failure."""
     result = seed.run(keeps_lines=not shrinks)
     if shrinks and result.violations:
         shrunk = Shrinker(seed, result).shrink()

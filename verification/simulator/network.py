@@ -140,7 +140,7 @@ class SimulatedNetwork:
         self.block(directions, holds=holds)
 
     def mend(self) -> None:
-        """Unblock all directions, also those that were cut."""
+        """Unblock all directions, including cut ones."""
         self._cut = {}
         self.heal()
 

@@ -427,8 +427,9 @@ class Group:
             self.feed(node, HardStateSaved(saved[0]))
 
     def _send_all(self, node: Node, messages: Iterable[Envelope]) -> None:
-        """Send messages, but drop those of an earlier term: a vote may have been sent for a log without their
-        entries.
+        """Send messages of the current term only.
+
+        Messages of an earlier term are dropped: a vote may have been sent for a log without their entries.
         """
         for envelope in messages:
             if envelope.message.term == node.core.term:

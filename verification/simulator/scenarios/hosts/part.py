@@ -182,9 +182,7 @@ class Hosts(Part):
         self._copies.remove(copy)
 
     async def _check_kept_out(self, copy: Machine) -> None:
-        """Check for a while that the copy hears no peer, and that the others hear its broker only from the
-        original.
-        """
+        """For a while, check that the copy hears no peer and other brokers hear the original only."""
         for _ in range(LOOKS):
             await asyncio.sleep(LOOK_S)
             peers = [each for each in self._cluster.members if each.node != copy.node]
